@@ -10,7 +10,9 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.arrays.find import LIBRARY_VARIABLE
@@ -24,13 +26,19 @@ _TOLD = "compiling the kernels library for this machine, once; this takes about 
 _SOURCES = ("device/kernels", "host/compiler/toolchain", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
-def local_library() -> Path:
+
+def local_library(run: Run = subprocess.run, messages: TextIO | None = None) -> Path:
     """The path of the library for this machine, which is built if necessary. IncompatibleError if
-    that fails."""
+    that fails.
+
+    `run` runs the compiler, as subprocess.run; `messages` is where someone who waits is told why,
+    by default standard error.
+    """
     path = local_path()
     if not _is_whole(path):
-        _build(path)
+        _build(path, run, sys.stderr if messages is None else messages)
     return path
 
 
@@ -60,13 +68,13 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(path: Path) -> None:
-    if sys.stderr.isatty():
-        print(f"edgekit: {_TOLD}", file=sys.stderr)
+def _build(path: Path, run: Run, messages: TextIO) -> None:
+    if messages.isatty():
+        print(f"edgekit: {_TOLD}", file=messages)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "edgekit.host.compiler.toolchain.kernels", str(path)]
     try:
-        done = subprocess.run(
+        done = run(
             command, env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False
         )
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()

@@ -10,7 +10,7 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, FrozenSet, List, Optional
+from typing import Callable, Dict, FrozenSet, List, Optional
 
 _CPUINFO = Path("/proc/cpuinfo")
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
@@ -78,14 +78,21 @@ def features() -> FrozenSet[str]:
         bits = _auxv(_AT_HWCAP)
         letters = (chr(ord("a") + i) for i in range(26) if bits >> i & 1)
         return frozenset(letters) | parse_riscv_isa(cpuinfo())
-    found = parse_flags(cpuinfo())
-    return found if "amx_tile" not in found or _may_use_tiles() else found - _AMX
+    return usable_flags(cpuinfo())
 
 
 def _may_use_tiles() -> bool:
     """Requests permission to use AMX tile registers, which Linux saves only for permitted
     processes."""
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
+
+
+def usable_flags(
+    cpuinfo: str, may_use_tiles: Callable[[], bool] = _may_use_tiles
+) -> FrozenSet[str]:
+    """Returns the flags that all cores share; those of AMX only if `may_use_tiles()` is true."""
+    found = parse_flags(cpuinfo)
+    return found if "amx_tile" not in found or may_use_tiles() else found - _AMX
 
 
 def parse_flags(cpuinfo: str) -> FrozenSet[str]:
@@ -167,11 +174,11 @@ def memory_bytes() -> MemoryBytes:
     return MemoryBytes(total and total * 1024, available and available * 1024)
 
 
-def cpu_model() -> str:
+def cpu_model(file: Path = _CPUINFO) -> str:
     """Returns vendor, family and model of an x86 CPU, since a virtual machine may hide its name; ""
-    for other CPUs, whose cores have names."""
+    for other CPUs, whose cores have names. `file` has the form of /proc/cpuinfo."""
     known: Dict[str, str] = {}
-    for line in cpuinfo().splitlines():
+    for line in cpuinfo(file).splitlines():
         key, _, value = line.partition(":")
         known.setdefault(key.strip(), value.strip())
     if "vendor_id" not in known or "cpu family" not in known or "model" not in known:

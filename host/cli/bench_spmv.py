@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.hotspots import Hotspots
     from edgekit.device.runtime.arrays.sparse_input import Csr
+    from edgekit.host.deploy.board import Board
     from edgekit.host.lab.bench.spmv import SpmvResult
     from edgekit.host.lab.tune.spmv_board import BoardResult
 
@@ -69,6 +70,7 @@ def bench_spmv(
     as_json: Json = False,
 ) -> None:
     """Time products of sparse matrices with a vector on a board."""
+    from edgekit.host.deploy.connections import check_counting, connect_to
     from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
 
     name = board_name(board)
@@ -77,15 +79,15 @@ def bench_spmv(
             f"expected the board {_HERE} for --peers, found {name}; "
             "other libraries are timed on this machine only"
         )
+    device = connect_to(name, transport)
+    check_counting(device)  # first: a matrix may need the kernels of this machine, and compile them
     given = [(each, open_matrix(each, dtype)) for each in matrix or STANDARD]
     if peers:
         results = _beside_peers(given, threads, seconds)
-        found = (
-            _on_board(name, given, 1, seconds, transport, only_hotspots=True) if hotspots else []
-        )
+        found = _on_board(device, given, 1, seconds, only_hotspots=True) if hotspots else []
         _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
     else:
-        measured = _on_board(name, given, threads, seconds, transport, with_hotspots=hotspots)
+        measured = _on_board(device, given, threads, seconds, with_hotspots=hotspots)
         _tell_board(name, measured, threads, as_json)
 
 
@@ -107,33 +109,29 @@ def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResul
 
 
 def _on_board(
-    name: str,
+    device: Board,
     given: _Given,
     threads: int,
     seconds: float,
-    transport: Literal["ssh", "serial"] | None,
     with_hotspots: bool = False,
     only_hotspots: bool = False,
 ) -> list[_Measured]:
     from edgekit.host.cli.progress import working
-    from edgekit.host.deploy.connections import check_counting, connect_to
     from edgekit.host.lab.tune.spmv import settings_for
     from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.targets.board import load_board
 
-    device = connect_to(name, transport)
-    check_counting(device)
     if device.emulated and threads > 1:
         raise InputError(
-            f"board '{name}' is emulated: expected 1 thread for counting instructions, found "
-            f"{threads}; leave out --threads"
+            f"board '{device.name}' is emulated: expected 1 thread for counting instructions, "
+            f"found {threads}; leave out --threads"
         )
     found: list[_Measured] = []
     try:
         profile = load_board(device.profile)
         measurer = SpmvMeasurer(device, profile, device.emulated)
         for each, matrix in given:
-            with working(f"measuring {each} on {name}"):
+            with working(f"measuring {each} on {device.name}"):
                 measurer.send(matrix)
                 how, result, spots = settings_for(profile, matrix).settings, None, None
                 if not only_hotspots:

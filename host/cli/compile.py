@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edgekit.host.compiler.artifact import Artifact
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.report import Report
+    from edgekit.kb.targets.board import BoardProfile
 
 
 _Model = Annotated[
@@ -161,9 +162,13 @@ def compile_bundle(
     explain: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     html: Path | None = None,
+    profile: BoardProfile | None = None,
 ) -> Bundle:
     """Compiles `model` for `board` with progress output and signs the bundle. Writes the choices
-    and their reasons to `explain`, and to `html` as a page that includes estimated times."""
+    and their reasons to `explain`, and to `html` as a page that includes estimated times.
+
+    `profile` is the profile to compile for (default: that of `board`).
+    """
     from edgekit.host.cli.output import note
     from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.explain import explained_variants
@@ -172,10 +177,10 @@ def compile_bundle(
     from edgekit.host.deploy.explanations import nna_lines, remember
     from edgekit.kb.targets.board import load_board
 
-    profile = load_board(profile_of(board))
+    profile = profile or load_board(profile_of(board))
     if explain is not None:
         _check_target(explain, model)
-    first, *others = _compiled(model, board, options)
+    first, *others = _compiled(model, board, profile, options)
     explained = explained_variants(first, others)
     if explain is not None:
         atomic_write(explain, json.dumps(explained, indent=1).encode() + b"\n")
@@ -199,22 +204,25 @@ def unsigned_bundle(file: Path, board: str, counter: int | None, options: Compil
 
     if file_kind(file) is Kind.BUNDLE:
         return load_bundle(file, board, counter, options)
+    profile = load_board(profile_of(board))
     with scratch_of(cache_folder()) as cache:
-        first, *others = _compiled(file, board, options, cache)
-    return build_bundle(first, load_board(profile_of(board)), counter or 0, others)
+        first, *others = _compiled(file, board, profile, options, cache)
+    return build_bundle(first, profile, counter or 0, others)
 
 
 def _compiled(
-    model: Path, board: str, options: CompileOptions, cache: Path | None = None
+    model: Path,
+    board: str,
+    profile: BoardProfile,
+    options: CompileOptions,
+    cache: Path | None = None,
 ) -> tuple[Artifact, ...]:
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler.driver import compile_variants
-    from edgekit.host.deploy.connections import profile_of
-    from edgekit.kb.targets.board import load_board
 
     with working(f"compiling {model.name} for {board}"):
-        made = compile_variants(model, load_board(profile_of(board)), cache, options)
+        made = compile_variants(model, profile, cache, options)
     for text in made[0].notes:
         note(f"{model.name}: {text}")
     return made

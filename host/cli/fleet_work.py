@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.host.cli.options import model_file
+from edgekit.host.common.files import atomic_write
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.fleet import FleetRun, Turn
-    from edgekit.host.fleet.inference import Answer
+    from edgekit.host.fleet.inference import Answer, WriteFile
     from edgekit.host.fleet.profiles import Pulled
 
 _T = TypeVar("_T")
@@ -43,8 +44,12 @@ def run_on(
     threads: int | None,
     parallel: int | None,
     as_json: bool,
+    write: WriteFile = atomic_write,
 ) -> None:
-    """Runs the deployed model on many boards with the same input, and compares their outputs."""
+    """Runs the deployed model on many boards with the same input, and compares their outputs.
+
+    `write` puts the outputs of a board into a file.
+    """
     from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
     from edgekit.host.cli.output import warn
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
@@ -57,7 +62,7 @@ def run_on(
         folder.mkdir(parents=True, exist_ok=True)
 
     def work(turn: Turn) -> Answer:
-        return infer(turn, input_path, options, folder, model_name, threads)
+        return infer(turn, input_path, options, folder, model_name, threads, write)
 
     def row(answer: Answer) -> Sequence[str]:
         return (answer.release[:12], f"{answer.latency_ms:.3f}", answer.digest[:12])

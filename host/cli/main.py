@@ -10,6 +10,10 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 _INPUT = 2
 _INTERRUPTED = 130
@@ -17,11 +21,14 @@ _BROKEN_PIPE = 141  # the shell's exit code for a program killed by SIGPIPE
 _FLAGS = ("--debug", "--verbose")  # accepted anywhere on the command line
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one command line; returns the exit code. Errors are printed, never raised."""
+def main(arguments: list[str], app: typer.Typer | None = None) -> int:
+    """Runs one command line; returns the exit code. Errors are printed, never raised.
+
+    `app` has the commands (default: those of `edgekit`).
+    """
     wanted = [a for a in arguments if a not in _FLAGS]
     try:
-        code = _run(wanted, debug="--debug" in arguments, verbose="--verbose" in arguments)
+        code = _run(wanted, app, debug="--debug" in arguments, verbose="--verbose" in arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -35,11 +42,12 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _run(arguments: list[str], debug: bool, verbose: bool) -> int:
+def _run(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bool) -> int:
     import typer
 
     from edgekit.host.cli import log
-    from edgekit.host.cli.app import app, explain
+    from edgekit.host.cli.app import app as edgekit
+    from edgekit.host.cli.app import explain
     from edgekit.host.cli.renamed import renamed_command
 
     if now := renamed_command(arguments):
@@ -47,7 +55,7 @@ def _run(arguments: list[str], debug: bool, verbose: bool) -> int:
         return _INPUT
     log.start(arguments, verbose)
     try:
-        result = typer.main.get_command(app).main(
+        result = typer.main.get_command(app or edgekit).main(
             args=arguments, prog_name="edgekit", standalone_mode=False
         )
     except SystemExit as ended:  # raised by typer: completion, and a closed pipe

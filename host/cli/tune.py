@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -27,11 +27,12 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.cli.tune_estimated import MethodEstimate
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.jobs.task import Sent
     from edgekit.host.lab.tune.products import Product
     from edgekit.host.lab.tune.session import Job
-    from edgekit.host.lab.tune.tuner import Outcome, Progress
+    from edgekit.host.lab.tune.tuner import Best, Outcome, Progress
     from edgekit.kb.tables.method import Method
     from edgekit.kb.targets.board import BoardProfile
 
@@ -128,10 +129,8 @@ def tune_gemm(
     as_json: Json = False,
 ) -> None:
     """Measure methods for matrix products on boards, and keep them."""
-    from edgekit.host.cli.output import emit
-    from edgekit.host.cli.tune_estimated import estimate_methods, show_methods
+    from edgekit.host.cli.tune_estimated import estimate_methods
     from edgekit.host.deploy.connections import check_counting, connect_to
-    from edgekit.host.deploy.release import check_quiet
     from edgekit.host.lab.tune.session import Job
     from edgekit.kb.targets.board import load_board, load_profile
 
@@ -161,21 +160,32 @@ def tune_gemm(
     products = tuple(given) or _products(model, shapes, kind)
     if device.emulated:
         _say_emulated(name, threads)
+    job = Job(name, target, products, seconds, _moment, given)
+    outcome = tune_on(device, job, threads, allow_noise)
+    show_tuned(name, target, device.emulated, outcome, estimate_methods, as_json)
 
-    def check() -> None:
-        if not (device.emulated or allow_noise):
-            check_quiet(device, threads)
 
-    check()  # before minutes of compiling
-    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), device)
+def show_tuned(
+    board: str,
+    profile: BoardProfile,
+    emulated: bool,
+    outcome: Outcome,
+    estimate: Callable[[BoardProfile, Sequence[Best]], list[MethodEstimate]],
+    as_json: bool,
+) -> None:
+    """Prints the outcome for a board; if it is emulated, also what `estimate` gives for the best
+    methods on a real core."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.tune_estimated import show_methods
+
     best = sorted(outcome.best, key=lambda each: each.ratio)[:_SHOWN]
-    estimates = estimate_methods(target, best) if device.emulated else []
+    estimates = estimate(profile, best) if emulated else []
     if as_json:
-        document = _document(name, target, device.emulated, outcome)
+        document = _document(board, profile, emulated, outcome)
         emit({**document, "estimates": [each.to_json() for each in estimates]})
     else:
-        _summary(name, outcome)
-        show_methods(target, estimates)
+        _summary(board, outcome)
+        show_methods(profile, estimates)
 
 
 def _sent(model: Path | None, shapes: Path | None) -> tuple[list[str | Sent], dict[str, bytes]]:
@@ -201,6 +211,19 @@ def _say_emulated(name: str, threads: int) -> None:
             f"{threads}; leave out --threads"
         )
     note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
+
+
+def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome:
+    """Tunes a board with progress; unless `allow_noise` or emulated, it must be quiet before and
+    while it is measured on `threads` threads."""
+    from edgekit.host.deploy.release import check_quiet
+
+    def check() -> None:
+        if not (device.emulated or allow_noise):
+            check_quiet(device, threads)
+
+    check()  # before minutes of compiling
+    return _tuned(replace(job, check=check), device)
 
 
 def _tuned(job: Job, device: Board) -> Outcome:

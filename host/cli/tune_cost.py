@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,16 @@ Rounds = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class CostWork:
+    """What to measure: each model for `seconds` in each of the `rounds`."""
+
+    models: tuple[Path, ...]
+    rounds: int
+    seconds: int
+    allow_noise: bool
+
+
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `tune`."""
     group.command(
@@ -64,16 +75,30 @@ def tune_cost(
     as_json: Json = False,
 ) -> None:
     """Calibrate the cost model by operators measured on a board."""
+    from edgekit.host.cli.estimated import estimate_of
+    from edgekit.host.deploy.api import connect
+
+    device = connect(board_name(board), transport=transport)
+    work = CostWork(tuple(model or _models()), rounds, seconds, allow_noise)
+    calibrate_on(device, work, estimate_of, as_json)
+
+
+def calibrate_on(
+    device: Board,
+    work: CostWork,
+    estimate: Callable[[Board, Bundle, int], ModelEstimate | None],
+    as_json: bool,
+) -> None:
+    """Calibrates the cost model on a board, and prints how accurate it is. `estimate` gives a
+    bundle's time on some threads of the real core of an emulated board, None if it is unknown."""
     from edgekit.host.cli.estimated import estimated_document, sentence_of
     from edgekit.host.cli.output import emit
     from edgekit.host.compiler.costs.calibration import save_calibration
     from edgekit.host.compiler.costs.model import CostModel
-    from edgekit.host.deploy.api import connect
     from edgekit.host.lab.tune.cost import accuracy, accuracy_elsewhere, calibrate
     from edgekit.kb.targets.board import load_board
 
-    device = connect(board_name(board), transport=transport)
-    samples, estimates = _measure(device, model or _models(), rounds, seconds, allow_noise)
+    samples, estimates = _measure(device, work, estimate)
     profile = load_board(device.profile)
     if not samples:
         raise InputError("expected operators with times, found none; name another --model")
@@ -112,29 +137,30 @@ def tune_cost(
 
 
 def _measure(
-    device: Board, models: list[Path], rounds: int, seconds: int, allow_noise: bool
+    device: Board,
+    work: CostWork,
+    estimate: Callable[[Board, Bundle, int], ModelEstimate | None],
 ) -> tuple[list[Sample], list[ModelEstimate]]:
     """Operator times on a board that is idle before and after, and on an emulated board also the
     estimates for a real core."""
-    from edgekit.host.cli.estimated import estimate_of
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import stages
     from edgekit.host.deploy.release import check_quiet
     from edgekit.host.lab.tune.cost_board import measure
 
-    watched = not (device.emulated or allow_noise)
+    watched = not (device.emulated or work.allow_noise)
     if device.emulated:
         note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
     if watched:
         check_quiet(device, threads=1)
     estimates: list[ModelEstimate] = []
 
-    def estimate(bundle: Bundle) -> None:
-        if found := estimate_of(device, bundle, threads=1):
+    def take(bundle: Bundle) -> None:
+        if found := estimate(device, bundle, 1):
             estimates.append(found)
 
     with stages(f"measuring {device.name}") as tell:
-        samples = measure(device, models, rounds, seconds, tell, estimate)
+        samples = measure(device, work.models, work.rounds, work.seconds, tell, take)
     if watched:
         check_quiet(device, threads=1)
     return samples, estimates

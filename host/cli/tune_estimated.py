@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
     from edgekit.device.runtime.arrays.sparse_input import Csr
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.tune.spmv import TunedMatrix
     from edgekit.host.lab.tune.tuner import Best
+    from edgekit.host.simulator.products import ProductTimer
+    from edgekit.host.simulator.run import Cost
+    from edgekit.host.simulator.target import Target
     from edgekit.kb.targets.board import BoardProfile
     from edgekit.kb.targets.core import Validation
+
+    # The costs of a product with the matrix in each format, on some threads, within seconds.
+    CostsOf = Callable[[Target, Csr, Sequence[BlockSettings], int, float], tuple[Cost, ...]]
 
 _LOG = logging.getLogger("edgekit.estimate")
 _SECONDS = 60.0  # per product
@@ -82,24 +89,51 @@ class SettingsEstimate:
         }
 
 
-def estimate_methods(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
+def estimate_methods(
+    profile: BoardProfile,
+    best: Sequence[Best],
+    is_quick: Callable[[str], bool] | None = None,
+    timer_of: Callable[[Target, float], ProductTimer] | None = None,
+) -> list[MethodEstimate]:
     """Estimates each product; empty if the core has no model or the estimate cannot start
-    immediately."""
-    return _if_quick(profile, lambda: _estimates(profile, best))
+    immediately.
+
+    `is_quick` tells whether estimates for an architecture can start immediately; `timer_of` makes
+    what times products within seconds (default: the simulator's).
+    """
+    from edgekit.host.simulator.products import ProductTimer
+
+    make = timer_of or ProductTimer
+    return _if_quick(profile, is_quick, lambda: _estimates(profile, best, make))
 
 
 def estimate_settings(
-    profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
+    profile: BoardProfile,
+    tuned: TunedMatrix,
+    matrix: Csr,
+    threads: int,
+    is_quick: Callable[[str], bool] | None = None,
+    costs_of: CostsOf | None = None,
 ) -> list[SettingsEstimate]:
-    """Estimates one matrix; empty under the same conditions as `estimate_methods`."""
-    return _if_quick(profile, lambda: [_settings_estimate(profile, tuned, matrix, threads)])
+    """Estimates one matrix; empty under the same conditions as `estimate_methods`. `costs_of`
+    estimates products in several formats (default: the simulator's)."""
+    from edgekit.host.simulator.spmv import spmv_costs
+
+    costs = costs_of or spmv_costs
+    return _if_quick(
+        profile, is_quick, lambda: [_settings_estimate(profile, tuned, matrix, threads, costs)]
+    )
 
 
-def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[_T]:
-    from edgekit.host.simulator.model import is_quick
+def _if_quick(
+    profile: BoardProfile,
+    is_quick: Callable[[str], bool] | None,
+    estimates: Callable[[], list[_T]],
+) -> list[_T]:
+    from edgekit.host.simulator.model import is_quick as can_start
     from edgekit.host.simulator.target import has_model
 
-    if not (has_model(profile) and is_quick(profile.arch)):
+    if not (has_model(profile) and (is_quick or can_start)(profile.arch)):
         return []
     try:
         return estimates()
@@ -109,26 +143,27 @@ def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[
 
 
 def _settings_estimate(
-    profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
+    profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int, costs_of: CostsOf
 ) -> SettingsEstimate:
-    from edgekit.host.simulator.spmv import spmv_costs
     from edgekit.host.simulator.target import target_of
 
     target = target_of(profile)
     forms = (tuned.row.settings or tuned.rule, tuned.rule)
-    costs = spmv_costs(target, matrix, forms, threads, _SECONDS)
+    costs = costs_of(target, matrix, forms, threads, _SECONDS)
     found, usual = (1e3 * target.milliseconds(cost.cycles) for cost in costs)
     proof = target.proof("int8" if matrix.data.dtype.name == "int8" else "float", threads)
     return SettingsEstimate(tuned, found, usual, proof)
 
 
-def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
-    from edgekit.host.simulator.products import Multiplication, ProductTimer
+def _estimates(
+    profile: BoardProfile, best: Sequence[Best], timer_of: Callable[[Target, float], ProductTimer]
+) -> list[MethodEstimate]:
+    from edgekit.host.simulator.products import Multiplication
     from edgekit.host.simulator.target import target_of
     from edgekit.kb.tables.method import analytic_method
 
     target = target_of(profile)
-    timer = ProductTimer(target, _SECONDS)
+    timer = timer_of(target, _SECONDS)
     made = []
     for each in best:
         p = each.product

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
 )
+
+if TYPE_CHECKING:
+    from edgekit.host.compiler.tables.layout_table import LayoutTable
 
 
 def register(group: typer.Typer) -> None:
@@ -41,13 +44,12 @@ def tune_layouts(
     as_json: Json = False,
 ) -> None:
     """Measure layers in both image layouts, for compile to choose."""
-    from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.tables.layouts import user_layout_table
     from edgekit.host.deploy.api import connect
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.deploy.release import check_quiet
-    from edgekit.host.lab.tune.layouts import estimate_layouts, left_out_error
+    from edgekit.host.lab.tune.layouts import estimate_layouts
     from edgekit.host.lab.tune.layouts import tune_layouts as tune
     from edgekit.host.simulator.target import has_model
     from edgekit.kb.targets.board import load_board
@@ -64,6 +66,14 @@ def tune_layouts(
         if not (allow_noise or device.emulated):
             check_quiet(device, threads=1)
         found = tune(device, path, allow_noise=allow_noise)
+    show_layouts(found, path, as_json)
+
+
+def show_layouts(found: LayoutTable, path: Path, as_json: bool) -> None:
+    """Prints the costs of a table that was written to `path`."""
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.lab.tune.layouts import left_out_error
+
     cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
     if as_json:
         emit(

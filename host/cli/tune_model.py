@@ -50,6 +50,7 @@ def register(group: typer.Typer) -> None:
 
 
 def tune_model(
+    context: typer.Context,
     model: Model = None,
     board: BoardOption = None,
     budget: Budget = "10m",
@@ -67,7 +68,7 @@ def tune_model(
     from edgekit.host.compiler.placement import check_placement
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.deploy.release import check_quiet
-    from edgekit.host.lab.tune.model_session import ModelJob
+    from edgekit.host.lab.tune.model_session import ModelJob, ModelSearch
     from edgekit.host.simulator.target import target_of
     from edgekit.kb.targets.board import load_board
 
@@ -103,7 +104,10 @@ def tune_model(
     if device is None:
         target_of(profile)  # fail now if its core has no model
         check_placement(profile, count, "")
-    job = ModelJob(name, profile, path, options, count, seconds, device, _moment, note, check)
+    search = context.find_object(ModelSearch) or ModelSearch()
+    job = ModelJob(
+        name, profile, path, options, count, seconds, device, _moment, note, check, search
+    )
     tuned = _tuned(job)
     if as_json:
         emit(_document(job, tuned))

@@ -46,6 +46,7 @@ def register(group: typer.Typer) -> None:
 
 
 def tune_order(
+    context: typer.Context,
     model: Model = None,
     board: BoardOption = None,
     count: Annotated[
@@ -71,7 +72,7 @@ def tune_order(
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.deploy.release import check_quiet
-    from edgekit.host.lab.tune.orders import BoardOrders, EstimatedOrders, OrderJob
+    from edgekit.host.lab.tune.orders import BoardOrders, OrderJob, OrderSearch
     from edgekit.host.lab.tune.orders import tune_orders as tune
     from edgekit.host.simulator.target import target_of
     from edgekit.kb.targets.board import load_board
@@ -98,7 +99,8 @@ def tune_order(
     with stages(f"running {path.name}") as tell:
         job = OrderJob(name, profile, path, asked, count, threads, now, tell)
         if target is not None:
-            outcome = tune(job, EstimatedOrders(target, threads, tell))
+            search = context.find_object(OrderSearch) or OrderSearch()
+            outcome = tune(job, search.orders(target, threads, tell))
         elif device is not None:
             outcome = tune(job, BoardOrders(device, threads, rounds, seconds, tell))
     check()

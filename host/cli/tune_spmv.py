@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,21 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
     from edgekit.device.runtime.arrays.sparse_table import Row
+    from edgekit.host.cli.tune_estimated import SettingsEstimate
+    from edgekit.host.deploy.board import Board
+    from edgekit.host.lab.tune.spmv import TunedMatrix
+    from edgekit.kb.targets.board import BoardProfile
+
+
+@dataclass(frozen=True)
+class SpmvWork:
+    """What to measure: matrices of `dtype` on `threads` threads, `seconds` for each dimension."""
+
+    matrices: tuple[str, ...]
+    dtype: ValueType
+    threads: int
+    seconds: float
+    allow_noise: bool
 
 
 def register(group: typer.Typer) -> None:
@@ -61,29 +77,44 @@ def tune_spmv(
     as_json: Json = False,
 ) -> None:
     """Measure sparse block settings on a board, and keep the best."""
-    from edgekit.host.cli.output import emit, note, table
-    from edgekit.host.cli.tune_estimated import estimate_settings, show_settings
-    from edgekit.host.compiler.tables.spmv import add_spmv_rows, user_spmv_table
+    from edgekit.host.compiler.tables.spmv import user_spmv_table
     from edgekit.host.deploy.connections import check_counting, connect_to
-    from edgekit.host.deploy.release import check_quiet
-    from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
-    from edgekit.host.lab.tune.spmv import tune_matrix
-    from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
+    from edgekit.host.lab.bench.spmv_matrices import STANDARD
     from edgekit.kb.targets.board import load_board
 
     device = connect_to(board_name(board), transport)
     check_counting(device)
+    profile = load_board(device.profile)
+    path = output or user_spmv_table(profile)
+    work = SpmvWork(tuple(matrix or STANDARD), dtype, threads, seconds, allow_noise)
+    found, estimates = tune_on(device, work, path)
+    show_tuned(profile, path, found, estimates, as_json)
+
+
+def tune_on(
+    device: Board, work: SpmvWork, path: Path
+) -> tuple[list[TunedMatrix], list[SettingsEstimate]]:
+    """Adds the best settings of each matrix to the table at `path` if the board was quiet before
+    and after they were measured; also estimates them for the core of an emulated board."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.tune_estimated import estimate_settings
+    from edgekit.host.compiler.tables.spmv import add_spmv_rows
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.bench.spmv_matrices import open_matrix
+    from edgekit.host.lab.tune.spmv import tune_matrix
+    from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
+    from edgekit.kb.targets.board import load_board
+
+    profile, threads = load_board(device.profile), work.threads
     found, estimates = [], []
     try:
-        checked = not (allow_noise or device.emulated)
+        checked = not (work.allow_noise or device.emulated)
         if checked:
             check_quiet(device, threads)
-        profile = load_board(device.profile)
-        path = output or user_spmv_table(profile)
         measurer = SpmvMeasurer(device, profile, device.emulated)
-        for name in matrix or STANDARD:
-            given = open_matrix(name, dtype)
-            tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
+        for name in work.matrices:
+            given = open_matrix(name, work.dtype)
+            tuned = tune_matrix(measurer, profile, name, given, threads, work.seconds, note)
             if checked:
                 check_quiet(device, threads)
             add_spmv_rows(profile, [tuned.row], path)  # now: Ctrl-C loses at most one
@@ -92,6 +123,20 @@ def tune_spmv(
                 estimates += estimate_settings(profile, tuned, given, threads)
     finally:
         device.transport.close()
+    return found, estimates
+
+
+def show_tuned(
+    profile: BoardProfile,
+    path: Path,
+    found: Sequence[TunedMatrix],
+    estimates: Sequence[SettingsEstimate],
+    as_json: bool,
+) -> None:
+    """Prints the rows that were added to the table at `path`, and their estimates for a core."""
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.cli.tune_estimated import show_settings
+
     if as_json:
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
         documents = [each.to_json() for each in estimates]

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -15,8 +15,9 @@ _MODE = 0o644
 
 
 @contextlib.contextmanager
-def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file that atomically replaces `path` once it is completely written.
+def atomic_writer(path: Path, sync: Callable[[int], None] = os.fsync) -> Iterator[BinaryIO]:
+    """Yields a file that atomically replaces `path` once it is completely written, and `sync` has
+    made its descriptor's content durable.
 
     An existing file keeps its permissions, and a symbolic link stays a link. On failure raises
     OSError and leaves no temporary file. Also raises OSError if `path` is not a regular file,
@@ -34,7 +35,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             temporary = Path(file.name)
             yield cast(BinaryIO, file)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.chmod(mode)
         temporary.replace(target)
     except BaseException:

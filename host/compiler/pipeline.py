@@ -40,7 +40,8 @@ class Target:
     """The target of the transforms.
 
     `limit`: memory in bytes; `table`: the knowledge base of methods; `golden`: the cache of golden
-    outputs; `samples`: graph inputs to which low-bit weights are fitted.
+    outputs; `samples`: graph inputs to which low-bit weights are fitted; `half_loss`: the limit of
+    --precision auto, relative to an output's largest value.
     """
 
     board: BoardProfile
@@ -49,6 +50,7 @@ class Target:
     table: KnowledgeBase
     golden: Path
     samples: Sequence[Mapping[str, Array]] = ()
+    half_loss: float = HALF_LOSS
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +181,7 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
-    if why := _lost(asked, work.graph, golden_of(graph, target.golden)):
+    if why := _lost(asked, work.graph, golden_of(graph, target.golden), target.half_loss):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
@@ -195,7 +197,7 @@ def _has_float_matrices(graph: Graph) -> bool:
     return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
 
 
-def _lost(asked: str, exact: Graph, golden: Golden) -> str:
+def _lost(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
     """The reason why `auto` keeps f32 instead of half precision; empty to use half precision.
 
     Raises InputError if half precision was requested explicitly but overflows.
@@ -209,11 +211,11 @@ def _lost(asked: str, exact: Graph, golden: Golden) -> str:
             )
         return "values exceed 65504, the largest of half precision"
     lost = half_loss(exact, golden) if asked == "auto" else 0.0
-    if lost <= HALF_LOSS:
+    if lost <= limit:
         return ""
     return (
         f"half precision would change golden outputs by {lost:.2%} of their largest value, "
-        f"more than {HALF_LOSS:.0%}"
+        f"more than {limit:.0%}"
     )
 
 

@@ -24,15 +24,18 @@ _RELEASE = re.compile("[0-9a-f]{16}")
 _LOG = logging.getLogger(__name__)
 
 
-def remember(release: str, explained: Mapping[str, Any]) -> None:
-    """Stores the output of `compile --explain` for a release. A full disk is not an error."""
+def remember(release: str, explained: Mapping[str, Any], most: int = _MOST) -> None:
+    """Stores the output of `compile --explain` for a release, and keeps the newest `most` of them.
+
+    A full disk is not an error.
+    """
     folder = _folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(explained, separators=(",", ":")).encode()
         atomic_write(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
         kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_age, reverse=True)
-        for old in kept[_MOST:]:
+        for old in kept[most:]:
             old.unlink(missing_ok=True)
     except OSError as error:
         _LOG.info("could not save the explanation of release %s: %s", release, error)

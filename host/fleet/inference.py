@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import InputOptions, is_array, read_arrays, read_inputs
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.runner import FleetRun, Turn
+
+WriteFile = Callable[[Path, bytes], None]
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,9 @@ def infer(
     folder: Path | None,
     name: str | None,
     threads: int | None,
+    write: WriteFile = atomic_write,
 ) -> Answer:
-    """Runs one inference on a board; writes the outputs to `folder` as BOARD.npz."""
+    """Runs one inference on a board; writes the outputs to `folder` as BOARD.npz with `write`."""
     turn.tell("loading")
     with turn.device.named(name).open(threads) as session:
         variants = session.served.variants
@@ -59,7 +63,7 @@ def infer(
     if folder is not None:
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **outputs)
-        atomic_write(folder / f"{turn.board.name}.npz", stream.getvalue())
+        write(folder / f"{turn.board.name}.npz", stream.getvalue())
     return Answer(release, timings.latency_ms, _digest(outputs))
 
 

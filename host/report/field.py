@@ -56,9 +56,16 @@ _CELLS = """
 _Key = tuple[str, str, int, int]
 
 
-def field_report(store: Source, now: datetime, inventory: Sequence[str] | None = None) -> Report:
+def field_report(
+    store: Source,
+    now: datetime,
+    inventory: Sequence[str] | None = None,
+    most_releases: int = _MOST_RELEASES,
+    most_cells: int = _MOST_CELLS,
+) -> Report:
     """Reports all models on all types of boards, busiest first; InputError if there are none. With
-    the board names of an `inventory`, a fleet overview is included."""
+    the board names of an `inventory`, a fleet overview is included. `most_releases` limits the
+    releases of a subject, `most_cells` the operator times on individual boards of a release."""
     with asking(store) as database:
         releases = database.execute(_RELEASES).fetchall()
         if not releases:
@@ -76,13 +83,13 @@ def field_report(store: Source, now: datetime, inventory: Sequence[str] | None =
         subjects = []
         for key in busiest[:_MOST_SUBJECTS]:
             rows = by_subject[key]
-            left_out += _left_out(f"older releases of {key[0]}", len(rows) - _MOST_RELEASES)
+            left_out += _left_out(f"older releases of {key[0]}", len(rows) - most_releases)
             made = []
-            for age, row in enumerate(reversed(rows[-_MOST_RELEASES:])):
+            for age, row in enumerate(reversed(rows[-most_releases:])):
                 here = _boards(boards[(*key, row[0])])
                 if age < _BOARD_MATRICES:
                     count = len(operators[(*key, row[0])])
-                    here = _with_cells(database, key, row[0], here, count)
+                    here = _with_cells(database, key, row[0], here, count, most_cells)
                 made.append(_release(key, row, operators[(*key, row[0])], here))
             subjects.append(Subject(*key, tuple(reversed(made))))
         fleet = None if inventory is None else fleet_of(database, inventory)
@@ -139,10 +146,15 @@ def _boards(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
 
 
 def _with_cells(
-    database: Any, key: _Key, release: str, boards: tuple[BoardTimes, ...], count: int
+    database: Any,
+    key: _Key,
+    release: str,
+    boards: tuple[BoardTimes, ...],
+    count: int,
+    most_cells: int,
 ) -> tuple[BoardTimes, ...]:
-    """Adds operator times to as many boards as the size limit allows."""
-    shown = boards[: _MOST_CELLS // max(count, 1)]
+    """Adds times of `count` operators to as many boards as `most_cells` allows."""
+    shown = boards[: most_cells // max(count, 1)]
     names = [board.board for board in shown]
     cells: dict[str, dict[int, float]] = {name: {} for name in names}
     for board, position, median in database.execute(_CELLS, [*key, release, names]).fetchall():

@@ -46,9 +46,13 @@ class Emulator:
         return 1 + sum(self.version >= step for step in steps)
 
 
-def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
-    """Finds the emulator of an architecture: this machine's, else a fetched one; fetches it if
-    `tell` is given. InputError if there is none that supports plugins."""
+def find_emulator(
+    arch: str,
+    tell: Tell | None = None,
+    fetch: Callable[[str, Tell], Path] = fetch_emulator,
+) -> Emulator:
+    """Finds the emulator of an architecture: this machine's, else a fetched one; fetches it with
+    `fetch` if `tell` is given. InputError if there is none that supports plugins."""
     name = emulator_name(arch)
     try:
         return _usable(name, arch, shutil.which(name))
@@ -56,7 +60,7 @@ def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
         kept = kept_emulator(name)
         if kept is None and tell:
             try:
-                kept = fetch_emulator(name, tell)
+                kept = fetch(name, tell)
             except InputError:  # it cannot be fetched
                 raise error from None
         if kept is None:

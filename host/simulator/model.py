@@ -119,10 +119,12 @@ def runner_of(arch: str) -> Path:
     return built(_RUNNER, _flags(arch), "runner")
 
 
-def runner_job(arguments: Sequence[str], folder: Path, arch: str, seconds: float) -> Job:
+def runner_job(
+    arguments: Sequence[str], folder: Path, arch: str, seconds: float, runner: Path | None = None
+) -> Job:
     """A job for the runner in `folder`, with neither environment variables nor paths of this
-    machine on its stack."""
-    (folder / "runner").symlink_to(runner_of(arch))
+    machine on its stack. `runner`: the program, by default the one built for the architecture."""
+    (folder / "runner").symlink_to(runner or runner_of(arch))
     command = ("./runner", *arguments)
     return Job(command, quiet=True, seconds=seconds, variables={}, folder=folder)
 

@@ -8,7 +8,7 @@ built for.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from edgekit.host.common.files import atomic_write, locked
@@ -17,6 +17,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.root import make_root, roots_cache
 
 Tell = Callable[[str], None]
+MakeRoot = Callable[[Architecture, Sequence[str], Path, str | None, Tell], None]
 
 GLIBC = "2.36"
 _SUITE = "bookworm"
@@ -38,8 +39,9 @@ def kept_emulator(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def fetch_emulator(name: str, tell: Tell) -> Path:
-    """Like kept_emulator, but fetches it if missing. Raises InputError and UnreachableError."""
+def fetch_emulator(name: str, tell: Tell, unpack_root: MakeRoot = make_root) -> Path:
+    """Like kept_emulator, but fetches it if missing. `unpack_root` fills a folder with packages.
+    Raises InputError and UnreachableError."""
     if kept := kept_emulator(name):
         return kept
     machine = platform.machine()
@@ -51,7 +53,7 @@ def fetch_emulator(name: str, tell: Tell) -> Path:
         root = roots_cache() / f"qemu-{debian}-{_SUITE}"
         if not root.is_dir():
             kind = Architecture(debian, _SUITE, "", libraries, name, "")
-            make_root(kind, _PACKAGES, root, None, tell)
+            unpack_root(kind, _PACKAGES, root, None, tell)
         path = _folder() / name
         path.parent.mkdir(exist_ok=True)
         text = _SCRIPT.format(

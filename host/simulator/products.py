@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job
+from edgekit.host.simulator.programs import Programs, build_programs
 from edgekit.host.simulator.run import Cost, run_job
 from edgekit.host.simulator.target import Target
 from edgekit.kb.features import GemmShape, Packed
@@ -39,12 +39,15 @@ class Multiplication:
 class ProductTimer:
     """Cycles of products on a board's core; compiles the kernels once."""
 
-    def __init__(self, target: Target, seconds: float = 3600.0) -> None:
-        """`seconds`: limit for one run. Raises InputError if there is no emulator."""
+    def __init__(
+        self, target: Target, seconds: float = 3600.0, programs: Programs | None = None
+    ) -> None:
+        """`seconds`: limit for one run; `programs`: by default those built for the board. Raises
+        InputError if there is no emulator."""
         self._target = target
         self._seconds = seconds
         self._emulator = find_emulator(target.board.arch)
-        self._library = build_kernels(target.board)
+        self._programs = programs or build_programs(target.board, self._emulator)
 
     def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
         """The cost of each method with warm caches and predictors. InputError if a run fails."""
@@ -59,10 +62,11 @@ class ProductTimer:
         sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
         numbers = (*sizes, _SIDES[product.packed], product.threads)
         command = ["product", "kernels.so", *map(str, numbers), *map(_text, methods)]
+        ours, arch = self._programs, self._target.board.arch
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "kernels.so").write_bytes(self._library)
-            job = runner_job(command, Path(folder), self._target.board.arch, self._seconds)
-            regions = run_job(self._emulator, self._target, job).regions
+            (Path(folder) / "kernels.so").write_bytes(ours.kernels)
+            job = runner_job(command, Path(folder), arch, self._seconds, ours.runner)
+            regions = run_job(self._emulator, self._target, job, ours.plugin).regions
         if len(regions) != len(methods):
             raise InputError(
                 f"{shape}: expected {len(methods)} products to be timed, found {len(regions)}; "

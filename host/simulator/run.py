@@ -88,20 +88,25 @@ class Job:
         return (self.folder or Path()) / self.command[0]
 
 
-def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
-    """Runs a program and reads the plugin's results. Raises InputError with advice if the program
-    fails, takes too long, has no mark, or executes an instruction that the core lacks."""
-    return run_cores(emulator, target, (target.core,), job)[0]
+def run_job(emulator: Emulator, target: Target, job: Job, plugin: Path | None = None) -> Run:
+    """Runs a program and reads the plugin's results. `plugin`: its file, by default the one built
+    for the emulator. Raises InputError with advice if the program fails, takes too long, has no
+    mark, or executes an instruction that the core lacks."""
+    return run_cores(emulator, target, (target.core,), job, plugin)[0]
 
 
 def run_cores(
-    emulator: Emulator, target: Target, cores: Sequence[Core], job: Job
+    emulator: Emulator,
+    target: Target,
+    cores: Sequence[Core],
+    job: Job,
+    plugin: Path | None = None,
 ) -> tuple[Run, ...]:
     """Like run_job, for several models at once, such as one core on different boards; the target's
     CPU executes the program."""
     program = job.program
     check_program(program, target.board, job.root)
-    plugin = plugin_of(emulator)
+    plugin = plugin or plugin_of(emulator)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         options = [f"out={out}"]

@@ -16,20 +16,27 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr
 from edgekit.device.runtime.arrays.sparse_library import STORED, SUM_BYTES
 from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
-from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job
+from edgekit.host.simulator.programs import Programs, build_programs
 from edgekit.host.simulator.run import Cost, run_job
 from edgekit.host.simulator.target import Target
 
 
 def spmv_costs(
-    target: Target, matrix: Csr, forms: Sequence[BlockSettings], threads: int, seconds: float
+    target: Target,
+    matrix: Csr,
+    forms: Sequence[BlockSettings],
+    threads: int,
+    seconds: float,
+    programs: Programs | None = None,
 ) -> tuple[Cost, ...]:
     """Costs of one product in each format, with warm caches and predictors; `seconds`: limit for
-    the run. InputError if there is no emulator or the run fails."""
+    the run; `programs`: by default those built for the board. InputError if there is no emulator or
+    the run fails."""
     emulator = find_emulator(target.board.arch)
+    ours = programs or build_programs(target.board, emulator)
     stored = DTYPES[matrix.data.dtype.name]
     rows, cols = matrix.shape
     x = np.ones(cols, OPERANDS[stored])
@@ -37,11 +44,11 @@ def spmv_costs(
     numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
     command = ["spmv", "kernels.so", *map(str, numbers), *map(_text, forms)]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernels.so").write_bytes(build_kernels(target.board))
+        (Path(folder) / "kernels.so").write_bytes(ours.kernels)
         for name, array in arrays.items():
             (Path(folder) / name).write_bytes(array.tobytes())
-        job = runner_job(command, Path(folder), target.board.arch, seconds)
-        regions = run_job(emulator, target, job).regions
+        job = runner_job(command, Path(folder), target.board.arch, seconds, ours.runner)
+        regions = run_job(emulator, target, job, ours.plugin).regions
     if len(regions) != len(forms):
         raise InputError(
             f"expected {len(forms)} forms of a matrix to be timed, found {len(regions)}; "

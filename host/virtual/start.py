@@ -37,7 +37,7 @@ def start_board(
     board: VirtualBoard, image: Image, options: BoardOptions, on_step: OnStep
 ) -> RunningBoard:
     """Starts the board and records it. The caller holds its lock."""
-    machine = _machine(board, image, options)
+    machine = machine_of(board, image, options)
     state = state_path(image, board.name, machine, find_qemu(board.architecture))
     start = _Start(board, image, options, machine)
     if state.is_file():
@@ -50,7 +50,8 @@ def start_board(
     return start.run(None, state)
 
 
-def _machine(board: VirtualBoard, image: Image, options: BoardOptions) -> Machine:
+def machine_of(board: VirtualBoard, image: Image, options: BoardOptions) -> Machine:
+    """QEMU's machine for a board; creates its persistent disk if `options` names a new one."""
     home = Drive(str(image.home_disk), keep=False)
     if options.disk is not None:
         home = Drive(options.disk)

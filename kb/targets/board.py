@@ -103,21 +103,23 @@ class UnknownBoardError(ValueError):
     """A profile does not exist or cannot be read."""
 
 
-def board_names() -> list[str]:
-    """Names of the boards a model can be compiled for, `local` first."""
-    return [LOCAL, *(n for n in profile_names() if not _raw(n).get("abstract", False))]
+def board_names(folder: Path = FOLDER) -> list[str]:
+    """Names of the boards a model can be compiled for, `local` first; `folder` has their files."""
+    concrete = (n for n in profile_names(folder) if not _raw(n, folder).get("abstract", False))
+    return [LOCAL, *concrete]
 
 
-def profile_names() -> list[str]:
-    """Names of all profiles with a file, including those that only serve as bases."""
-    return [p.stem for p in sorted(FOLDER.glob("*.toml"))]
+def profile_names(folder: Path = FOLDER) -> list[str]:
+    """Names of all profiles with a file in `folder`, including those that only serve as bases."""
+    return [p.stem for p in sorted(folder.glob("*.toml"))]
 
 
-def load_board(name: str) -> BoardProfile:
-    """Loads the profile `name`; `local` is the best x86 or ARM profile this machine can run."""
-    profile = _local() if name == LOCAL else load_profile(name)
+def load_board(name: str, folder: Path = FOLDER) -> BoardProfile:
+    """Loads the profile `name` from `folder`; `local` is the best of edgekit's own x86 or ARM
+    profiles that this machine can run."""
+    profile = _local() if name == LOCAL else load_profile(name, folder)
     if profile.abstract:
-        heirs = [n for n in board_names()[1:] if name in _lineage(n)]
+        heirs = [n for n in board_names(folder)[1:] if name in _lineage(n, folder)]
         raise UnknownBoardError(
             f"expected a board profile, found '{name}', which is only a base for "
             f"{', '.join(heirs) or LOCAL}"
@@ -125,14 +127,15 @@ def load_board(name: str) -> BoardProfile:
     return profile
 
 
-def nearest(name: str, known: Iterable[str] | None = None) -> str:
+def nearest(name: str, known: Iterable[str] | None = None, folder: Path = FOLDER) -> str:
     """Names similar to a wrong one, formatted to be appended to a message; empty if there are none.
 
-    Candidates are `known`, or else the boards, which also match by chip and description.
+    Candidates are `known`, or else the boards in `folder`, which also match by chip and
+    description.
     """
-    names = {_plain(n): n for n in (board_names() if known is None else known)}
-    for board in board_names()[1:] if known is None else ():
-        raw = _raw(board)
+    names = {_plain(n): n for n in (board_names(folder) if known is None else known)}
+    for board in board_names(folder)[1:] if known is None else ():
+        raw = _raw(board, folder)
         chips = (chip.partition(",")[2] for chip in raw.get("compatible", ()))
         for alias in (*chips, re.split("[(:]", raw["description"])[0]):
             names.setdefault(_plain(alias), board)
@@ -146,43 +149,43 @@ def _plain(name: str) -> str:
 
 
 @functools.cache
-def _raw(name: str) -> dict[str, Any]:
-    path = FOLDER / f"{name}.toml"
+def _raw(name: str, folder: Path) -> dict[str, Any]:
+    path = folder / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
-        known = ", ".join(board_names())
-        raise UnknownBoardError(
-            f"expected a board profile ({known}), found '{name}'{nearest(name)}"
-        )
+        known = ", ".join(board_names(folder))
+        near = nearest(name, folder=folder)
+        raise UnknownBoardError(f"expected a board profile ({known}), found '{name}'{near}")
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _lineage(name: str) -> list[str]:
+def _lineage(name: str, folder: Path) -> list[str]:
     """A profile and those it inherits from, most general last."""
-    base = _raw(name).get("inherits")
-    return [name, *(_lineage(base) if base else ())]
+    base = _raw(name, folder).get("inherits")
+    return [name, *(_lineage(base, folder) if base else ())]
 
 
-def _core_profile(name: str) -> str:
+def _core_profile(name: str, folder: Path) -> str:
     """The most general profile with the same core that is not merely a base."""
+    core = _merged(name, folder).get("core")
     same = [
         n
-        for n in _lineage(name)
-        if not _raw(n).get("abstract", False)
-        and _merged(n).get("core") == _merged(name).get("core")
+        for n in _lineage(name, folder)
+        if not _raw(n, folder).get("abstract", False) and _merged(n, folder).get("core") == core
     ]
     return same[-1] if same else name
 
 
-def _inherited(name: str) -> Iterator[str]:
+def _inherited(name: str, folder: Path) -> Iterator[str]:
     """Inherited platforms that have the same instruction set."""
-    for merged in (_merged(n) for n in _lineage(name)[1:]):
-        if merged["simd"] == _merged(name)["simd"]:
+    simd = _merged(name, folder)["simd"]
+    for merged in (_merged(n, folder) for n in _lineage(name, folder)[1:]):
+        if merged["simd"] == simd:
             yield merged.get("core") or merged.get("cpu_class") or merged["arch"]
 
 
-def _merged(name: str) -> dict[str, Any]:
-    raw = _raw(name)
-    base = _merged(raw["inherits"]) if "inherits" in raw else {}
+def _merged(name: str, folder: Path) -> dict[str, Any]:
+    raw = _raw(name, folder)
+    base = _merged(raw["inherits"], folder) if "inherits" in raw else {}
     for own in ("abstract", "compatible", "source"):
         base.pop(own, None)
     merged = base | {k: v for k, v in raw.items() if k != "inherits"}
@@ -195,16 +198,16 @@ def _merged(name: str) -> dict[str, Any]:
     return merged
 
 
-def load_profile(name: str) -> BoardProfile:
-    """The profile in `name`.toml, which may be only a base for others."""
-    merged = _merged(name) | {"name": name}
+def load_profile(name: str, folder: Path = FOLDER) -> BoardProfile:
+    """The profile in `name`.toml of `folder`, which may be only a base for others."""
+    merged = _merged(name, folder) | {"name": name}
     known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
     for key in ("features", "extras", "compatible"):
         merged[key] = tuple(merged.get(key, ()))
-    merged["core_profile"] = _core_profile(name)
-    merged["inherited"] = tuple(_inherited(name))
+    merged["core_profile"] = _core_profile(name, folder)
+    merged["inherited"] = tuple(_inherited(name, folder))
     where = f"board profile '{name}'"
     merged |= _units(where, merged.get("units", {})) | _timing(where, merged.get("timing", {}))
     return BoardProfile(**merged)

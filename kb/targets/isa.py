@@ -197,29 +197,29 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.f32_tiles if dtype == "f32" else self.i8_tiles
 
 
-def isa_names() -> list[str]:
-    """Names of all instruction sets, as used by board profiles in `simd`."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+def isa_names(folder: Path = FOLDER) -> list[str]:
+    """Names of all instruction sets in `folder`, as used by board profiles in `simd`."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 @functools.cache
-def isa_of(simd: str) -> Isa:
-    """Loads the properties of one instruction set. Raises ValueError if its file is missing or
-    invalid."""
+def isa_of(simd: str, folder: Path = FOLDER) -> Isa:
+    """Loads the properties of one instruction set from its file in `folder`. Raises ValueError if
+    that is missing or invalid."""
     try:
-        return msgspec.convert({**_merged(simd), "simd": simd}, Isa, strict=True)
+        return msgspec.convert({**_merged(simd, folder), "simd": simd}, Isa, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"instruction set '{simd}': {error}") from None
 
 
-def _merged(simd: str) -> dict[str, Any]:
-    path = FOLDER / f"{simd}.toml"
+def _merged(simd: str, folder: Path) -> dict[str, Any]:
+    path = folder / f"{simd}.toml"
     if not path.is_file():
-        known = ", ".join(isa_names())
+        known = ", ".join(isa_names(folder))
         raise ValueError(f"expected an instruction set ({known}), found '{simd}'")
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
     base = raw.pop("inherits", None)
-    return _over(_merged(base), raw) if base else raw
+    return _over(_merged(base, folder), raw) if base else raw
 
 
 def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from edgekit.host.cli.main import main
 from edgekit.host.common.paths import cache_folder
@@ -65,9 +66,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def edgekit(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs a command line in this process."""
 
-    def run(*arguments: str | Path) -> Outcome:
+    def run(*arguments: str | Path, app: typer.Typer | None = None) -> Outcome:
+        """`app` has the commands (default: those of `edgekit`)."""
         capfd.readouterr()
-        code = main([str(a) for a in arguments])
+        code = main([str(a) for a in arguments], app)
         captured = capfd.readouterr()
         return Outcome(code, captured.out, captured.err)
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import wave
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,14 +54,14 @@ def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
 
 
 def test_board_too_slow_to_answer_in_time_is_starting(
-    edgekit: Any, home: Path, deployed: Path, monkeypatch: pytest.MonkeyPatch
+    edgekit: Any, home: Path, deployed: Path
 ) -> None:
     edgekit("app", "install", write(home / "doors", ""))
     edgekit("app", "stop")
-    monkeypatch.setattr(service, "_detach", lambda command: None)
-    monkeypatch.setattr(sys, "argv", [str(deployed / "current" / "runtime.pyz")])
-    found = service.start(Store(deployed), 0.0)
+    runtime, started = deployed / "current" / "runtime.pyz", []
+    found = service.start(Store(deployed), 0.0, runtime, started.append)
     assert (found["state"], found["name"]) == ("starting", "doors")
+    assert len(started) == 1
 
 
 @pytest.mark.exhaustive

@@ -6,17 +6,18 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgekit.host import virtual as boards
+from edgekit.host.cache import cached
 from edgekit.host.deploy.transport.ssh_keys import fingerprint
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.address import Address, parse_address
-from edgekit.host.virtual import BoardState, RunningBoard
+from edgekit.host.virtual import status, virtual_board_names
+from tests.support.fake_qemu import SSH_PORT, fake_virtual_boards
 from tests.support.sshd import Sshd, make_key
 
 pytestmark = pytest.mark.slow
@@ -246,62 +247,37 @@ def test_global_boards_are_there_in_every_folder(
     assert edgekit("status", "--board", "here").code == 0
 
 
+Up = Callable[[], list[str]]
+
+
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningBoard]:
-    """Virtual boards that report being up without booting anything."""
-    up: dict[str, RunningBoard] = {}
-    profiles = {"a57": "a57", "rv64v": "rv64gcv"}
-
-    def start(name: str, *, options: Any, progress: Callable[[str], None]) -> RunningBoard:
-        progress("boot")
-        up[name] = RunningBoard(
-            name,
-            profiles[name],
-            "127.0.0.1",
-            40022,
-            "edge",
-            "secret",
-            tmp_path / "key",
-            "ssh-ed25519 AAAA",
-            "socket://127.0.0.1:40023",
-            os.getpid(),
-            "",
-            tmp_path,
-            512,
-            2,
-            options.counting,
-            None,
-        )
-        return up[name]
-
-    def status() -> list[BoardState]:
-        return [BoardState(n, p, n in up, up.get(n)) for n, p in profiles.items()]
-
-    monkeypatch.setattr(boards, "up", start)
-    monkeypatch.setattr(boards, "status", status)
-    monkeypatch.setattr(boards, "down", lambda name: up.pop(name, None) is not None)
-    return up
+def up(edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
+    """Virtual boards a57 and rv64v boot nothing; returns the names of those that are up."""
+    fake_virtual_boards(tmp_path / "virtual", monkeypatch, "a57", "rv64v")
+    yield lambda: [board.name for board in status() if board.running]
+    assert edgekit("board", "down").code == 0
 
 
-def test_up_tells_how_to_get_there(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+@pytest.mark.usefixtures("up")
+def test_up_tells_how_to_get_there(edgekit: Any) -> None:
     done = edgekit("board", "up", "a57")
-    assert done.code == 0
+    assert done.code == 0, done.err
     assert "board a57: boot ..." in done.err
     assert "edgekit deploy --board a57" in done.out
     assert "emulated" in done.out
     document = edgekit("board", "up", "a57", "--json").document
     assert document["schema"] == "edgekit.board.up/1"
-    assert (document["board"]["port"], document["board"]["emulated"]) == (40022, True)
-    assert "secret" not in str(document)
+    assert (document["board"]["port"], document["board"]["emulated"]) == (SSH_PORT, True)
+    assert "password" not in document["board"]
 
 
-def test_up_says_when_the_inventory_has_that_name(
-    edgekit: Any, home: Path, machine: dict[str, RunningBoard]
-) -> None:
+@pytest.mark.usefixtures("up")
+def test_up_says_when_the_inventory_has_that_name(edgekit: Any, home: Path) -> None:
     (home / "edgekit.toml").write_text('[boards.a57]\nprofile = "a57"\nhost = "h"\n')
     assert "in the inventory" in edgekit("board", "up", "a57").err
 
 
+@pytest.mark.usefixtures("up")
 @pytest.mark.parametrize(
     "command",
     [
@@ -312,40 +288,38 @@ def test_up_says_when_the_inventory_has_that_name(
     ],
 )
 def test_board_that_cannot_count_is_named_before_anything_is_compiled(
-    edgekit: Any,
-    machine: dict[str, RunningBoard],
-    monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
+    edgekit: Any, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(boards, "find_running", machine.get)
-    monkeypatch.setattr("edgekit.host.compiler.toolchain.kernels.build_kernels", None)
     assert edgekit("board", "up", "a57").code == 0
     done = edgekit(*command, "--board", "a57")
     assert done.code == 5
     assert done.complaint.endswith(
         "edgekit board down a57, then edgekit board up a57 --count-instructions"
     )
+    assert [kind.kind for kind in cached()] == ["boards"]
 
 
-def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+def test_up_takes_the_name_of_a_profile(edgekit: Any, up: Up) -> None:
     assert edgekit("board", "up", "rv64gcv").code == 0
-    assert list(machine) == ["rv64v"]
+    assert up() == ["rv64v"]
 
 
-def test_up_takes_a_board_with_such_a_core(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+def test_up_takes_a_board_with_such_a_core(edgekit: Any, up: Up) -> None:
     assert edgekit("board", "up", "jetson-nano").code == 0
-    assert list(machine) == ["a57"]
+    assert up() == ["a57"]
 
 
-def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+def test_status_and_down(edgekit: Any, up: Up) -> None:
     shown, _, _ = edgekit("boards").out.partition("\n\n")  # the profiles follow the boards
-    rows = [line.split()[:2] for line in shown.splitlines()]
-    assert rows == [["board", "state"], ["a57", "not"], ["rv64v", "not"]]
+    head, *rows = [line.split()[:2] for line in shown.splitlines()]
+    states = {name: "not" if name == "a7" else "built" for name in virtual_board_names()}
+    assert (head, dict(rows)) == (["board", "state"], states)
     assert edgekit("board", "up", "a57").code == 0
-    row = edgekit("boards").out.splitlines()[1].split()
-    assert (row[:2], row[-1]) == (["a57", "up"], "edge@127.0.0.1:40022")
+    rows = [line.split() for line in edgekit("boards").out.splitlines()]
+    (row,) = (row for row in rows if row[:1] == ["a57"] and row[2] == "virtual")
+    assert (row[:2], row[-1]) == (["a57", "up"], f"edge@127.0.0.1:{SSH_PORT}")
     assert edgekit("board", "down", "--json").document["boards"] == ["a57"]
-    assert machine == {}
+    assert up() == []
     assert edgekit("board", "down", "a57", "--json").document["boards"] == []
 
 

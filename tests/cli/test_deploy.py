@@ -7,13 +7,18 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgekit.host.cli.bench_history import keep_in_history
 from edgekit.host.common.checked_files import scratch_of
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
+from edgekit.host.deploy.release.types import Noise
 from edgekit.host.lab.history.store import History
 from tests.support.patience import AMPLE
 
@@ -167,17 +172,40 @@ def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned
 
 
 def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
-    edgekit: Any, home: Path, face_model: Path, ekb: Any, monkeypatch: pytest.MonkeyPatch
+    edgekit: Any, home: Path, face_model: Path, ekb: Any
 ) -> None:
-    kept: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("edgekit.host.deploy.release.why_noisy", lambda timing: None)
-    monkeypatch.setattr(
-        "edgekit.host.lab.history.benchmarks.keep_benchmark", lambda *given: kept.append(given) or 1
-    )
+    def told() -> list[str]:
+        """Lines of the log on what went into the history, and why some did not."""
+        log = home.parent / "home" / "state" / "edgekit.log"
+        return [line for line in log.read_text().splitlines() if "in the history" in line]
+
     History().close()
     small = face_model.with_name("okay_nabu.tflite")
     assert edgekit("deploy", small).code == 0
-    ((model, _, _, board, timing, _),) = kept
-    assert (model, board) == (small, "local") and timing.operators
+    (line,) = told()  # a busy machine is a reason not to keep it
+    assert "okay_nabu.tflite on local" in line
     assert edgekit("deploy", ekb(counter=5)).code == 0
-    assert len(kept) == 1  # not kept: a bundle does not record its compile options
+    assert len(told()) == 1  # not kept: a bundle does not record its compile options
+
+
+def test_what_goes_into_the_history_was_measured_on_a_quiet_board(
+    edgekit: Any, face_model: Path
+) -> None:
+    kept: list[tuple[Any, ...]] = []
+
+    def keep(*given: Any) -> int:
+        kept.append(given)
+        return 1
+
+    small, device = face_model.with_name("okay_nabu.tflite"), connect("local")
+    assert edgekit("deploy", small).code == 0
+    found = device.bench(count=2)
+    quiet = replace(found, noise=Noise(2, 0.0, False, 0.0), p10_ms=1.0, median_ms=1.0, p90_ms=1.0)
+    keep_in_history(small, device, DEFAULT_OPTIONS, quiet, keep)
+    assert kept == []  # nothing was tuned
+    History().close()
+    keep_in_history(small, device, DEFAULT_OPTIONS, replace(quiet, p90_ms=2.0), keep)
+    assert kept == []
+    keep_in_history(small, device, DEFAULT_OPTIONS, quiet, keep)
+    ((model, _, _, board, timing, _),) = kept
+    assert (model, board, timing) == (small, "local", quiet) and timing.operators

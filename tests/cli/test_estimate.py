@@ -12,10 +12,11 @@ import pytest
 from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
 from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
-from edgekit.host.simulator import emulator as emulator_module
-from edgekit.host.simulator import model as model_module
-from edgekit.host.simulator import run as run_module
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.emulator import Emulator, plugin_of
+from edgekit.host.simulator.model import runner_of
+from edgekit.host.simulator.report import error_document, proof_text, sentence
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, write_emulator, write_program
 from tests.support.homes import home_over_the_cache
 from tests.support.onnx_models import model, node, save, value
@@ -23,16 +24,19 @@ from tests.support.onnx_models import model, node, save, value
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def programs() -> None:
+    """The programs that an estimate needs; building the runner takes minutes, once."""
+    plugin_of(Emulator("qemu-aarch64", (7, 2)))
+    runner_of("aarch64")
+
+
 @pytest.fixture
-def emulate(tmp_path, monkeypatch):
+def emulate(tmp_path, monkeypatch, programs):
     """emulate(document=..., ...): replaces qemu-aarch64 by a script with that answer."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
-    monkeypatch.setattr(Target, "proof", lambda *_: None)  # the validation figures change
-    runner = write_program(tmp_path / "runner")
-    monkeypatch.setattr(model_module, "runner_of", lambda _: runner)
     return lambda **options: write_emulator(folder, **options)
 
 
@@ -47,13 +51,22 @@ def operators_of(bundle: Path) -> int:
     return len(Bundle.read(bundle).manifest.operators)
 
 
+def proof_of(threads: int):
+    """What validation found for float networks on rpi4; the figures change."""
+    return target_of(load_board("rpi4")).proof("float", threads)
+
+
+def error_in(document: dict) -> dict:
+    return {name: document[name] for name in ("validated", "error")}
+
+
 def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, bundle, emulate):
     count = operators_of(bundle)
     emulate(document=answer(laps=[5, *[1000] * count], cycles=1000 * count + 80))
     found = edgekit("estimate", bundle, "--board", "rpi4", "--json").document
     assert found["schema"] == "edgekit.bench.model/1"
-    assert (found["estimated"], found["emulated"], found["validated"]) == (True, False, False)
-    assert found["error"] is None
+    assert (found["estimated"], found["emulated"]) == (True, False)
+    assert error_in(found) == error_document(proof_of(4))
     milliseconds = pytest.approx((1000 * count + 5) / 1800e3, rel=1e-12)
     assert found["estimated_ms"]["median"] == milliseconds
     assert len(found["operators"]) == count
@@ -63,7 +76,7 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, bundle, emula
 def test_a_time_is_never_without_its_error(edgekit, bundle, emulate):
     emulate(document=answer(laps=[0, 18_000_000, *[0] * (operators_of(bundle) - 1)]))
     out = edgekit("estimate", bundle, "--board", "rpi4").out
-    assert "estimated 10 ms (not validated) on rpi4, 4 threads" in out
+    assert f"{sentence(10.0, 'rpi4', proof_of(4))}, 4 threads" in out
     assert "bound by issue 100 %" in out and "estimated µs" in out
 
 
@@ -99,7 +112,15 @@ def test_a_program_is_told_by_region_and_lap(edgekit, emulate, home):
     assert found["program"] == [str(program), "-x"]
     assert [lap["estimated_ms"] for lap in found["regions"][0]["laps"]] == [0.001, 0.002]
     out = edgekit("estimate", "--board", "rpi4", "--", program).out
-    assert "not validated" in out and "  lap 2" in out
+    assert proof_text(proof_of(1)) in out and "  lap 2" in out
+
+
+def test_a_core_whose_estimates_were_not_validated_is_told_as_such(edgekit, emulate, home):
+    emulate(name="qemu-arm")
+    command = ("--board", "a7", "--", write_program(home / "program", "armv7l"))
+    found = edgekit("estimate", "--json", *command).document
+    assert error_in(found) == {"validated": False, "error": None}
+    assert "error    not validated" in edgekit("estimate", *command).out
 
 
 def test_a_bundle_of_another_board_is_refused(edgekit, bundle, emulate):
@@ -121,7 +142,7 @@ def test_a_board_that_has_no_model_of_its_core_is_refused_at_once(edgekit, face_
 
 
 def test_without_an_emulator_the_package_is_named(edgekit, bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr(emulator_module.shutil, "which", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     outcome = edgekit("estimate", bundle, "--board", "rpi4")
     assert outcome.code == 2 and "apt-get install qemu-user" in outcome.complaint
 
@@ -134,25 +155,24 @@ def beside(bundle: Path, profile: str = "rpi4", emulated: bool = True):
     return device, estimate_beside(device, timing, release)
 
 
-def test_a_virtual_board_tells_what_a_real_core_would_take(bundle, emulate, monkeypatch, capfd):
-    monkeypatch.setattr(model_module, "is_quick", lambda _: True)
+def test_a_virtual_board_tells_what_a_real_core_would_take(bundle, emulate, capfd):
     emulate(document=answer(cycles=18_000_000))
     device, found = beside(bundle)
     show_estimate(device, found)
-    assert "estimated 10 ms (not validated) on rpi4" in capfd.readouterr().out
-    assert estimated_document(found)["validated"] is False
+    assert sentence(10.0, "rpi4", proof_of(1)) in capfd.readouterr().out
+    assert error_in(estimated_document(found)) == error_document(proof_of(1))
 
 
-def test_what_would_take_long_is_only_offered(bundle, emulate, monkeypatch, capfd):
-    monkeypatch.setattr(model_module, "is_quick", lambda _: False)
+def test_what_would_take_long_is_only_offered(bundle, emulate, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "new"))  # no program is built
+    emulate()
     device, found = beside(bundle)
     show_estimate(device, found)
     assert found is None
     assert "edgekit estimate --board rpi4" in capfd.readouterr().out
 
 
-def test_a_failing_estimate_fails_no_deploy(bundle, emulate, monkeypatch):
-    monkeypatch.setattr(model_module, "is_quick", lambda _: True)
+def test_a_failing_estimate_fails_no_deploy(bundle, emulate):
     emulate(does="exit 1")
     assert beside(bundle)[1] is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.cli.app import explain
+from edgekit.host.cli.fleet_work import run_on
+from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import sign_bundle
 
@@ -129,18 +133,23 @@ def test_profiles_of_a_fleet_come_home(edgekit: Any) -> None:
 
 
 def test_trouble_at_home_ends_the_whole_with_its_name(
-    edgekit: Any, home: Path, monkeypatch: pytest.MonkeyPatch, both: None
+    home: Path, capsys: pytest.CaptureFixture[str], both: None
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device", "out/pi-1.npz")
+    def full(file: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(file))
 
-    monkeypatch.setattr("edgekit.host.fleet.inference.atomic_write", full)
     np.save(home / "x.npy", np.zeros(4, np.float32))
-    arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--parallel", "1")
-    done = edgekit("run", *arguments, "--json")
-    assert done.code == 2
-    assert "out/pi-1.npz: No space left on device; free some space" in done.err
-    assert done.document["counts"] == {"ok": 0, "failed": 0, "canceled": 2}
+    options, name, threads, parallel, as_json = InputOptions(), None, None, 1, True
+    with pytest.raises(OSError) as raised:
+        run_on(
+            *(["site"], Path("x.npy"), "out", options, name, threads, parallel, as_json),
+            write=full,
+        )
+    line, code = explain(raised.value)
+    assert line.startswith("out/pi-1.npz: No space left on device; free some space")
+    assert code == 2
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert counts == {"ok": 0, "failed": 0, "canceled": 2}
 
 
 def test_failures_are_told_at_once_and_progress_in_lines(edgekit: Any) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.cli.app import explain
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
+from edgekit.host.lab.jobs.dask_pool import DaskPool
 from edgekit.host.lab.jobs.task import Task, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import AMPLE, until
@@ -166,20 +169,17 @@ def test_of_one_that_failed_the_error_is_its_own(
     assert edgekit("estimate", broken, "--board", "rpi4").code == 2
 
 
-@pytest.mark.parametrize(
-    ("cluster", "said"),
-    [
-        ("http://127.0.0.1:1", "--dask: expected tcp://HOST:PORT or tls://HOST:PORT, found"),
-        ("tcp://127.0.0.1:1", "--dask: expected a Dask scheduler at tcp://127.0.0.1:1"),
-    ],
-)
-def test_a_cluster_that_is_none_is_named(
-    edgekit: Any, shapes: Path, cluster: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("edgekit.host.lab.jobs.dask_pool._CONNECT_SECONDS", 1.0)
-    done = _tune(edgekit, shapes, "--dask", cluster)
-    assert done.code in (2, 3)
-    assert said in done.err
+def test_an_address_that_is_none_of_a_cluster_is_named(edgekit: Any, shapes: Path) -> None:
+    done = _tune(edgekit, shapes, "--dask", "http://127.0.0.1:1")
+    assert done.code == 2
+    assert "--dask: expected tcp://HOST:PORT or tls://HOST:PORT, found" in done.err
+
+
+def test_a_cluster_that_is_none_is_named() -> None:
+    with pytest.raises(UnreachableError) as raised:
+        DaskPool("tcp://127.0.0.1:1", connect_seconds=1.0)
+    assert str(raised.value).startswith("--dask: expected a Dask scheduler at tcp://127.0.0.1:1")
+    assert explain(raised.value)[1] == 3
 
 
 def test_a_cluster_without_workers_and_one_that_knows_no_board(

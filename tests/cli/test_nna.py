@@ -10,28 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.cli.compile import compile_bundle
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.kb.targets import board as boards
+from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.support.nna_model import tiny_model
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def nna_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def nna_here() -> BoardProfile:
     """This machine with the NNA of board nna2 and, for the compiler, that board's core speeds."""
-    local, other = boards.load_board("local"), boards.load_board("nna2")
-    here = dataclasses.replace(local, nna=other.nna, compute=other.speeds)
-    monkeypatch.setattr(boards, "_local", lambda: here)
+    local, other = load_board("local"), load_board("nna2")
+    return dataclasses.replace(local, nna=other.nna, compute=other.speeds)
 
 
-@pytest.mark.usefixtures("nna_here")
-def test_run_and_bench_tell_what_the_nna_does(edgekit: Any, home: Path) -> None:
-    model = tiny_model(home / "tiny.tflite")
+def test_run_and_bench_tell_what_the_nna_does(
+    edgekit: Any, home: Path, nna_here: BoardProfile, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = home / "tiny.ekb"
     np.savez(home / "x.npz", image=np.zeros((1, 33, 30, 3), np.int8))
-    made = edgekit("compile", model, "--explain", "why.json", "-o", "tiny.ekb")
-    assert made.code == 0 and "NNA: 6 operators in " in made.err
+    source, why = tiny_model(home / "tiny.tflite"), home / "why.json"
+    compile_bundle(source, "local", explain=why, profile=nna_here).write(model)
+    assert "NNA: 6 operators in " in capfd.readouterr().err
     account = json.loads((home / "why.json").read_text())["nna"]
     cycles = account["total"]["cycles"]
 

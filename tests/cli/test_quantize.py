@@ -153,9 +153,7 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
 
     assert "--samples: expected" in complaint(path)
     assert "folder, found none" in complaint(path, "--samples", "none.npz")
-    assert "expected a name ending in" in complaint(
-        path, "--samples", data, "-o", "net.bin"
-    )
+    assert "expected a name ending in" in complaint(path, "--samples", data, "-o", "net.bin")
     assert "expected a number between 0 and 1" in complaint(
         path, "--samples", data, "--min-cosine", "1"
     )

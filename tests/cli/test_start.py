@@ -218,18 +218,24 @@ def test_exit_code_by_kind_of_error(error: Exception, code: int) -> None:
         assert explain(raised)[1] == code
 
 
-def test_a_bug_names_itself_and_the_way_to_the_traceback(
-    edgekit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken() -> list[str]:
-        raise ZeroDivisionError("a\nb")
+def failing(error: BaseException) -> typer.Typer:
+    """An application whose only command raises `error`."""
+    found = typer.Typer(pretty_exceptions_enable=False)
 
-    monkeypatch.setattr("edgekit.kb.targets.board.board_names", broken)
-    done = edgekit("boards")
+    @found.command()
+    def boards() -> None:
+        raise error
+
+    return found
+
+
+def test_a_bug_names_itself_and_the_way_to_the_traceback(edgekit: Any) -> None:
+    broken = failing(ZeroDivisionError("a\nb"))
+    done = edgekit(app=broken)
     assert done.code == 1
     assert "bug: ZeroDivisionError: a b (test_start.py:" in done.complaint
     assert "--debug" in done.complaint
-    assert "Traceback" in edgekit("boards", "--debug").err
+    assert "Traceback" in edgekit("--debug", app=broken).err
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(edgekit: Any) -> None:
@@ -238,10 +244,6 @@ def test_control_characters_of_names_do_not_reach_the_terminal(edgekit: Any) -> 
     assert "\x1b" not in done.complaint
 
 
-def test_interrupt_exits_130(edgekit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> list[str]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("edgekit.kb.targets.board.board_names", interrupted)
-    done = edgekit("boards")
+def test_interrupt_exits_130(edgekit: Any) -> None:
+    done = edgekit(app=failing(KeyboardInterrupt()))
     assert (done.code, done.out, done.err) == (130, "", "")

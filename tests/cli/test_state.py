@@ -90,7 +90,7 @@ def test_samples_name_the_inputs_that_become_states(edgekit: Any, decoder: Path)
     few = ("--weights", "int8", "--samples", "samples.npz")
     done = edgekit("compile", decoder, *_TIES, *few, "-o", "d.ekb")
     assert done.code == 0, done.err
-    assert "fitted to samples: on 3 held out" in done.err
+    assert "fitted to samples: on 3 held-out samples" in done.err
     made = _decoded(edgekit, "d.ekb")
     np.testing.assert_allclose(made, decoded_by_hand(decoder, TOKENS), atol=0.1)
 

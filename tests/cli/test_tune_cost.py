@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from edgekit.host.cli import estimated
+from edgekit.host.cli.tune_cost import CostWork, calibrate_on
 from edgekit.host.deploy import api
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.run import Cost
+from edgekit.kb.targets.core import Validation
 
 SMALL = "okay_nabu"
 
@@ -34,16 +38,21 @@ def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -
     assert done.code == 2 and "edgekit lab tune cost" in done.complaint
 
 
-def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeypatch: Any) -> None:
+def test_a_virtual_board_shows_what_a_real_core_would_take(home: Path, capfd: Any) -> None:
     device = api.connect("local")
     device.emulated = True
-    monkeypatch.setattr(api, "connect", lambda *_, **__: device)
-    shown = SimpleNamespace(model=SMALL)
-    monkeypatch.setattr(estimated, "estimate_of", lambda *_, **__: shown)
-    monkeypatch.setattr(estimated, "sentence_of", lambda _: "estimated 10 ms ± 8 % on rpi4")
-    monkeypatch.setattr(estimated, "estimated_document", lambda _: {"estimated_ms": 10.0})
-    command = ("lab", "tune", "cost", "--model", f"models/{SMALL}.tflite", "--rounds", "1")
-    out = edgekit(*command).out
+    proof = Validation("int8", 1, 5, 8.0, 20.0, "a Raspberry Pi 4B", "2026-11-22")
+
+    def estimate(_: api.Device, bundle: Bundle, threads: int) -> ModelEstimate:
+        name, release = bundle.manifest.model.name, bundle.manifest.id
+        cost = Cost(18_000_000, 1, {"issue": 18_000_000})
+        core = ("rpi4", "a72", 1800.0, threads, "int8")
+        return ModelEstimate(name, release, *core, cost, (), 0, 1, 1, {}, 1, proof)
+
+    work = CostWork((home / "models" / f"{SMALL}.tflite",), 1, 1, allow_noise=False)
+    calibrate_on(device, work, estimate, as_json=False)
+    out = capfd.readouterr().out
     assert out.startswith(f"board     {SMALL}: estimated 10 ms ± 8 % on rpi4\n")
-    found = edgekit(*command, "--json").document
-    assert found["estimates"] == {SMALL: {"estimated_ms": 10.0}}
+    calibrate_on(device, work, estimate, as_json=True)
+    (found,) = json.loads(capfd.readouterr().out)["estimates"].items()
+    assert found[0] == SMALL and found[1]["estimated_ms"] == 10.0

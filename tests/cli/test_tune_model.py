@@ -20,14 +20,13 @@ from edgekit.host.compiler.tables.gemm import user_table
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask
-from edgekit.host.lab.tune import model_session
 from edgekit.host.lab.tune.lock import tuning_alone
-from edgekit.host.lab.tune.operator_times import MeasuredTimes
+from edgekit.host.lab.tune.model_session import ModelSearch
 from edgekit.host.lab.tune.operators import Times
-from edgekit.host.lab.tune.orders import has_untried_orders
 from edgekit.kb.tables.gemm_file import load_table
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import load_board
+from tests.support.lab_app import lab_with
 from tests.support.order_clockwork import OrderClockwork
 
 pytestmark = pytest.mark.slow
@@ -83,10 +82,12 @@ class Clockwork:
         return Times(costs, sum(costs.values()))
 
 
+_METHODS = ModelSearch(Clockwork, orders_wanted=lambda job: False)
+_AND_ORDERS = ModelSearch(Clockwork, OrderClockwork)
+
+
 @pytest.fixture
-def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
-    monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
-    monkeypatch.setattr(model_session, "has_untried_orders", lambda job: False)
+def clockwork() -> type[Clockwork]:
     Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
     Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
     Clockwork.crowd = Clockwork.beyond = 0.0
@@ -95,9 +96,8 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
 
 @pytest.fixture
 def tune(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable[..., Any]:
-    return lambda *more: edgekit(
-        "lab", "tune", "model", face_model, "--board", _BOARD, "--json", *more
-    )
+    command = ("lab", "tune", "model", face_model, "--board", _BOARD, "--json")
+    return lambda *more, search=_METHODS: edgekit(*command, *more, app=lab_with(search))
 
 
 def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
@@ -137,21 +137,19 @@ def test_what_lost_in_another_model_is_not_measured_again(
 ) -> None:
     twin = shutil.copy(face_model, tmp_path / "twin.tflite")
     first, builds = tune().document, clockwork.builds
-    found = edgekit("lab", "tune", "model", twin, "--board", _BOARD, "--json").document
+    command = ("lab", "tune", "model", twin, "--board", _BOARD, "--json")
+    found = edgekit(*command, app=lab_with(_METHODS)).document
     assert found["known"] > 0 and clockwork.builds - builds < builds / 2
     assert found["operators"] == first["operators"] and found["after_ms"] == first["after_ms"]
 
 
 @pytest.fixture
-def tune_small(
-    clockwork: type[Clockwork], edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
+def tune_small(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable[..., Any]:
     """Tunes a model that has many valid orders."""
     small = face_model.with_name("okay_nabu.tflite")
-    monkeypatch.setattr(model_session, "has_untried_orders", has_untried_orders)
-    monkeypatch.setattr(model_session, "EstimatedOrders", OrderClockwork)
     OrderClockwork.left = 1000
-    return lambda *more: edgekit("lab", "tune", "model", small, "--board", _BOARD, "--json", *more)
+    command = ("lab", "tune", "model", small, "--board", _BOARD, "--json")
+    return lambda search=_AND_ORDERS: edgekit(*command, app=lab_with(search))
 
 
 def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
@@ -167,11 +165,8 @@ def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
     assert again.document["finished"] and again.document["orders_tried"] == 0
 
 
-def test_orders_wait_for_a_budget_that_is_long_enough(
-    tune_small: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_session, "_AGAIN", 1 << 30)
-    done = tune_small()
+def test_orders_wait_for_a_budget_that_is_long_enough(tune_small: Any) -> None:
+    done = tune_small(replace(_AND_ORDERS, order_runs=1 << 30))
     assert done.code == 0 and not done.document["finished"]
     assert done.document["orders_tried"] == 0 and done.document["measured"] > 0
 
@@ -259,24 +254,22 @@ def test_what_costs_its_neighbors_more_than_it_gains_is_dropped(
 
 
 def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
-    tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
+    tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
     clockwork.beside = 3.0
-    monkeypatch.setattr("edgekit.host.lab.tune.operators._MOST_WHOLES", 0)
-    found = tune().document
+    found = tune(search=replace(_METHODS, most_wholes=0)).document
     assert found["after_ms"] == found["default_ms"] and found["gain"] == 1.0
     assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
 
 
 def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
-    tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
+    tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
     clockwork.chained = 0.2  # keeps the chains chosen by the kit's rows
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5
-    monkeypatch.setattr("edgekit.host.lab.tune.operators._MOST_WHOLES", 0)
-    found = tune("--threads", "2").document
+    found = tune("--threads", "2", search=replace(_METHODS, most_wholes=0)).document
     assert found["finished"] and found["measured"] > 0
     assert found["after_ms"] == pytest.approx(found["before_ms"])
     assert found["after_ms"] < found["default_ms"]
@@ -333,13 +326,11 @@ def test_a_second_tuner_is_told_who_tunes(tune: Any) -> None:
     assert done.code == 6 and "ann@desk, process 7" in done.complaint
 
 
-def test_on_this_machine_it_measures_time(
-    edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Operators of the smallest model fall below the limit.
-    monkeypatch.setattr(MeasuredTimes, "least", 0.0)
+def test_on_this_machine_it_measures_time(edgekit: Any, face_model: Path) -> None:
+    app = lab_with(ModelSearch(least=0.0))  # operators of this model fall below the usual limit
     model = face_model.with_name("okay_nabu.tflite")
-    done = edgekit("lab", "tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
+    command = ("lab", "tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
+    done = edgekit(*command, app=app)
     assert done.code == 0, done.err
     found = done.document
     assert not found["estimated"] and found["measured"] > 0 and found["before_ms"] > 0
@@ -391,7 +382,8 @@ def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
 
     clockwork.planar = 3.0
     assert "sparse" in families()
-    done = edgekit("lab", "tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
+    command = ("lab", "tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
+    done = edgekit(*command, app=lab_with(_METHODS))
     assert done.code == 0, done.err
     (won,) = (o for o in done.document["operators"] if o["name"].endswith(":region"))
     assert won["method"]["family"] == "in_place" and won["ratio"] < 0.6

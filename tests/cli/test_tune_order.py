@@ -18,8 +18,9 @@ from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.orders import user_order_table
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune import orders
+from edgekit.host.lab.tune.orders import OrderSearch
 from edgekit.kb.targets.board import load_board
+from tests.support.lab_app import lab_with
 from tests.support.order_clockwork import OrderClockwork
 
 pytestmark = pytest.mark.slow
@@ -34,12 +35,11 @@ def small(face_model: Path) -> Path:
 
 
 @pytest.fixture
-def tune(edgekit: Any, small: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(orders, "EstimatedOrders", OrderClockwork)
+def tune(edgekit: Any, small: Path) -> Callable[..., Any]:
+    app = lab_with(OrderSearch(OrderClockwork))
     OrderClockwork.left = 1000
-    return lambda *more: edgekit(
-        "lab", "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json", *more
-    )
+    command = ("lab", "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json")
+    return lambda *more: edgekit(*command, *more, app=app)
 
 
 @pytest.fixture

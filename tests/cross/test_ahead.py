@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cross
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("board", ["a53", "a76"])
+@pytest.mark.parametrize("board", ["a53", pytest.param("a76", marks=pytest.mark.exhaustive)])
 def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits):
     """Weights that end at a page boundary: with one partial panel, with two, with many."""
     rng, most = np.random.default_rng(1), 2 ** (bits - 1)

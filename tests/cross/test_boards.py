@@ -57,7 +57,7 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
 def _small() -> Iterator[Any]:
     """8 bits on one core of each vector family, floats on one."""
     for board in _BOARDS:
-        once = board in ("a57", "a7", "rv64gcv")
+        once = board in ("a57", "rv64gcv")
         yield pytest.param(_NABU, board, marks=() if once else pytest.mark.exhaustive)
         yield pytest.param(_FACE, board, marks=() if board == "a57" else pytest.mark.exhaustive)
 

@@ -40,7 +40,9 @@ int main(int count, char **argument) {
 """
 
 
-@pytest.mark.parametrize("name", ["a57", "a7", "rv64gcv"])
+@pytest.mark.parametrize(
+    "name", ["a57", *(pytest.param(b, marks=pytest.mark.exhaustive) for b in ("a7", "rv64gcv"))]
+)
 def test_c_programs_are_sampled(name, tmp_path):
     board, root = load_board(name), tmp_path / "board"
     bundle = compile_model(_MODEL, board=name)

@@ -52,22 +52,19 @@ def test_vector_length_is_asked_with_the_right_instructions(tmp_path: Path) -> N
     assert struct.pack("<II", *features.READ_VLENB) in target.read_bytes()
 
 
-def test_tile_registers_that_linux_does_not_give_are_none(monkeypatch):
-    monkeypatch.setattr(features, "machine", lambda: "x86_64")
-    monkeypatch.setattr(features, "cpuinfo", lambda: "flags : avx512f amx_tile amx_int8\n")
-    found = {}
-    for allowed in (True, False):
-        monkeypatch.setattr(features, "_may_use_tiles", lambda value=allowed: value)
-        found[allowed] = features.features.__wrapped__()
-    assert found == {True: {"avx512f", "amx_tile", "amx_int8"}, False: {"avx512f"}}
+def test_tile_registers_that_linux_does_not_give_are_none() -> None:
+    text = "flags : avx512f amx_tile amx_int8\n"
+    assert features.usable_flags(text, lambda: True) == {"avx512f", "amx_tile", "amx_int8"}
+    assert features.usable_flags(text, lambda: False) == {"avx512f"}
 
 
-def test_the_model_of_an_x86_cpu(monkeypatch):
+def test_the_model_of_an_x86_cpu(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
     text = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nmodel name : AMD EPYC\n\n"
-    monkeypatch.setattr(features, "cpuinfo", lambda: text + text.replace("17", "18"))
-    assert features.cpu_model() == "AuthenticAMD family 25 model 17"
-    monkeypatch.setattr(features, "cpuinfo", lambda: "CPU part : 0xd07\nmodel : 3\n")
-    assert features.cpu_model() == ""
+    file.write_text(text + text.replace("17", "18"))
+    assert features.cpu_model(file) == "AuthenticAMD family 25 model 17"
+    file.write_text("CPU part : 0xd07\nmodel : 3\n")
+    assert features.cpu_model(file) == ""
 
 
 def test_a_library_finds_the_features_that_the_runtime_finds(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,11 +35,10 @@ def test_the_board_needs_no_library_and_says_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("EDGEKIT_KERNELS", raising=False)
-    namespace = sys.modules["edgekit"]
     (tmp_path / "device").mkdir()
-    monkeypatch.setattr(namespace, "__path__", [str(tmp_path)])
+    (tmp_path / "device" / "__init__.py").touch()
     with pytest.raises(IncompatibleError, match="kernels library for this machine, found none"):
-        find_library()
+        find_library([str(tmp_path)])
 
 
 def test_nothing_of_the_device_names_the_host() -> None:

@@ -185,18 +185,16 @@ def test_damaged_release_with_a_damaged_one_before_stays_and_is_refused(
     assert f"release {ids[0]} is damaged" in board.shown[-1]
 
 
-def test_whoever_sees_the_release_before_sees_why(
-    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_sees_the_release_before_sees_why(board: Board, ids: tuple[str, str]) -> None:
     """A reader without the lock may look between the writing of the note and of the links."""
     seen = []
 
-    def set_links(links: Links) -> None:
-        seen.append((links, board.read_note(board.failure)))
-        Store.set_links(board, links)
+    class Watched(Board):
+        def set_links(self, links: Links) -> None:
+            seen.append((links, self.read_note(self.failure)))
+            super().set_links(links)
 
-    monkeypatch.setattr(board, "set_links", set_links)
-    assert leave(board, ids[0], "application", "it hangs") == ids[1]
+    assert leave(Watched(board.root), ids[0], "application", "it hangs") == ids[1]
     links, failure = seen[-1]
     assert links == Links(ids[1], ids[0])
     assert failure is not None
@@ -204,15 +202,15 @@ def test_whoever_sees_the_release_before_sees_why(
 
 
 def test_note_that_cannot_be_written_keeps_no_bad_release_in_service(
-    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    board: Board, ids: tuple[str, str]
 ) -> None:
-    def write_note(path: Path, note: dict[str, Any]) -> None:
-        if path == board.failure:
-            raise OSError(28, "No space left on device")
-        Store.write_note(board, path, note)
+    class Full(Board):
+        def write_note(self, path: Path, note: dict[str, Any]) -> None:
+            if path == self.failure:
+                raise OSError(28, "No space left on device")
+            super().write_note(path, note)
 
-    monkeypatch.setattr(board, "write_note", write_note)
-    assert leave(board, ids[0], "application", "it hangs") == ids[1]
+    assert leave(Full(board.root), ids[0], "application", "it hangs") == ids[1]
     assert board.links() == Links(ids[1], ids[0])
 
 
@@ -279,19 +277,17 @@ def test_nothing_to_verify(store: Store) -> None:
 
 
 @pytest.mark.parametrize("call", ["unlink", "rename", "fsync"])
-def test_rollback_that_fails_changes_nothing(
-    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_rollback_that_fails_changes_nothing(board: Board, ids: tuple[str, str], call: str) -> None:
     """The note is removed but syncing the folder fails: a reported failure leaves no change."""
-    synced: list[Any] = []
+    synced: list[Path] = []
 
-    def fail_late(path: Path) -> None:
-        synced.append(path)
-        if len(synced) == {"unlink": 4, "rename": 2, "fsync": 1}[call]:
-            raise OSError(5, "Input/output error")
+    class Failing(Board):
+        def sync(self, folder: Path) -> None:
+            synced.append(folder)
+            if len(synced) == {"unlink": 4, "rename": 2, "fsync": 1}[call]:
+                raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("edgekit.device.runtime.agent.store.sync_folder", fail_late)
     with pytest.raises(OSError, match="Input/output error"):
-        release.rollback(board)
+        release.rollback(Failing(board.root))
     assert board.links() == Links(*ids)
     assert not board.pending.exists()

@@ -20,15 +20,12 @@ def test_lock_is_seen_and_its_end(tmp_path: Path) -> None:
     assert not process.is_locked(path)
 
 
-def test_same_number_on_another_file_system_is_not_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_number_on_another_file_system_is_not_locked(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     locks = tmp_path / "locks"
     locks.write_text(f"1: FLOCK  ADVISORY  WRITE 1 ff:7f:{path.stat().st_ino} 0 EOF\n")
-    monkeypatch.setattr(process, "_LOCKS", locks)
-    assert not process.is_locked(path)
+    assert not process.is_locked(path, locks)
 
 
 def test_lock_is_seen_in_memory_too() -> None:

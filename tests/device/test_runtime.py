@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import io
@@ -200,17 +201,15 @@ def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> 
 
 @pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])
 def test_a_full_disk_is_told_from_a_broken_one(
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     number: int,
     code: int,
     kind: str,
 ) -> None:
-    def fail(root: Path) -> None:
+    def fail(options: argparse.Namespace) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("edgekit.device.runtime.agent.probe.probe", fail)
-    assert main(["probe"]) == code
+    assert main(["probe"], fail) == code
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["kind"] == kind
     assert os.strerror(number) in error["message"]

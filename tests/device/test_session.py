@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.runtime.agent import session
 from edgekit.device.runtime.agent.session import Session, alone
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import BusyError
@@ -49,19 +48,19 @@ def test_a_command_whose_host_is_gone_is_waited_for(store):
     os.waitpid(child, 0)
 
 
-def test_a_command_that_does_not_end_is_told_after_a_while(store, monkeypatch):
-    monkeypatch.setattr(session, "_COMMAND_SECONDS", 0.2)
+def test_a_command_that_does_not_end_is_told_after_a_while(store):
     child = _held(store)
-    with pytest.raises(BusyError, match="by a command on the board"), alone(store):
+    other = Session(store, "other", "bob on his laptop", command_seconds=0.2)
+    with pytest.raises(BusyError, match="by a command on the board"), alone(store, other):
         pass
     _end(child)
 
 
-def test_a_deploy_is_not_waited_for(store, monkeypatch):
+def test_a_deploy_is_not_waited_for(store):
     waits: list[float] = []
     child = _held(store, owner=Session(store, "token", "ann on her laptop"))
-    monkeypatch.setattr(session.time, "sleep", waits.append)
-    with pytest.raises(BusyError, match="by ann on her laptop"), alone(store):
+    other = Session(store, "other", "bob on his laptop", sleep=waits.append)
+    with pytest.raises(BusyError, match="by ann on her laptop"), alone(store, other):
         pass
     assert not waits
     _end(child)

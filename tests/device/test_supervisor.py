@@ -5,11 +5,8 @@ from __future__ import annotations
 import itertools
 import marshal
 import selectors
-import signal
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from edgekit.device.runtime.agent.app_folder import RUNNING, AppFolder, AppState
 from edgekit.device.runtime.agent.application import ApplicationSpec
@@ -20,6 +17,10 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import enroll_host
 
 SILENT = "import os, signal\nprint('on', flush=True)\nos.close(1)\nos.close(2)\nsignal.pause()\n"
+
+
+def no_handler(*_: object) -> None:
+    """Sets no handler of a signal: pytest's own stay."""
 
 
 def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
@@ -40,9 +41,8 @@ def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
-    tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path
 ) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
     enroll_host(device)
     folder = tmp_path / "late"
     folder.mkdir()
@@ -57,15 +57,14 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
             kept.stopped.touch()
         return next(ticks)
 
-    Supervisor(Store(board_root), Pace(look=0.0), clock).run()
+    Supervisor(Store(board_root), Pace(look=0.0), clock, no_handler).run()
     (path,) = (board_root / "bytecode").iterdir()
     assert "edgekit.device.runtime.application.model" in marshal.loads(path.read_bytes()[4:])
 
 
 def test_the_first_sign_of_life_may_take_longer(
-    tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path
 ) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
     enroll_host(device)
     folder = tmp_path / "slow"
     folder.mkdir()
@@ -80,7 +79,7 @@ def test_the_first_sign_of_life_may_take_longer(
             kept.stopped.touch()
         return next(ticks)
 
-    Supervisor(Store(board_root), Pace(look=0.0, first_sign=3), clock).run()
+    Supervisor(Store(board_root), Pace(look=0.0, first_sign=3), clock, no_handler).run()
     assert "edgekit: slow gave no sign of life for 21 s" in kept.last_lines(5)
 
 

@@ -69,6 +69,7 @@ def test_a_board_that_lies_is_named_and_left_alone(rollouts: Rollouts, tiny: Tin
     assert len(found.names("done")) == 5
 
 
+@pytest.mark.exhaustive
 def test_a_board_that_dies_in_the_middle_is_taken_when_it_is_back(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:

@@ -16,22 +16,20 @@ from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.gemm_file import board_table, load_table, table_text
 from edgekit.kb.tables.paths import shipped_folder, table_name
-from edgekit.kb.targets import board as boards
-from edgekit.kb.targets.board import BoardProfile, load_board
+from edgekit.kb.targets.board import FOLDER, BoardProfile, load_board
 
 AddProfile = Callable[[str, str], BoardProfile]
 
 
 @pytest.fixture
-def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AddProfile:
+def profile(tmp_path: Path) -> AddProfile:
     """Add a profile to a copy of the kit's."""
     folder = tmp_path / "boards"
-    shutil.copytree(boards.FOLDER, folder)
-    monkeypatch.setattr(boards, "FOLDER", folder)
+    shutil.copytree(FOLDER, folder)
 
     def add(name: str, text: str) -> BoardProfile:
         (folder / f"{name}.toml").write_text(text)
-        return load_board(name)
+        return load_board(name, folder)
 
     return add
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from edgekit.device.runtime.arrays.nna_chip import NNA2
-from edgekit.kb.targets import board as board_module
-from edgekit.kb.targets.board import UnknownBoardError, load_board, load_profile
+from edgekit.kb.targets.board import FOLDER, UnknownBoardError, load_board, load_profile
 from edgekit.kb.targets.units import parse_nna, parse_unit
 
 GOOD: dict[str, Any] = {
@@ -122,24 +121,17 @@ def test_a_bad_table_is_one_line_that_names_the_value(table, found):
     assert found in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_profile_overrides_one_value_at_a_time(tmp_path, monkeypatch):
+def test_a_profile_overrides_one_value_at_a_time(tmp_path):
     for name in ("generic-aarch64", "a53", "nna1"):
-        text = (board_module.FOLDER / f"{name}.toml").read_text()
+        text = (FOLDER / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
     own = '[units.nna]\nadd_latency = { value = 7, source = "measured" }\n'
     (tmp_path / "mine.toml").write_text(f'inherits = "nna1"\n{own}')
     (tmp_path / "odd.toml").write_text('inherits = "a53"\n[units.gpu]\n')
     (tmp_path / "small.toml").write_text(f'inherits = "nna1"\n{own.replace("add", "mul")}')
-    monkeypatch.setattr(board_module, "FOLDER", tmp_path)
-    board_module._raw.cache_clear()
-    try:
-        assert load_profile("mine").nna.chip.add_latency == 7
-        assert (
-            load_profile("mine").nna.chip.load_latency == load_profile("nna1").nna.chip.load_latency
-        )
-        with pytest.raises(UnknownBoardError, match=r"expected units\.gpu\.kind of cpu, core"):
-            load_profile("odd")
-        with pytest.raises(UnknownBoardError, match="'small': unknown values mul_latency"):
-            load_profile("small")
-    finally:
-        board_module._raw.cache_clear()
+    mine, base = (load_profile(name, tmp_path).nna.chip for name in ("mine", "nna1"))
+    assert mine.add_latency == 7 and mine.load_latency == base.load_latency
+    with pytest.raises(UnknownBoardError, match=r"expected units\.gpu\.kind of cpu, core"):
+        load_profile("odd", tmp_path)
+    with pytest.raises(UnknownBoardError, match="'small': unknown values mul_latency"):
+        load_profile("small", tmp_path)

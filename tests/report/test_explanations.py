@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.deploy import explanations
 from edgekit.host.deploy.explanations import recall, remember
 
 
@@ -23,12 +22,11 @@ def test_what_was_kept_of_a_release_comes_back() -> None:
     assert recall("1" * 16) is None
 
 
-def test_the_newest_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "_MOST", 2)
+def test_the_newest_stay(folder: Path) -> None:
     for number in range(4):
-        remember(f"{number:016x}", {})
+        remember(f"{number:016x}", {}, most=2)
         os.utime(folder / f"{number:016x}.json.gz", (number, number))
-    remember(f"{9:016x}", {})
+    remember(f"{9:016x}", {}, most=2)
     assert sorted(path.name[15] for path in folder.iterdir()) == ["3", "9"]
 
 

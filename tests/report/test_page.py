@@ -110,10 +110,8 @@ def test_an_empty_store_is_named(tmp_path: Path) -> None:
         field_report(ProfileStore(tmp_path / "empty"), NOW)
 
 
-def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.host.report.field._MOST_RELEASES", 1)
-    monkeypatch.setattr("edgekit.host.report.field._MOST_CELLS", 6)
-    made = report_of()
+def test_what_has_no_room_is_counted() -> None:
+    made = field_report(fill_store(), NOW, most_releases=1, most_cells=6)
     assert made.left_out == ("1 older releases of tiny",)
     (release,) = made.subjects[0].releases
     assert [len(board.operators) for board in release.boards] == [3, 3, 0]

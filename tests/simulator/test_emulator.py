@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.simulator import emulator, own_qemu
+from edgekit.host.simulator import own_qemu
 from edgekit.host.simulator.emulator import Emulator, find_emulator
 from tests.support.fake_emulator import write_emulator
 
@@ -50,8 +50,8 @@ def test_where_plugins_are_missing_another_emulator_is_fetched(tmp_path, monkeyp
     (tmp_path / "kept").mkdir()
     kept = write_emulator(tmp_path / "kept")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(emulator, "fetch_emulator", lambda name, tell: kept)
-    assert find_emulator("aarch64", print) == Emulator(str(kept), (7, 2), fetched=True)
+    found = find_emulator("aarch64", print, fetch=lambda name, tell: kept)
+    assert found == Emulator(str(kept), (7, 2), fetched=True)
 
 
 def test_where_fetching_is_forbidden_what_was_found_is_told(tmp_path, monkeypatch):
@@ -63,19 +63,19 @@ def test_where_fetching_is_forbidden_what_was_found_is_told(tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="fetched for these")
-def test_a_fetched_emulator_runs_with_the_libraries_it_was_built_for(monkeypatch):
+def test_a_fetched_emulator_runs_with_the_libraries_it_was_built_for():
     loaders = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
     roots = []
 
-    def make_root(debian, packages, folder, mirror, tell):
+    def unpack_root(debian, packages, folder, mirror, tell):
         loader = folder / "usr/lib" / debian.library_folder / loaders[platform.machine()]
         loader.parent.mkdir(parents=True)
         loader.write_text('#!/bin/sh\necho "$@"\n')
         loader.chmod(0o755)
         roots.append((folder, packages))
 
-    monkeypatch.setattr(own_qemu, "make_root", make_root)
-    paths = [own_qemu.fetch_emulator(n, print) for n in ("qemu-arm", "qemu-aarch64", "qemu-arm")]
+    names = ("qemu-arm", "qemu-aarch64", "qemu-arm")
+    paths = [own_qemu.fetch_emulator(name, print, unpack_root) for name in names]
     assert paths[0] == paths[2] == own_qemu.kept_emulator("qemu-arm")
     ((root, packages),) = roots  # one root serves all emulators
     assert packages == ("qemu-user",)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.simulator import model, products
-from edgekit.host.simulator import run as run_module
 from edgekit.host.simulator.products import Multiplication, ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.method import Method
 from edgekit.kb.targets.board import load_board
-from tests.support.fake_emulator import answer, write_emulator, write_program
+from tests.support.fake_emulator import answer, fake_programs, write_emulator
 
 _SHAPE = GemmShape(48, 64, 32)
 _GOOD = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)
@@ -34,25 +31,22 @@ emulated = [
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
     """emulate(regions, does): fakes an emulator that reports this many regions."""
-    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
-    monkeypatch.setattr(products, "build_kernels", lambda _: b"kernels")
-    monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return lambda regions, does="": write_emulator(tmp_path, answer(regions=regions), does)
 
 
 def test_each_method_is_a_region_of_one_run(emulate, tmp_path):
     emulate(2, f'echo "$@" >> {tmp_path}/said')
-    timer = ProductTimer(target_of(load_board("rpi4")))
+    timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
     found = timer.costs(Multiplication(_SHAPE, "s8", "b", 2), (_GOOD, _NARROW))
     assert [cost.cycles for cost in found] == [1800, 1800]
     (said,) = (tmp_path / "said").read_text().splitlines()
     assert said.endswith(" 1 48 32 64 1 2 48,64,32,4,8,0,0,0 48,64,32,1,4,0,0,0")
 
 
-def test_a_method_that_was_not_timed_is_a_bug(emulate):
+def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
     emulate(1)
-    timer = ProductTimer(target_of(load_board("rpi4")))
+    timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
     with pytest.raises(InputError, match="expected 2 products to be timed, found 1"):
         timer.costs(Multiplication(_SHAPE), (_GOOD, _NARROW))
 

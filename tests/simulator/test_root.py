@@ -45,7 +45,7 @@ def test_nothing_is_fetched_where_that_is_forbidden(tmp_path, monkeypatch, arch)
 def test_a_machine_without_apt_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
-    monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"^board time: expected apt-.* try: apt-get install apt"):
         system_root("aarch64", print)
 

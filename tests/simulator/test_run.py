@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.simulator import run as run_module
 from edgekit.host.simulator.emulator import Emulator
 from edgekit.host.simulator.run import Job, Run, run_cores, run_job
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, write_emulator, write_program
 
-
-@pytest.fixture(autouse=True)
-def no_plugin(monkeypatch):
-    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
+_PLUGIN = Path("plugin.so")
 
 
 @pytest.fixture
@@ -31,6 +27,7 @@ def run(folder: Path, program: Path, job: dict | None = None, **fake) -> Run:
         emulator,
         target_of(load_board("rpi4")),
         Job((str(program), "1"), quiet=True, **(job or {})),
+        _PLUGIN,
     )
 
 
@@ -132,5 +129,5 @@ def test_one_run_serves_several_models_of_a_core(tmp_path, program):
     )
     cores = [target_of(load_board(name)).core for name in ("rpi3", "rk3399")]
     job = Job((str(program),), quiet=True)
-    found = run_cores(emulator, target_of(load_board("rpi3")), cores, job)
+    found = run_cores(emulator, target_of(load_board("rpi3")), cores, job, _PLUGIN)
     assert [each.regions[0].cost.cycles for each in found] == [1800, 3600]

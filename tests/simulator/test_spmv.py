@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.spmv_matrices import open_matrix
-from edgekit.host.simulator import model, spmv
-from edgekit.host.simulator import run as run_module
 from edgekit.host.simulator.spmv import spmv_costs
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
-from tests.support.fake_emulator import answer, write_emulator, write_program
+from tests.support.fake_emulator import answer, fake_programs, write_emulator
 
 _BY_DIAGONALS = BlockSettings(16)
 _BY_ROWS = BlockSettings(16, diagonal=False, wide_from=1)
@@ -24,9 +21,6 @@ _BY_ROWS = BlockSettings(16, diagonal=False, wide_from=1)
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
     """emulate(regions, does): fakes an emulator that reports this many regions."""
-    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
-    monkeypatch.setattr(spmv, "build_kernels", lambda _: b"kernels")
-    monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return lambda regions, does="": write_emulator(tmp_path, answer(regions=regions), does)
 
@@ -35,17 +29,19 @@ def test_each_form_is_a_region_of_one_run(emulate, tmp_path):
     emulate(2, f'echo "$@" >> {tmp_path}/said')
     matrix = open_matrix("banded:40:3", "float64")
     forms = (_BY_DIAGONALS, _BY_ROWS)
-    found = spmv_costs(target_of(load_board("rpi4")), matrix, forms, 2, 60.0)
+    target, programs = target_of(load_board("rpi4")), fake_programs(tmp_path)
+    found = spmv_costs(target, matrix, forms, 2, 60.0, programs)
     assert [cost.cycles for cost in found] == [1800, 1800]
     (said,) = (tmp_path / "said").read_text().splitlines()
     assert said.endswith(" 1 40 40 2 320 16,4096,0,1,1,0,0 16,4096,1,0,1,0,0")
 
 
-def test_a_form_that_was_not_timed_is_a_bug(emulate):
+def test_a_form_that_was_not_timed_is_a_bug(emulate, tmp_path):
     emulate(1)
     matrix = open_matrix("banded:40:3", "float32")
+    target, programs = target_of(load_board("rpi4")), fake_programs(tmp_path)
     with pytest.raises(InputError, match="expected 2 forms of a matrix to be timed, found 1"):
-        spmv_costs(target_of(load_board("rpi4")), matrix, (_BY_ROWS, _BY_ROWS), 1, 60.0)
+        spmv_costs(target, matrix, (_BY_ROWS, _BY_ROWS), 1, 60.0, programs)
 
 
 @pytest.mark.cross

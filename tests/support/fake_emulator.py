@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edgekit.host.simulator.programs import Programs
+
 _MACHINES = {"aarch64": 183, "armv7l": 40, "riscv64": 243, "x86_64": 62}
 _SCRIPT = """#!/bin/sh
 case "$1" in
@@ -67,6 +69,11 @@ def write_emulator(
     path.write_text(_SCRIPT.format(usage=usage, version=version, does=does, answer=text))
     path.chmod(0o755)
     return path
+
+
+def fake_programs(folder: Path) -> Programs:
+    """Programs for this emulator, none of which it executes."""
+    return Programs(b"kernels", write_program(folder / "runner"), Path("plugin.so"))
 
 
 def write_program(path: Path, arch: str = "aarch64", loader: str = "") -> Path:

@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Paddi
 from tests.support.op_graphs import Case, constant, graph_of, tensor
 
 SIDE, CHANNELS = 12, 32  # image size of `pruned_blocks`
-HEIGHT, WIDTH = 40, 28  # image size of `expanded_block`
+HEIGHT, WIDTH = 40, 28  # usual image size of `expanded_block`
 _SAME = Padding(1, 1, 1, 1)
 
 
@@ -48,10 +48,12 @@ def _quant(dtype: DType, scale: float, zero: int = 3) -> Quant | None:
     return Quant(np.float32([scale]), np.int64([zero])) if dtype.is_quantized else None
 
 
-def expanded_block(dtype: DType = DType.F32, stride: int = 1, frames: int = 1) -> Graph:
+def expanded_block(
+    dtype: DType = DType.F32, stride: int = 1, frames: int = 1, columns: int = WIDTH
+) -> Graph:
     """Expand, depthwise, project, as in MobileNet v2, with a residual where dtypes allow."""
     rng = np.random.default_rng(stride)
-    height, width = HEIGHT // stride, WIDTH // stride
+    height, width = HEIGHT // stride, columns // stride
     tensors: dict[str, Tensor] = {}
 
     def image(name: str, h: int, w: int, c: int, scale: float) -> str:
@@ -65,8 +67,8 @@ def expanded_block(dtype: DType = DType.F32, stride: int = 1, frames: int = 1) -
         tensors[name] = Tensor(name, shape, dtype, _quant(dtype, 0.02, 0), data)
         return name
 
-    image("x", HEIGHT, WIDTH, 16, 0.05)
-    image("wide", HEIGHT, WIDTH, 72, 0.1)
+    image("x", HEIGHT, columns, 16, 0.05)
+    image("wide", HEIGHT, columns, 72, 0.1)
     image("deep", height, width, 72, 0.2)
     image("y", height, width, 16, 0.4)
     relu = Activation.RELU6

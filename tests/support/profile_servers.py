@@ -22,9 +22,9 @@ _TRIES = 20  # another process may take the free port before the server binds it
 
 
 @contextmanager
-def running_server(store: Path) -> Iterator[ProfileServer]:
-    """A server in a thread with its store in this folder."""
-    found = ProfileServer(ProfileStore(store), ("127.0.0.1", 0))
+def running_server(store: ProfileStore) -> Iterator[ProfileServer]:
+    """A server in a thread with this store."""
+    found = ProfileServer(store, ("127.0.0.1", 0))
     thread = threading.Thread(target=found.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -18,10 +18,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from msgspec import structs
+
 from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
 from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.kb.targets.board import BoardProfile
+from edgekit.kb.targets.isa import Columns, Isa
 from tests.support.kernel_runs import amx_boards, x86_boards
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
@@ -44,6 +48,18 @@ BOARDS = {board.simd: board for board in (*x86_boards(), *amx_boards())}
 def usable(simd: str) -> str:
     """`simd`, or the x86 baseline if this machine lacks it."""
     return simd if simd in BOARDS else "sse2"
+
+
+def with_columns(board: BoardProfile, columns: Columns) -> BoardProfile:
+    """`board` with other heights of its register tiles."""
+    changed = structs.replace(board.isa, columns=columns)
+
+    class Changed(BoardProfile):
+        @property
+        def isa(self) -> Isa:
+            return changed
+
+    return Changed(**vars(board))
 
 
 def build_driver(path: Path, checks: Sequence[str] = BOUNDS) -> Path:

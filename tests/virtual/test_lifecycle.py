@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgekit.host.virtual import BoardOptions, down, find_running, process, up
+from edgekit.host.virtual.image import ensure_image
+from edgekit.host.virtual.machines import virtual_board
+from edgekit.host.virtual.qemu import find_qemu
 from edgekit.host.virtual.saved import state_path
+from edgekit.host.virtual.start import machine_of
 
 pytestmark = pytest.mark.boards
 
 _MACHINES = {"a57": "aarch64", "rv64v": "riscv64"}
+
+
+def saved_machine(name: str, options: BoardOptions) -> Path:
+    """The file of a saved machine whose image is built."""
+    board = virtual_board(name)
+    image = ensure_image(board.architecture, None, lambda step: None)
+    machine = machine_of(board, image, options)
+    return state_path(image, name, machine, find_qemu(board.architecture))
 
 
 def test_two_at_once_and_down_leaves_nothing(own_home, record_property):
@@ -63,22 +74,17 @@ def test_pulled_plug_loses_what_was_not_written(own_home):
         down("a57")
 
 
-def test_damaged_saved_machine_is_made_anew(own_home, monkeypatch):
-    saved: list[Path] = []
-
-    def noted(*arguments: Any) -> Path:
-        saved.append(state_path(*arguments))
-        return saved[-1]
-
-    monkeypatch.setattr("edgekit.host.virtual.start.state_path", noted)
-    up("a57", options=BoardOptions(memory_mib=320))
+def test_damaged_saved_machine_is_made_anew(own_home):
+    options = BoardOptions(memory_mib=320)
+    up("a57", options=options)
     down("a57")
-    saved[0].write_bytes(saved[0].read_bytes()[:100000])
+    saved = saved_machine("a57", options)
+    saved.write_bytes(saved.read_bytes()[:100000])
     steps: list[str] = []
-    board = up("a57", options=BoardOptions(memory_mib=320), progress=steps.append)
+    board = up("a57", options=options, progress=steps.append)
     try:
         assert steps == ["restore", "boot"]
         assert board.run_as_root("echo well").strip() == "well"
     finally:
         down("a57")
-        saved[0].unlink()
+        saved.unlink()

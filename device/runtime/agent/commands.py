@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
 
-from edgekit.device.runtime.agent.app_commands import AddCommand, add_app_commands
+from edgekit.device.runtime.agent.app_commands import AddCommand, Run, add_app_commands
 from edgekit.device.runtime.agent.arguments import (
     Parser,
     add_placement,
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.store import Store
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs one command; returns its exit code: 0, or the error's."""
+def main(
+    arguments: Optional[List[str]] = None, run: Run = lambda options: options.run(options)
+) -> int:
+    """Runs one command; returns its exit code: 0, or the error's. `run` gets its options."""
     try:
-        options = _parser().parse_args(arguments)
-        run: Callable[[argparse.Namespace], Optional[Document]] = options.run
-        document, code = run(options), 0
+        document, code = run(_parser().parse_args(arguments)), 0
     except DeviceError as error:
         document, code = error_document(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
@@ -95,7 +95,7 @@ def _release(options: argparse.Namespace) -> Optional[Document]:
         own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
         keep_bytecode()
         os.execv(own[0], [*own, *root, *options.arguments])
-    run: Callable[[argparse.Namespace], Optional[Document]] = inner.run
+    run: Run = inner.run
     return run(inner)
 
 
@@ -324,9 +324,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    def command(
-        name: str, run: Callable[[argparse.Namespace], Optional[Document]], what: str
-    ) -> argparse.ArgumentParser:
+    def command(name: str, run: Run, what: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=what, description=what)
         sub.set_defaults(run=run)
         return sub

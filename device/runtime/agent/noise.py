@@ -7,17 +7,29 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.kernel_files import read_number, read_text
 from edgekit.device.runtime.agent.probe import conditions
 
-_STAT = Path("/proc/stat")
-_CPU = Path("/sys/devices/system/cpu")
-_THERMAL = Path("/sys/class/thermal")
 _WATCH_SECONDS = 0.3
 _IDLE = (3, 4)  # fields of a line of /proc/stat: idle, waiting for a disk
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a snapshot is read from: the kernel's files of CPU times, cores and thermal zones, the
+    numbers of the usable cores, and a clock in seconds."""
+
+    stat: Path = Path("/proc/stat")
+    cpu: Path = Path("/sys/devices/system/cpu")
+    thermal: Path = Path("/sys/class/thermal")
+    cores: Callable[[], List[int]] = features.cores
+    clock: Callable[[], float] = time.monotonic
+
+
+BOARD = Sources()
 
 
 @dataclass(frozen=True)
@@ -65,32 +77,32 @@ def watch() -> Dict[str, Any]:
     return {"schema": "edgekit.noise/1", **seen["noise"], "governor": governor}
 
 
-def sample() -> Sample:
+def sample(sources: Sources = BOARD) -> Sample:
     """Takes a snapshot."""
     spent = os.times()
     own = spent.user + spent.system + spent.children_user + spent.children_system
-    return Sample(time.monotonic(), _busy(), own, _held_back())
+    return Sample(sources.clock(), _busy(sources), own, _held_back(sources))
 
 
-def noise_since(before: Sample) -> Noise:
+def noise_since(before: Sample, sources: Sources = BOARD) -> Noise:
     """Returns the disturbance of this board since `before`."""
-    now = sample()
+    now = sample(sources)
     others = None
     seconds = now.clock - before.clock
     if before.busy is not None and now.busy is not None and seconds > 0:
         others = max(now.busy - before.busy - (now.own - before.own), 0.0) / seconds
     throttled = None
     if before.held_back is not None and now.held_back is not None:
-        throttled = now.held_back > before.held_back or _cooling() > 0
+        throttled = now.held_back > before.held_back or _cooling(sources) > 0
     load = None
     with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
-    return Noise(len(features.cores()), others, throttled, load)
+    return Noise(len(sources.cores()), others, throttled, load)
 
 
-def _busy() -> Optional[float]:
-    usable = {f"cpu{number}" for number in features.cores()}
-    lines = [line.split() for line in (read_text(_STAT) or "").splitlines()]
+def _busy(sources: Sources) -> Optional[float]:
+    usable = {f"cpu{number}" for number in sources.cores()}
+    lines = [line.split() for line in (read_text(sources.stat) or "").splitlines()]
     ticks = [[int(n) for n in words[1:9]] for words in lines if words and words[0] in usable]
     if not ticks:
         return None
@@ -98,20 +110,21 @@ def _busy() -> Optional[float]:
     return (sum(map(sum, ticks)) - idle) / os.sysconf("SC_CLK_TCK")
 
 
-def _held_back() -> Optional[int]:
+def _held_back(sources: Sources) -> Optional[int]:
     """Returns x86's throttle count so far; 0 where only the present throttling state is known."""
-    counts = [read_number(p) for p in _CPU.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
+    files = sources.cpu.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [read_number(path) for path in files]
     known = [count for count in counts if count is not None]
     if known:
         return int(sum(known))
-    return 0 if any(_THERMAL.glob("cooling_device*")) else None
+    return 0 if any(sources.thermal.glob("cooling_device*")) else None
 
 
-def _cooling() -> int:
+def _cooling(sources: Sources) -> int:
     """Returns the highest current throttling level of the cores' clocks."""
     steps = [
         int(read_number(device / "cur_state") or 0)
-        for device in _THERMAL.glob("cooling_device*")
+        for device in sources.thermal.glob("cooling_device*")
         if "cpufreq" in (read_text(device / "type") or "")
     ]
     return max(steps, default=0)

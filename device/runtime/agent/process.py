@@ -34,12 +34,13 @@ class Process:
                 os.kill(self.pid, signal.SIGTERM)
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a process holds a flock on `path`; never acquires the lock, not even briefly."""
+def is_locked(path: Path, locks: Path = _LOCKS) -> bool:
+    """Whether a process holds a flock on `path`, according to the kernel's file `locks`; never
+    acquires the lock, not even briefly."""
     try:
         with path.open("rb") as file:
             name = f"{_device(file.fileno())}:{os.fstat(file.fileno()).st_ino}"
-        return any(line.split()[5] == name for line in _LOCKS.read_text().splitlines())
+        return any(line.split()[5] == name for line in locks.read_text().splitlines())
     except (OSError, IndexError, ValueError):
         return False
 

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from edgekit.device.runtime.agent.app_folder import (
     ENDED,
@@ -31,11 +31,36 @@ _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 
 
-def start(store: Store, seconds: float) -> Dict[str, Any]:
+def _detach(command: List[str]) -> None:
+    """Starts a process that outlives the caller, in its own session."""
+    if os.fork() == 0:
+        try:
+            nothing = subprocess.DEVNULL
+            subprocess.Popen(
+                command,
+                cwd="/",
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                start_new_session=True,
+            )
+        finally:
+            os._exit(0)
+    os.wait()
+
+
+def start(
+    store: Store,
+    seconds: float,
+    runtime: Optional[Path] = None,
+    detach: Callable[[List[str]], None] = _detach,
+) -> Dict[str, Any]:
     """Starts the current release's application and waits until it reports ready.
 
     RolledBackError if it failed so often that the previous release was restored, DeviceError if it
     fails and there is none; a program that does not report within `seconds` is left running.
+    `runtime` is the file of the supervisor's program (default: the running program); `detach`
+    starts it on a board without an init system.
     """
     release = committed(store)
     if release is None:
@@ -49,7 +74,7 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
     folder = AppFolder(store)
     folder.create()
     folder.stopped.unlink(missing_ok=True)
-    own = Path(sys.argv[0]).read_bytes()
+    own = (runtime or Path(sys.argv[0])).read_bytes()
     boot = _boot(store, folder)
     if not _runs_from(folder, own) or folder.state().state == ENDED:
         _end_supervisor(folder)
@@ -57,7 +82,7 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
         write_synced(folder.runtime, own)
         boot.arrange()
         if not boot.start():
-            _detach(_command(store, folder))
+            detach(_command(store, folder))
     else:
         boot.arrange()
     state = _settled(store, folder, release, seconds)
@@ -122,24 +147,6 @@ def _boot(store: Store, folder: AppFolder) -> Boot:
 def _command(store: Store, folder: AppFolder) -> List[str]:
     root = ["--root", str(store.root.absolute())]
     return [sys.executable, "-I", "-S", str(folder.runtime), *root, "app-supervise"]
-
-
-def _detach(command: List[str]) -> None:
-    """Starts a process that outlives the caller, in its own session."""
-    if os.fork() == 0:
-        try:
-            nothing = subprocess.DEVNULL
-            subprocess.Popen(
-                command,
-                cwd="/",
-                stdin=nothing,
-                stdout=nothing,
-                stderr=nothing,
-                start_new_session=True,
-            )
-        finally:
-            os._exit(0)
-    os.wait()
 
 
 def _runs_from(folder: AppFolder, runtime: bytes) -> bool:

@@ -15,7 +15,7 @@ import signal
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Iterator, Optional, Tuple
+from typing import IO, Callable, Iterator, Optional, Tuple
 
 from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
 from edgekit.device.runtime.agent.store import Store
@@ -39,12 +39,25 @@ class Holder:
 
 
 class Session:
-    """The right to deploy, held by this process or by a holder process for the same deploy."""
+    """The right to deploy, held by this process or by a holder process for the same deploy.
 
-    def __init__(self, store: Store, token: str, owner: str) -> None:
+    `command_seconds` limits the wait for a command that holds the lock; `sleep` waits for seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        token: str,
+        owner: str,
+        *,
+        command_seconds: float = _COMMAND_SECONDS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store = store
         self._token = token
         self._owner = owner
+        self._command_seconds = command_seconds
+        self._sleep = sleep
         self._file: Optional[IO[str]] = None
 
     def enter(self, take_over: str = "") -> None:
@@ -56,15 +69,15 @@ class Session:
         self._store.session.touch(mode=0o600)
         file = self._store.session.open("r+", encoding="utf-8")
         try:
-            if not _try_lock(file) and not _outlasts_a_command(file):
-                holder = _read_living(file)
+            if not _try_lock(file) and not self._outlasts_a_command(file):
+                holder = _read_living(file, self._sleep)
                 if holder is not None and holder.token == self._token:
                     file.close()
                     return
                 if holder is None or holder.token != take_over:
                     raise _busy(holder)
                 self._store.stop_change()  # of the finished deploy, should it still be running
-                if not _ended(holder, file):
+                if not _ended(holder, file, self._sleep):
                     raise _busy(holder)
         except BaseException:
             file.close()
@@ -104,7 +117,9 @@ class Session:
             return
         with contextlib.suppress(FileNotFoundError), self._store.session.open("r+") as file:
             holder = _read(file)
-            if holder is not None and holder.token == self._token and _ended(holder, file):
+            if holder is None or holder.token != self._token:
+                return
+            if _ended(holder, file, self._sleep):
                 file.truncate(0)
 
     def abandon(self) -> None:
@@ -112,6 +127,20 @@ class Session:
         if self._is_mine():
             self._store.stop_change()
         self.end()
+
+    def _outlasts_a_command(self, file: IO[str]) -> bool:
+        """Waits a while for the lock if a command holds it; returns whether it was acquired. A
+        command, such as the rollback of a killed host, takes moments, and users should not have to
+        retry for that."""
+        end = time.monotonic() + self._command_seconds
+        while time.monotonic() < end:
+            holder = _read_living(file, self._sleep)
+            if _try_lock(file):
+                return True
+            if holder is None or holder.owner != _COMMAND:
+                return False
+            self._sleep(0.05)
+        return False
 
     def _is_mine(self) -> bool:
         with contextlib.suppress(FileNotFoundError), self._store.session.open() as file:
@@ -161,30 +190,15 @@ def _read(file: IO[str]) -> Optional[Holder]:
         return None
 
 
-def _read_living(file: IO[str]) -> Optional[Holder]:
+def _read_living(file: IO[str], sleep: Callable[[float], None]) -> Optional[Holder]:
     """Returns the lock's holder; retries, because the file may briefly name the previous one."""
     end = time.monotonic() + _SIGN_SECONDS
     while time.monotonic() < end:
         holder = _read(file)
         if holder is not None and holder.process.lives():
             return holder
-        time.sleep(0.01)
+        sleep(0.01)
     return None
-
-
-def _outlasts_a_command(file: IO[str]) -> bool:
-    """Waits a while for the lock if a command holds it; returns whether it was acquired. A command,
-    such as the rollback of a killed host, takes moments, and users should not have to retry for
-    that."""
-    end = time.monotonic() + _COMMAND_SECONDS
-    while time.monotonic() < end:
-        holder = _read_living(file)
-        if _try_lock(file):
-            return True
-        if holder is None or holder.owner != _COMMAND:
-            return False
-        time.sleep(0.05)
-    return False
 
 
 def _busy(holder: Optional[Holder]) -> BusyError:
@@ -196,14 +210,14 @@ def _busy(holder: Optional[Holder]) -> BusyError:
     )
 
 
-def _ended(holder: Holder, file: IO[str]) -> bool:
+def _ended(holder: Holder, file: IO[str], sleep: Callable[[float], None]) -> bool:
     """Ends the process that holds the lock; returns whether this process acquired it."""
     holder.process.terminate()
     end = time.monotonic() + _TAKE_OVER_SECONDS
     while not _try_lock(file):
         if time.monotonic() > end:
             return False
-        time.sleep(0.01)
+        sleep(0.01)
     return True
 
 

@@ -166,7 +166,7 @@ class Store:
 
     def write_note(self, path: Path, note: Dict[str, Any]) -> None:
         """Replaces a small JSON file atomically."""
-        write_synced(path, json.dumps(note).encode("utf-8"))
+        write_synced(path, json.dumps(note).encode("utf-8"), self.sync)
 
     def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
         """Reads a note, or None if there is none; an unreadable one is an error, not an absence."""
@@ -178,7 +178,11 @@ class Store:
 
     def remove_note(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        self.sync(path.parent)
+
+    def sync(self, folder: Path) -> None:
+        """Makes renames inside `folder` durable."""
+        sync_folder(folder)
 
     def _read_link(self, name: str) -> Optional[str]:
         try:
@@ -202,7 +206,7 @@ class Store:
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(Path("releases") / release)
             temporary.rename(self.root / name)
-        sync_folder(self.root)
+        self.sync(self.root)
 
 
 def committed(store: Store) -> Optional[str]:
@@ -273,27 +277,6 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Replaces a small file atomically and syncs it to disk."""
-    temporary = path.with_name("." + path.name)
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def copy_synced(source: Path, target: Path) -> None:
-    """Copies a file and syncs it to disk."""
-    import shutil
-
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer, _CHUNK)
-        writer.flush()
-        os.fsync(writer.fileno())
-
-
 def sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -305,3 +288,24 @@ def sync_file(path: Path) -> None:
 def sync_folder(path: Path) -> None:
     """Makes renames inside `path` durable."""
     sync_file(path)
+
+
+def write_synced(path: Path, data: bytes, sync: Callable[[Path], None] = sync_folder) -> None:
+    """Replaces a small file atomically and syncs it to disk; `sync` makes the rename durable."""
+    temporary = path.with_name("." + path.name)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """Copies a file and syncs it to disk."""
+    import shutil
+
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
+        writer.flush()
+        os.fsync(writer.fileno())

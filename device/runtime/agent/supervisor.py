@@ -43,6 +43,8 @@ from edgekit.device.runtime.errors import BusyError, DeviceError
 _STATUS = "STATUS="
 _MOST_SAID = 200
 
+OnSignal = Callable[[int, Callable[..., None]], object]
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -61,12 +63,18 @@ class Pace:
 
 
 class Supervisor:
-    """One application and its reports; `clock` counts seconds."""
+    """One application and its reports; `clock` counts seconds, `on_signal` sets the handler of a
+    signal."""
 
     def __init__(
-        self, store: Store, pace: Pace = Pace(), clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        pace: Pace = Pace(),
+        clock: Callable[[], float] = time.monotonic,
+        on_signal: OnSignal = signal.signal,
     ) -> None:
         self._store, self._pace, self._clock = store, pace, clock
+        self._on_signal = on_signal
         self._folder = AppFolder(store)
         self._state = AppState()
         self._manifest: Optional[Manifest] = None
@@ -78,14 +86,14 @@ class Supervisor:
     def run(self) -> None:
         """Runs until SIGTERM or a user's stop; returns at once if another supervisor is running."""
         self._folder.create()
-        with _alone(self._folder.lock) as mine, _woken() as wake:
+        with _alone(self._folder.lock) as mine, _woken(self._on_signal) as wake:
             if not mine:
                 return
             self._signs, courier = Signs(), self._courier()
             with selectors.DefaultSelector() as self._selector:
                 self._selector.register(wake, selectors.EVENT_READ)
                 self._selector.register(self._signs.socket, selectors.EVENT_READ)
-                signal.signal(signal.SIGTERM, self._stop)
+                self._on_signal(signal.SIGTERM, self._stop)
                 try:
                     while not self._stopping and not self._folder.stopped.exists():
                         self._look()
@@ -288,11 +296,11 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _woken() -> Iterator[int]:
+def _woken(on_signal: OnSignal) -> Iterator[int]:
     """Yields a descriptor that becomes readable after SIGCHLD or SIGTERM."""
     wake, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = signal.set_wakeup_fd(written)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    on_signal(signal.SIGCHLD, lambda *_: None)
     try:
         yield wake
     finally:

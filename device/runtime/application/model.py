@@ -11,7 +11,7 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Mapping, Optional, Set, Tuple, Type, Union
+from typing import Any, Callable, Mapping, Optional, Set, Tuple, Type, Union
 
 from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.status import leave
@@ -22,6 +22,7 @@ from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.application.watch import DEATHS, WATCH_SECONDS, Watch
 from edgekit.device.runtime.errors import DeviceError, InputError, TooLittleMemoryError
 
+Load = Callable[[Store, str, PlacementRequest, int], Loaded]
 DEFAULT = "current"
 ROOT = "~/.edgekit"
 
@@ -56,10 +57,22 @@ class Model:
     with the old one, and each result comes from exactly one release. Other threads keep using the
     old release during the load. A release that fails to load is rolled back; the old one keeps
     running.
+
+    `load_next` loads each release after the first; a release that has run for `watch_seconds` is
+    watched no more.
     """
 
-    def __init__(self, store: Store, request: PlacementRequest, parallel: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        request: PlacementRequest,
+        parallel: int,
+        *,
+        load_next: Load = load,
+        watch_seconds: float = WATCH_SECONDS,
+    ) -> None:
         self._store, self._wish, self._parallel = store, request, parallel
+        self._load_next, self._watch_seconds = load_next, watch_seconds
         self._link = str(store.root / "current")
         self._state = threading.Condition()  # guards _loaded, and users of the loaded release
         self._changing = threading.Lock()
@@ -220,7 +233,7 @@ class Model:
         self._watch.begin(release)
         try:
             try:
-                found = load(self._store, release, self._wish, self._parallel)
+                found = self._load_next(self._store, release, self._wish, self._parallel)
             except TooLittleMemoryError:
                 found = self._load_apart(release)
         except (DeviceError, OSError) as error:
@@ -241,12 +254,12 @@ class Model:
                 self._state.wait_for(lambda: old.users == 0)
                 old.close()
                 try:
-                    self._loaded = load(self._store, release, self._wish, self._parallel)
+                    wanted = (self._wish, self._parallel)
+                    self._loaded = self._load_next(self._store, release, *wanted)
                     return self._loaded
                 except BaseException:
                     self._loaded = None
-                    again = old.manifest.id
-                    self._loaded = load(self._store, again, self._wish, self._parallel)
+                    self._loaded = self._load_next(self._store, old.manifest.id, *wanted)
                     raise
             finally:
                 self._paused = False
@@ -258,7 +271,7 @@ class Model:
             old, self._loaded = self._loaded, loaded
             self._target = f"releases/{release}"
             new = not self._watch.proved(release)
-            self._proof_due = time.monotonic() + WATCH_SECONDS if new else None
+            self._proof_due = time.monotonic() + self._watch_seconds if new else None
             if old is not None:
                 self._close_unused(old)
 
@@ -282,7 +295,8 @@ class Model:
     def _go_back_after_deaths(self) -> None:
         release = committed(self._store)
         if release is not None and (deaths := self._watch.deaths(release)) >= DEATHS:
-            self._leave(release, f"{deaths} processes that ran it died within {WATCH_SECONDS:g} s")
+            within = f"within {self._watch_seconds:g} s"
+            self._leave(release, f"{deaths} processes that ran it died {within}")
 
     def _ended(self) -> None:
         """At process exit: rolls back a new release at once if an exception ended the process."""

@@ -8,7 +8,7 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Iterable, Optional, Tuple
 
 from edgekit.device.runtime.errors import IncompatibleError
 
@@ -18,12 +18,13 @@ SPMV_TABLE_VARIABLE = "EDGEKIT_SPMV_TABLE"
 _PROVIDER = "local_kernels"  # a module with local_library(), in any package of this namespace
 
 
-def find_library() -> Tuple[Path, Optional[Path]]:
+def find_library(packages: Optional[Iterable[str]] = None) -> Tuple[Path, Optional[Path]]:
     """Returns the library's path, and its table's path if there is one.
 
     EDGEKIT_KERNELS names the library, EDGEKIT_GEMM_TABLE the table (default: the library's path
     plus .table). Otherwise a sibling package of edgekit with a module `local_kernels` provides this
-    machine's library; a board has no such package. IncompatibleError if there is neither.
+    machine's library; a board has no such package. `packages` are the folders with edgekit's
+    packages, by default those that are installed. IncompatibleError if there is neither.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named and not Path(named).is_file():
@@ -31,7 +32,7 @@ def find_library() -> Tuple[Path, Optional[Path]]:
             f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
             "name one that was built for this machine"
         )
-    path = Path(named) if named else _provided()
+    path = Path(named) if named else _provided(packages)
     table = os.environ.get(TABLE_VARIABLE)
     beside = path.with_name(f"{path.name}.table")
     return path, Path(table) if table else beside if beside.is_file() else None
@@ -44,9 +45,9 @@ def find_spmv_table(library: Path) -> Optional[Path]:
     return Path(named) if named else beside if beside.is_file() else None
 
 
-def _provided() -> Path:
-    namespace = sys.modules["edgekit"].__path__
-    for part in pkgutil.iter_modules(namespace, "edgekit."):
+def _provided(packages: Optional[Iterable[str]]) -> Path:
+    folders = sys.modules["edgekit"].__path__ if packages is None else packages
+    for part in pkgutil.iter_modules(folders, "edgekit."):
         name = f"{part.name}.{_PROVIDER}"
         if part.ispkg and importlib.util.find_spec(name):
             found: Path = importlib.import_module(name).local_library()

@@ -6,11 +6,11 @@ import functools
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary
 from edgekit.device.runtime.errors import IncompatibleError, InputError
-from edgekit.device.runtime.features import memory_bytes
+from edgekit.device.runtime.features import MemoryBytes, memory_bytes
 
 DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int8": "s8"}
 ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
@@ -94,8 +94,15 @@ def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
     return checked_coo(rows, columns, data, shape)
 
 
-def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
-    """Builds CSR from entries in any order; duplicates are summed in their order."""
+def checked_coo(
+    rows: Any,
+    cols: Any,
+    values: Any,
+    shape: Any,
+    memory: Callable[[], MemoryBytes] = memory_bytes,
+) -> Csr:
+    """Builds CSR from entries in any order; duplicates are summed in their order. `memory` returns
+    this machine's memory, which must have room for the result."""
     np = numpy()
     shape = _checked_shape(shape)
     values = _values(np, values)
@@ -107,9 +114,8 @@ def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
             f"{len(cols)} and {len(values)}"
         )
     # Offsets, counters, and each entry twice: large dims are easily written in a small file.
-    check_memory(
-        f"sparse matrix: shape {list(shape)}", 8 * (shape[0] + shape[1]) + 40 * len(values)
-    )
+    need = 8 * (shape[0] + shape[1]) + 40 * len(values)
+    check_memory(f"sparse matrix: shape {list(shape)}", need, memory)
     exact = values.astype(_SUMMED[values.dtype.name], copy=False)
     csr = _sorted(np, Csr(shape, rows, cols, exact))
     if _check(csr) != "good":
@@ -209,9 +215,9 @@ def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
         raise InputError("sparse matrix: expected out and x to be separate, found shared memory")
 
 
-def check_memory(what: str, need: int) -> None:
-    """InputError if this machine lacks memory for `need` bytes."""
-    have = memory_bytes().available
+def check_memory(what: str, need: int, memory: Callable[[], MemoryBytes] = memory_bytes) -> None:
+    """InputError if this machine, whose memory `memory` returns, lacks room for `need` bytes."""
+    have = memory().available
     if have is not None and need > have // 2:
         raise InputError(
             f"{what}: expected to need at most half of the {have} free bytes of memory, found "

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,8 @@ def zig_compiler() -> tuple[str, str]:
 
 _LOG = logging.getLogger(__name__)
 
+Run = Callable[[Sequence[str], Mapping[str, str], float], subprocess.CompletedProcess[str]]
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -89,12 +91,25 @@ class Unit:
 
 
 class Toolchain:
-    """Compiles and links for one board; `cache` is a directory that may be shared."""
+    """Compiles and links for one board; `cache` is a directory that may be shared.
 
-    def __init__(self, board: BoardProfile, cache: Path, extra_flags: Sequence[str] = ()) -> None:
+    `run` runs a command with an environment and a limit in seconds; `compiler` is the path of the
+    compiler and its version, by default ziglang's.
+    """
+
+    def __init__(
+        self,
+        board: BoardProfile,
+        cache: Path,
+        extra_flags: Sequence[str] = (),
+        run: Run = run_watched,
+        compiler: tuple[str, str] | None = None,
+    ) -> None:
         self._board = board
         self._cache = cache
         self._extra = tuple(extra_flags)
+        self._run = run
+        self._zig, self._version = compiler or zig_compiler()
         self._precompiling = threading.Lock()
         self._seen: set[Path] = set()  # precompiled headers verified by this process
 
@@ -106,7 +121,7 @@ class Toolchain:
     def _build(self, units: Sequence[Unit], soname: str) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             objects = list(threads.map(self._object, units))
-        key = hashlib.sha256(repr((self._target(), self._extra, zig_compiler()[1])).encode())
+        key = hashlib.sha256(repr((self._target(), self._extra, self._version)).encode())
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
@@ -131,7 +146,8 @@ class Toolchain:
         # A precompiled header contains the paths of its sources, so it is valid only at its own
         # location.
         cache = self._cache.resolve()
-        key = hashlib.sha256(repr((flags, names, zig_compiler(), str(cache))).encode()).hexdigest()
+        compiler = (self._zig, self._version)
+        key = hashlib.sha256(repr((flags, names, compiler, str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
             if target not in self._seen and not is_whole(target):
@@ -148,7 +164,7 @@ class Toolchain:
         flags = (*self._flags(unit), *unit.defines())
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
-        digest = hashlib.sha256(repr((flags, zig_compiler()[1])).encode())
+        digest = hashlib.sha256(repr((flags, self._version)).encode())
         digest.update(headers_hash(text, folder, unit.macros, kernels))
         digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
@@ -175,7 +191,8 @@ class Toolchain:
             put_checked(made, target)
 
     def _link(self, objects: Sequence[Path], library: Path, soname: str) -> None:
-        flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
+        # The compiler's own library is then built once per architecture instead of once per core.
+        flags = ["-target", self._board.target, *self._extra, "-O3", "-s", "-shared", "-fPIC"]
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             made = Path(work) / soname
             names = [str(p) for p in objects]
@@ -187,12 +204,11 @@ class Toolchain:
             put_checked(made, library)
 
     def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
-        zig, _ = zig_compiler()
         _LOG.debug("compiling %s for %s", what, self._board.name)
         try:
-            done = self._run_zig(zig, arguments, self._cache)
+            done = self._run_zig(arguments, self._cache)
             if done.returncode and links:
-                done = self._with_new_libraries(zig, arguments) or done
+                done = self._with_new_libraries(arguments) or done
         except (OSError, subprocess.TimeoutExpired) as error:
             if getattr(error, "errno", None) in _DISK:
                 raise
@@ -212,23 +228,21 @@ class Toolchain:
                 f"compiling {what} for {self._board.name}: expected success, found: {found}"
             )
 
-    def _run_zig(
-        self, zig: str, arguments: Sequence[str], caches: Path
-    ) -> subprocess.CompletedProcess[str]:
+    def _run_zig(self, arguments: Sequence[str], caches: Path) -> subprocess.CompletedProcess[str]:
         env = dict(os.environ)
         env["ZIG_GLOBAL_CACHE_DIR"] = str(caches / "zig")
         env["ZIG_LOCAL_CACHE_DIR"] = str(caches / "zig-local")
-        return run_watched([zig, "cc", *arguments], env, _TIMEOUT)
+        return self._run([self._zig, "cc", *arguments], env, _TIMEOUT)
 
     def _with_new_libraries(
-        self, zig: str, arguments: Sequence[str]
+        self, arguments: Sequence[str]
     ) -> subprocess.CompletedProcess[str] | None:
         """Retries with a freshly built C library, since zig does not detect a damaged one.
 
         Returns None if that fails too; otherwise the fresh library replaces the old one.
         """
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
-            done = self._run_zig(zig, arguments, Path(work))
+            done = self._run_zig(arguments, Path(work))
             if done.returncode:
                 return None
             for name in ("zig", "zig-local"):

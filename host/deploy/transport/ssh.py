@@ -19,6 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from edgekit.host.common.text import printable
 from edgekit.host.deploy.transport.base import (
+    LARGEST_OUTPUT,
     MEND,
     Completed,
     LinkLostError,
@@ -66,18 +67,21 @@ _GRACE_SECONDS = 3.0  # to kill a command that missed its deadline
 
 
 class SshTransport:
-    """Implements Transport below `root`, a folder in the home directory of the board's user."""
+    """Implements Transport below `root`, a folder in the home directory of the board's user.
+    `most_output` bytes of each stream of a command are accepted."""
 
     def __init__(
         self,
         target: SshTarget,
         root: str = "~/.edgekit",
         connect_seconds: float = _CONNECT_SECONDS,
+        most_output: int = LARGEST_OUTPUT,
     ) -> None:
         self._target = target
         self._root = root
         self._folder = ""  # the path of `root`, known after the first connection
         self._connect_seconds = connect_seconds
+        self._most_output = most_output
         self._link: Link | None = None
         self._sftp: Sftp | None = None
         self._python: str | None = None
@@ -290,7 +294,7 @@ class SshTransport:
         end: Deadline,
         on_line: OnLine | None = None,
     ) -> Completed:
-        self._running = running = RemoteCommand(channel, on_line)
+        self._running = running = RemoteCommand(channel, on_line, self._most_output)
         try:
             channel.exec_command(order.line)
             return running.finish(end.left)

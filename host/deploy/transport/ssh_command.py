@@ -75,10 +75,10 @@ class NoStatusError(Exception):
 
 
 class FloodError(Exception):
-    """The command exceeded the output limit; `group` is its process group, if known."""
+    """The command printed more than `most` bytes; `group` is its process group, if known."""
 
-    def __init__(self, group: int | None) -> None:
-        super().__init__(f"more than {LARGEST_OUTPUT} bytes of output")
+    def __init__(self, group: int | None, most: int) -> None:
+        super().__init__(f"more than {most} bytes of output")
         self.group = group
 
 
@@ -118,13 +118,17 @@ def prefix_hash(python: str, path: str, size: int) -> list[str]:
 
 
 class RemoteCommand:
-    """A started command; `group` is its process group once known."""
+    """A started command, which may print `most` bytes to each stream; `group` is its process group
+    once known."""
 
-    def __init__(self, channel: Channel, on_line: OnLine | None) -> None:
+    def __init__(
+        self, channel: Channel, on_line: OnLine | None, most: int = LARGEST_OUTPUT
+    ) -> None:
         self._channel = channel
         self._on_line = on_line
-        self._stdout = _Marked()
-        self._stderr = _Marked()
+        self._most = most
+        self._stdout = _Marked(most)
+        self._stderr = _Marked(most)
         self._ended = threading.Event()
 
     @property
@@ -166,7 +170,7 @@ class RemoteCommand:
 
     def _check_flood(self) -> None:
         if self._stdout.flooded or self._stderr.flooded:
-            raise FloodError(self.group)
+            raise FloodError(self.group, self._most)
 
     def _read_output(self, end: float) -> None:
         while True:
@@ -198,9 +202,10 @@ class RemoteCommand:
 
 
 class _Marked:
-    """A stream that is ignored up to its mark."""
+    """A stream that is ignored up to its mark, and may have `most` bytes after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.raw = bytearray()
         self.content = bytearray()
         self.rest = bytearray()  # the unfinished line
@@ -209,7 +214,7 @@ class _Marked:
 
     def add(self, data: bytes) -> list[bytes]:
         """Adds data and returns the lines completed by it."""
-        most = _MOST_BEFORE if self.group is None else LARGEST_OUTPUT
+        most = _MOST_BEFORE if self.group is None else self._most
         if len(self.raw) + len(self.content) + len(data) > most + _READ:
             self.flooded = True
             return []

@@ -68,11 +68,19 @@ class Message:
 class Bus:
     """A thread-safe connection to the servers at `url`, a comma-separated list.
 
-    UnreachableError if they do not answer, InputError if the URL is invalid, IncompatibleError if
-    they are too old or keep fewer than `replicas` copies.
+    UnreachableError if they do not answer within `connect_seconds`, InputError if the URL is
+    invalid, IncompatibleError if they are too old or keep fewer than `replicas` copies. Requests
+    are retried for `patience_seconds` while the cluster has no leader.
     """
 
-    def __init__(self, url: str, replicas: int = REPLICAS) -> None:
+    def __init__(
+        self,
+        url: str,
+        replicas: int = REPLICAS,
+        *,
+        connect_seconds: float = _CONNECT_SECONDS,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
         try:
             import nats
         except ImportError:
@@ -84,11 +92,12 @@ class Bus:
         self._servers = [one.strip() for one in url.split(",")]
         self.name = ",".join(_shown(server) for server in self._servers)
         self._replicas = replicas
+        self._connect_seconds, self._patience_seconds = connect_seconds, patience_seconds
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: Any = None
         try:
-            self._call(self._connect(), _CONNECT_SECONDS + _PATIENCE_SECONDS)
+            self._call(self._connect(), connect_seconds + patience_seconds)
         except BaseException:
             self.close()
             raise
@@ -117,7 +126,7 @@ class Bus:
             name = hashlib.sha256(board.encode() + b"/" + payload).hexdigest()[:32]
             headers = {"Nats-Msg-Id": name, "Edgekit-Board": board}
             work = self._publish(subject, payload, headers)
-            self._call(work, _PATIENCE_SECONDS + 2 * _ANSWER_SECONDS)
+            self._call(work, self._patience_seconds + 2 * _ANSWER_SECONDS)
 
     def waiting(self) -> dict[int, int]:
         """Number of unwritten messages in each partition that has any."""
@@ -168,7 +177,7 @@ class Bus:
             error_cb=_ignored,  # failed calls raise their own errors
         )
         try:
-            self._client = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+            self._client = await asyncio.wait_for(connecting, self._connect_seconds)
         except TimeoutError:
             raise UnreachableError(
                 f"{self.name}: expected a NATS server, found none that answers; start it, or "
@@ -237,7 +246,7 @@ class Bus:
 
     async def _patiently(self, work: Any) -> Any:
         """Returns the result of `work`, retried while the cluster has no leader."""
-        end = self._loop.time() + _PATIENCE_SECONDS
+        end = self._loop.time() + self._patience_seconds
         while True:
             try:
                 return await work()

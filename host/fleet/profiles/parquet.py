@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,17 +104,24 @@ def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
     return rows
 
 
-def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.Table]) -> Part:
-    """Writes a Parquet file with these rows; durable on return, but not yet in the catalog."""
+def write_part(
+    folder: Path,
+    profile: str,
+    date: str,
+    tables: Iterable[pyarrow.Table],
+    sync: Callable[[int], None] = os.fsync,
+) -> Part:
+    """Writes a Parquet file with these rows; durable on return, but not yet in the catalog. `sync`
+    makes the file or folder of a descriptor durable."""
     pa, _ = libraries()
     table = pa.concat_tables(tables)
     path = part_path(profile, date, uuid.uuid4().hex)
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(target) as file:
+    with atomic_writer(target, sync) as file:
         write_table(table, file)
     for parent in (target.parent, target.parent.parent, folder):
-        sync_folder(parent)
+        sync_folder(parent, sync)
     return Part(path, target.stat().st_size, table.num_rows, date)
 
 
@@ -147,10 +154,10 @@ def damaged(path: Path, found: str) -> TransferError:
     )
 
 
-def sync_folder(folder: Path) -> None:
-    """Syncs `folder`, so that renames into it survive a power cut."""
+def sync_folder(folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
+    """Calls `sync` for `folder`, so that renames into it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)

@@ -54,8 +54,8 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
 
 class ProfileServer(ThreadingHTTPServer):
     """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
-    `most_bytes` or less. With a `bus`, batches are published to it for writers, and only unreadable
-    ones are stored here."""
+    `most_bytes` or less, which it checks after `compact_every` streams. With a `bus`, batches are
+    published to it for writers, and only unreadable ones are stored here."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -67,10 +67,12 @@ class ProfileServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
         most_bytes: int | None = None,
         bus: Bus | None = None,
+        compact_every: int = _COMPACT_EVERY,
     ) -> None:
         self.store = store
         self._bus = bus
         self._most_bytes = most_bytes
+        self._compact_every = compact_every
         self.tokens = tokens_of(store)
         self.rates = _Rates(clock)
         self._context = server_context(certificate_of(store)[0])
@@ -88,7 +90,7 @@ class ProfileServer(ThreadingHTTPServer):
         stored = self.store.add(board, stream)
         with self._lock:
             self._adds += 1
-            compacts = self._adds % _COMPACT_EVERY == 0
+            compacts = self._adds % self._compact_every == 0
         if compacts:
             with contextlib.suppress(OSError):
                 self.store.compact()

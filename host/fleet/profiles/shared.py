@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -28,6 +28,7 @@ from edgekit.host.fleet.profiles.parquet import libraries, sync_folder, write_ta
 if TYPE_CHECKING:
     import pyarrow
 
+WriteRows = Callable[["pyarrow.Table", Any], None]
 _MARK = "edgekit.json"
 _SCHEMA = "edgekit.profiles.shared/1"
 _OLD_SECONDS = 3600.0  # age after which an incomplete file is considered abandoned
@@ -44,13 +45,14 @@ GROUP BY board
 
 class SharedStore:
     """The store at `where`: a folder, or s3://BUCKET/FOLDER, with credentials and region from the
-    standard AWS environment variables and files. Errors that can be fixed while others wait are
-    TransferErrors, all others InputErrors."""
+    standard AWS environment variables and files. `write_rows` writes a table to an open file.
+    Errors that can be fixed while others wait are TransferErrors, all others InputErrors."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, write_rows: WriteRows = write_table) -> None:
         libraries()
         import pyarrow.fs
 
+        self._write_rows = write_rows
         self.folder = where.partition("?")[0]
         self.remote: Any = None
         if where.startswith("s3://"):
@@ -77,7 +79,7 @@ class SharedStore:
     def write(self, path: str, table: pyarrow.Table) -> None:
         """Writes a file of rows durably, at a path relative to `parts`. An existing file of that
         name, which has the same rows, is replaced."""
-        self._write(f"parts/{path}", lambda file: write_table(table, file))
+        self._write(f"parts/{path}", lambda file: self._write_rows(table, file))
 
     def keep_refused(self, name: str, body: bytes, why: str) -> None:
         """Stores a batch that cannot be read."""

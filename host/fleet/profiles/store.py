@@ -40,25 +40,31 @@ _MOST_BATCHES = 10_000
 _LOG = logging.getLogger(__name__)
 
 
-def keep_refused(folder: Path, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
-    """Stores rejected batches with the reason, deduplicated; the oldest are deleted above the limit
-    and counted in the log."""
+def keep_refused(
+    folder: Path,
+    board: str,
+    refused: Iterable[tuple[bytes, str]],
+    most_batches: int = _MOST_BATCHES,
+    most_bytes: int = _MOST_BYTES,
+) -> None:
+    """Stores rejected batches with the reason, deduplicated; the oldest above `most_batches` or
+    `most_bytes` are deleted and counted in the log."""
     for body, why in refused:
         folder.mkdir(exist_ok=True)
         name = hashlib.sha256(body).hexdigest()[:32]
         atomic_write(folder / f"{name}.txt", f"{board}: {why}\n".encode())
         atomic_write(folder / f"{name}.json", body)
     if folder.is_dir():
-        _bound(folder)
+        _bound(folder, most_batches, most_bytes)
         sync_folder(folder)
 
 
-def _bound(folder: Path) -> None:
+def _bound(folder: Path, most_batches: int, most_bytes: int) -> None:
     about = [(path.stat(), path) for path in folder.glob("*.json")]
     kept, size, gone = 0, 0, 0
     for found, path in sorted(about, key=lambda one: (-one[0].st_mtime_ns, one[1].name)):
         kept, size = kept + 1, size + found.st_size
-        if kept > _MOST_BATCHES or size > _MOST_BYTES:
+        if kept > most_batches or size > most_bytes:
             path.unlink()
             path.with_suffix(".txt").unlink(missing_ok=True)
             gone += 1
@@ -69,6 +75,7 @@ def _bound(folder: Path) -> None:
 if TYPE_CHECKING:
     import pyarrow
 
+WritePart = Callable[[Path, str, str, Iterable["pyarrow.Table"]], Part]
 _SMALL_BYTES = 4 << 20
 _MOST_SMALL = 16  # number of files of a partition that triggers compaction
 
@@ -92,17 +99,23 @@ class Stored:
 
 
 class ProfileStore:
-    """The store in `folder`, by default the user's; `now` returns seconds since 1970.
+    """The store in `folder`, by default the user's; `now` returns seconds since 1970, and `write`
+    writes a file of rows durably.
 
     Boards' clocks are never trusted: partitions use the day of arrival.
     """
 
     remote = None  # files are local
 
-    def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        now: Callable[[], float] = time.time,
+        write: WritePart = write_part,
+    ) -> None:
         self.folder = folder or data_folder() / "profiles"
         self._parts = self.folder / "parts"
-        self._now = now
+        self._now, self._write = now, write
 
     def add(self, board: str, stream: bytes) -> Stored:
         """Stores the batches of a stream from `board`; durable when this returns.
@@ -151,7 +164,7 @@ class ProfileStore:
                 parts = list(tables)
                 if len(parts) > 1:
                     profile = parts[0].path.partition("/")[0].partition("=")[2]
-                    new = write_part(self._parts, profile, parts[0].date, tables.values())
+                    new = self._write(self._parts, profile, parts[0].date, tables.values())
                     catalogue.replace(parts, new)
                     self._unlink(parts)
                     gone += len(parts)
@@ -209,7 +222,7 @@ class ProfileStore:
         try:
             for profile, some in by_profile.items():
                 table = table_of([Arrival(board, received, batch) for batch in some])
-                stored.append((write_part(self._parts, profile, date, [table]), some))
+                stored.append((self._write(self._parts, profile, date, [table]), some))
             catalogue.add(board, received, stored)
         except Exception:
             self._unlink(part for part, _ in stored)

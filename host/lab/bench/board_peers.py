@@ -17,12 +17,13 @@ from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.bench.engines import mnn_conversion, onnx_inputs
 from edgekit.host.lab.bench.environments import interpreter
 from edgekit.host.lab.bench.peer_times import PeerTimes
-from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.emulator import Emulator, find_emulator
 from edgekit.host.simulator.identity import view_of
 from edgekit.host.simulator.report import cost_document
-from edgekit.host.simulator.root import system_root, wheels
-from edgekit.host.simulator.run import Cost, Job, run_job
+from edgekit.host.simulator.root import SystemRoot, system_root, wheels
+from edgekit.host.simulator.run import Cost, Job, Run, run_job
 from edgekit.host.simulator.target import Target
+from edgekit.kb.targets.core import Core
 
 Tell = Callable[[str], None]
 Shapes = Mapping[str, Sequence[int]]
@@ -90,7 +91,21 @@ class PeerJob:
     seconds: float
 
 
-def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
+@dataclass(frozen=True)
+class Tools:
+    """What an engine runs with: `root` is the system root of an architecture, `site` a folder with
+    wheels for it, `view` the root as programs on a core see it, and `run` runs a program there."""
+
+    root: Callable[[str, Tell], SystemRoot] = system_root
+    site: Callable[[SystemRoot, Sequence[str], Tell], Path] = wheels
+    view: Callable[[str, Core, SystemRoot], SystemRoot] = view_of
+    run: Callable[[Emulator, Target, Job], Run] = run_job
+
+
+_TOOLS = Tools()
+
+
+def estimate_peers(job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> tuple[PeerEstimate, ...]:
     """Estimates every engine that has wheels for the board; a failing one is reported as missing.
 
     Raises InputError if there are no wheels for the board's architecture.
@@ -101,7 +116,7 @@ def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
             f"{board.name}: expected a board of {_ARM} or {_RISCV} for --peers, found one of "
             f"{board.arch}, which other engines have no wheels for; leave out --peers"
         )
-    return tuple(estimate_peer(name, job, tell) for name in ENGINES)
+    return tuple(estimate_peer(name, job, tell, tools) for name in ENGINES)
 
 
 def driver_content() -> bytes:
@@ -109,7 +124,7 @@ def driver_content() -> bytes:
     return (_guests() / _DRIVER).read_bytes()
 
 
-def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
+def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> PeerEstimate:
     """Estimates one engine; see `estimate_peers`."""
     engine, arch = ENGINES[name], job.target.board.arch
     if arch not in engine.architectures:
@@ -118,9 +133,9 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
     half = not job.f32 and arch != _RISCV  # ncnn's RISC-V wheel lacks f16 functions and aborts
     try:
-        root = system_root(arch, tell)
-        site = wheels(root, engine.wheels, tell)
-        view = view_of(job.target.core.name, job.target.core, root)
+        root = tools.root(arch, tell)
+        site = tools.site(root, engine.wheels, tell)
+        view = tools.view(job.target.core.name, job.target.core, root)
         with tempfile.TemporaryDirectory() as folder:
             file, sizes = _converted(name, job.model, job.shapes, Path(folder), tell)
             driver = Path(folder) / _DRIVER
@@ -133,7 +148,7 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
                 seconds=job.seconds,
                 variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
-            run = run_job(find_emulator(arch, tell), job.target, program)
+            run = tools.run(find_emulator(arch, tell), job.target, program)
     except EdgekitError as error:
         return PeerEstimate(name, missing=str(error))
     version = run.said.rpartition("version ")[2].strip()

@@ -8,18 +8,19 @@ changes, another engine's when its driver changes, and both when the core model 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS, Manifest
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import model_hash
-from edgekit.host.deploy.bundle import build_bundle
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.deploy.bundle import Bundle, build_bundle
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_peers import (
     ENGINES,
@@ -33,7 +34,7 @@ from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.model import ModelEstimate, estimate_model
 from edgekit.host.simulator.target import Target, target_of
-from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 Tell = Callable[[str], None]
 
@@ -108,33 +109,56 @@ def kept_row(model: Path, place: Place) -> Row:
         return Row(model.stem, place.board, place.threads)
 
 
-def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
+def _compiled(model: Path, board: BoardProfile, options: CompileOptions) -> Bundle:
+    return build_bundle(compile_artifact(model, board, options=options), board)
+
+
+def _plugin_name(arch: str) -> str:
+    return plugin_of(find_emulator(arch)).name
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What fills rows: `peer` estimates another engine, `bundle` compiles a model, `ours` estimates
+    the result, and `plugin` is the name of the emulator's plugin for an architecture."""
+
+    peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
+    bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compiled
+    ours: Callable[[Manifest, Mapping[str, bytes], Target, int, float], ModelEstimate] = (
+        estimate_model
+    )
+    plugin: Callable[[str], str] = _plugin_name
+
+
+_STEPS = Steps()
+
+
+def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> Row:
     """The row with all engines, each in its default precision."""
-    row, key = kept_row(model, place), _peers_key(model, place)
+    row, key = kept_row(model, place), _peers_key(model, place, steps)
     if row.peers_key != key:
         row = Row(model.stem, place.board, place.threads, peers_key=key)  # redo ours as well
     shapes = zoo_options(model).shapes
     job = PeerJob(model, place.target, place.threads, shapes, f32=False, seconds=place.seconds)
     for name in ENGINES:
         if name not in row.peers:
-            row = replace(row, peers={**row.peers, name: estimate_peer(name, job, tell)})
+            row = replace(row, peers={**row.peers, name: steps.peer(name, job, tell)})
             _keep(model, place, row)
     return row
 
 
-def ask_ours(model: Path, place: Place) -> Row:
+def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> Row:
     """The row with our result at `--precision auto`; compiles, and estimates again on a change."""
     row, target = kept_row(model, place), place.target
     options = replace(zoo_options(model), precision="auto", threads=place.threads)
     try:
-        artifact = compile_artifact(model, target.board, options=options)
-        bundle = build_bundle(artifact, target.board)
+        bundle = steps.bundle(model, target.board, options)
         manifest, files = bundle.manifest, bundle.files
         shipped = (hashlib.sha256(files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
-        key = _digest(*shipped, _world(place))
+        key = _digest(*shipped, _world(place, steps))
         if row.ours is not None and row.ours_key == key:
             return row
-        ours = estimate_model(manifest, files, target, place.threads, place.seconds)
+        ours = steps.ours(manifest, files, target, place.threads, place.seconds)
         row = replace(row, ours=ours, ours_key=key, failure="")
     except EdgekitError as error:
         row = replace(row, ours=None, failure=str(error))
@@ -153,14 +177,15 @@ def _keep(model: Path, place: Place, row: Row) -> None:
     atomic_write(path, msgspec.json.encode(row))
 
 
-def _peers_key(model: Path, place: Place) -> str:
-    return _digest(model_hash(model), hashlib.sha256(driver_content()).hexdigest(), _world(place))
+def _peers_key(model: Path, place: Place, steps: Steps) -> str:
+    driver = hashlib.sha256(driver_content()).hexdigest()
+    return _digest(model_hash(model), driver, _world(place, steps))
 
 
-def _world(place: Place) -> str:
+def _world(place: Place, steps: Steps) -> str:
     """A digest of what all results depend on: board core, plugin and threads."""
     target = place.target
-    plugin = plugin_of(find_emulator(target.board.arch)).name
+    plugin = steps.plugin(target.board.arch)
     return _digest(core_text(target.core), target.cpu, plugin, str(place.threads))
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _OFF = "EDGEKIT_NO_FETCH"
 
 
 @dataclass(frozen=True)
-class _Engine:
+class Engine:
     """modules: required by its worker; wheels: packages that provide them; alone: packages
     installed without dependencies.
 
@@ -43,31 +43,36 @@ class _Engine:
 
 
 _ENGINES = {
-    "litert": _Engine(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
-    "tflite-runtime": _Engine(
+    "litert": Engine(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
+    "tflite-runtime": Engine(
         ("tflite_runtime",),
         ("tflite-runtime", "numpy<2"),
         pythons=("python3.11", "python3.10", "python3.9"),
         suffixes=(".tflite",),
     ),
-    "onnxruntime": _Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
-    "openvino": _Engine(("openvino",), ("openvino",)),
-    "mnn": _Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
+    "onnxruntime": Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
+    "openvino": Engine(("openvino",), ("openvino",)),
+    "mnn": Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
     # Only pnnx's program is used, which does not need PyTorch.
-    "ncnn": _Engine(
+    "ncnn": Engine(
         ("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",), suffixes=(".onnx",)
     ),
 }
 
 
-def interpreter(kind: str, model: Path, tell: Callable[[str], None]) -> str:
+def interpreter(
+    kind: str,
+    model: Path,
+    tell: Callable[[str], None],
+    engines: Mapping[str, Engine] = _ENGINES,
+) -> str:
     """The Python that runs an engine, creating its environment if needed; `tell` reports progress.
 
-    kind: as for process.Worker. Raises InputError with the reason if the engine is unavailable or
-    cannot run this type of model.
+    kind: as for process.Worker; engines: those that need modules, by name. Raises InputError with
+    the reason if the engine is unavailable or cannot run this type of model.
     """
     name = kind.partition(":")[0]
-    engine = _ENGINES.get(name)
+    engine = engines.get(name)
     if engine is None:
         return sys.executable
     if engine.suffixes and model.suffix not in engine.suffixes:
@@ -85,7 +90,7 @@ def interpreter(kind: str, model: Path, tell: Callable[[str], None]) -> str:
     return str(python)
 
 
-def _make(folder: Path, python: Path, engine: _Engine) -> None:
+def _make(folder: Path, python: Path, engine: Engine) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     _run([_base(engine), "-m", "venv", str(folder)], "a virtual environment")
     _run([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
@@ -94,7 +99,7 @@ def _make(folder: Path, python: Path, engine: _Engine) -> None:
     (folder / "ready").touch()
 
 
-def _base(engine: _Engine) -> str:
+def _base(engine: Engine) -> str:
     if not engine.pythons:
         return sys.executable
     for name in engine.pythons:

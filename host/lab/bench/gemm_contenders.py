@@ -26,6 +26,7 @@ Array = NDArray[Any]
 _OVERHEAD_RUNS = 1000
 
 Runner = Callable[[int], float]  # nanoseconds of that many consecutive products
+Load = Callable[[str], Any]  # imports a module by name, or raises ImportError
 
 
 class UnavailableError(Exception):
@@ -178,8 +179,8 @@ class Torch:
     name = "torch"
     left = True
 
-    def __init__(self, threads: int) -> None:
-        self._torch = _import("torch")
+    def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
+        self._torch = _import("torch", load)
         self._torch.set_num_threads(threads)
         self._torch.set_grad_enabled(False)
         self.version = str(self._torch.__version__)
@@ -203,8 +204,8 @@ class OneDnn:
     name = "onednn"
     left = False
 
-    def __init__(self, threads: int) -> None:
-        self._torch = _import("torch")
+    def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
+        self._torch = _import("torch", load)
         self._torch.set_num_threads(threads)
         self._torch.set_grad_enabled(False)
         if not self._torch.backends.mkldnn.is_available():
@@ -237,9 +238,9 @@ class OnnxRuntime:
     _MOST_NODES = 64
     _WEIGHT_BYTES = 1 << 18  # of all nodes together: each has a copy, and all must fit the cache
 
-    def __init__(self, threads: int) -> None:
-        self._ort = _import("onnxruntime")
-        self._onnx = _import("onnx")
+    def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
+        self._ort = _import("onnxruntime", load)
+        self._onnx = _import("onnx", load)
         self._threads = threads
         self.version = str(self._ort.__version__)
         ones = np.ones((1, 1), np.float32)
@@ -320,8 +321,8 @@ def _timed(call: Callable[[], object]) -> Runner:
     return run
 
 
-def _import(name: str) -> Any:
+def _import(name: str, load: Load) -> Any:
     try:
-        return importlib.import_module(name)
+        return load(name)
     except ImportError as error:
         raise UnavailableError(f"not installed ({error}); {install_command('peers')}") from None

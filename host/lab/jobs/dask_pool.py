@@ -31,12 +31,12 @@ class DaskPool:
     """A client of the scheduler at `address`.
 
     Raises InputError without the package `distributed`, and UnreachableError if no scheduler
-    answers or it has no workers.
+    answers within `connect_seconds` or it has no workers.
     """
 
     remote = True
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, connect_seconds: float = _CONNECT_SECONDS) -> None:
         try:
             import distributed
         except ImportError:
@@ -46,7 +46,7 @@ class DaskPool:
             ) from None
         try:
             self._client = distributed.Client(
-                address, timeout=_CONNECT_SECONDS, set_as_default=False
+                address, timeout=connect_seconds, set_as_default=False
             )
         except (OSError, ValueError, ImportError) as error:
             raise UnreachableError(

@@ -16,8 +16,15 @@ from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune.lock import tuning_alone
-from edgekit.host.lab.tune.operator_times import EstimatedTimes, MeasuredTimes
-from edgekit.host.lab.tune.operators import ModelOutcome, ModelPlan, ModelProgress, ModelTuner
+from edgekit.host.lab.tune.operator_times import LEAST_SECONDS, EstimatedTimes, MeasuredTimes
+from edgekit.host.lab.tune.operators import (
+    MOST_WHOLES,
+    ModelOutcome,
+    ModelPlan,
+    ModelProgress,
+    ModelTuner,
+    OperatorMeasurer,
+)
 from edgekit.host.lab.tune.orders import (
     BoardOrders,
     EstimatedOrders,
@@ -28,12 +35,27 @@ from edgekit.host.lab.tune.orders import (
     tune_orders,
 )
 from edgekit.host.lab.tune.tables import build_for
-from edgekit.host.simulator.target import target_of
+from edgekit.host.simulator.target import Target, target_of
 from edgekit.kb.targets.board import BoardProfile
 
 _FEWEST_ORDERS, _MOST_ORDERS = 2, 6
 _AGAIN = 2  # runs of the final comparison: the searched order and the best of each subgraph
 _ORDER_TURNS, _ORDER_SECONDS = 3, 1  # on a board
+
+
+@dataclass(frozen=True)
+class ModelSearch:
+    """How to search. `operators` and `orders` make what estimates them for a core without a board;
+    `orders_wanted` tells whether to try orders of a model; `order_runs`: runs of their final
+    comparison; `least`: seconds of an operator on a board that are not lost in noise;
+    `most_wholes`: as in `ModelPlan`."""
+
+    operators: Callable[[TuningTask, Callable[[str], None]], OperatorMeasurer] = EstimatedTimes
+    orders: Callable[[Target, int, Callable[[str], None]], OrderMeasurer] = EstimatedOrders
+    orders_wanted: Callable[[OrderJob], bool] = has_untried_orders
+    order_runs: int = _AGAIN
+    least: float = LEAST_SECONDS
+    most_wholes: int = MOST_WHOLES
 
 
 @dataclass(frozen=True)
@@ -51,6 +73,7 @@ class ModelJob:
     now: Callable[[], str]
     tell: Callable[[str], None]
     check: Callable[[], None] = lambda: None
+    search: ModelSearch = ModelSearch()
 
 
 @dataclass(frozen=True)
@@ -98,7 +121,9 @@ def tune_model(
                 "found none; there is nothing to tune"
             )
         left = max(end - time.monotonic(), 0.0)
-        plan, pace = ModelPlan(job.board, subject, left, VERSION, job.check), _Pace(on_progress)
+        most = job.search.most_wholes
+        plan = ModelPlan(job.board, subject, left, VERSION, job.check, most)
+        pace = _Pace(on_progress)
         try:
             outcome = _searched(plan, subject, job, pace.show)
             path = user_table(job.profile)
@@ -123,9 +148,9 @@ def _with_orders(
     asked = OrderJob(
         job.board, job.profile, job.model, options, 0, job.threads, job.now(), on_order
     )
-    if not tuned.outcome.finished or not has_untried_orders(asked):
+    if not tuned.outcome.finished or not job.search.orders_wanted(asked):
         return tuned
-    most = min(pace.rounds_in(end - time.monotonic()) - _AGAIN, _MOST_ORDERS)
+    most = min(pace.rounds_in(end - time.monotonic()) - job.search.order_runs, _MOST_ORDERS)
     if most < _FEWEST_ORDERS:
         return replace(tuned, outcome=replace(tuned.outcome, finished=False))
     job.check()
@@ -135,7 +160,7 @@ def _with_orders(
 
 def _order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
     if job.device is None:
-        return EstimatedOrders(target_of(job.profile), job.threads, on_order)
+        return job.search.orders(target_of(job.profile), job.threads, on_order)
     return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)
 
 
@@ -147,9 +172,9 @@ def _searched(
 ) -> ModelOutcome:
     with History() as history:
         if job.device is None:
-            estimated = EstimatedTimes(subject, job.tell)
+            estimated = job.search.operators(subject, job.tell)
             return ModelTuner(plan, estimated, history, time.monotonic, job.now).run(on_progress)
-        measured = MeasuredTimes(subject, job.device)
+        measured = MeasuredTimes(subject, job.device, job.search.least)
         try:
             return ModelTuner(plan, measured, history, time.monotonic, job.now).run(on_progress)
         finally:

@@ -14,7 +14,7 @@ from edgekit.host.lab.history.tunable_ops import WORTH, TuningTask
 from edgekit.host.lab.tune.operators import Times
 from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.emulator import find_emulator
-from edgekit.host.simulator.model import estimate_model
+from edgekit.host.simulator.model import ModelEstimate, estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 
@@ -23,6 +23,7 @@ _TURN_MS = 300.0
 _FEWEST, _MOST = 5, 2000  # runs per turn
 _TRIAL = 5  # runs to determine the duration of one
 _ESTIMATE_SECONDS = 3600.0
+LEAST_SECONDS = 5e-7  # half a microsecond is a few ticks of an ARM counter
 
 
 class MeasuredTimes:
@@ -31,10 +32,10 @@ class MeasuredTimes:
 
     unit, source, per_ms = "seconds", "tuner", 1e-3
     worth = WORTH
-    least = 5e-7  # half a microsecond is a few ticks of an ARM counter
 
-    def __init__(self, subject: TuningTask, device: Board) -> None:
-        self._subject, self._device = subject, device
+    def __init__(self, subject: TuningTask, device: Board, least: float = LEAST_SECONDS) -> None:
+        """`least`: seconds of an operator that are not lost in noise."""
+        self._subject, self._device, self.least = subject, device, least
         self._stack = ExitStack()
         self._default: Board | None = None
         self._runs = _TRIAL
@@ -66,13 +67,23 @@ class EstimatedTimes:
     # Methods that gained 2 % had an estimated cost of up to 1.14 (A53, A55, A76; 1 and 4 threads).
     worth = 1.15
 
-    def __init__(self, subject: TuningTask, tell: Callable[[str], None]) -> None:
-        """Raises InputError if there is no model of the board's core, or no emulator."""
+    def __init__(
+        self,
+        subject: TuningTask,
+        tell: Callable[[str], None],
+        estimate: Callable[[KnowledgeBase], ModelEstimate] | None = None,
+    ) -> None:
+        """`estimate` estimates the model compiled with a table, by default with the emulator.
+
+        Raises InputError if there is no model of the board's core, or no emulator.
+        """
         self._subject = subject
         self._usual: Times | None = None
         self._target = target_of(subject.board)
         self.per_ms = 1e3 * self._target.core.clock_mhz
-        find_emulator(subject.board.arch, tell)
+        if estimate is None:
+            find_emulator(subject.board.arch, tell)
+        self._estimate = estimate or self._emulated
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
         """Estimates the default only once, since the result is deterministic."""
@@ -81,19 +92,24 @@ class EstimatedTimes:
         return times, self._usual
 
     def _times(self, table: KnowledgeBase) -> Times:
+        found = self._estimate(table)
+        if not found.operators:
+            raise InputError(
+                f"{self._subject.name}: expected operators that run one after the other on "
+                f"{self._subject.board.name}, found some that overlap; tune it on the board itself"
+            )
+        by_name = {o.spec.name: float(o.cost.cycles) for o in found.operators}
+        return Times(by_name, float(found.cost.cycles))
+
+    def _emulated(self, table: KnowledgeBase) -> ModelEstimate:
+        """The estimate of the model compiled with a table, which may be in the cache."""
         bundle, board = _bundle(self._subject, table), self._subject.board
         manifest, threads = bundle.manifest, self._subject.threads
         found = recall(manifest.id, board, threads)
         if found is None:
             found = estimate_model(manifest, bundle.files, self._target, threads, _ESTIMATE_SECONDS)
             remember(manifest.id, board, threads, found)
-        if not found.operators:
-            raise InputError(
-                f"{self._subject.name}: expected operators that run one after the other on "
-                f"{board.name}, found some that overlap; tune it on the board itself"
-            )
-        by_name = {o.spec.name: float(o.cost.cycles) for o in found.operators}
-        return Times(by_name, float(found.cost.cycles))
+        return found
 
 
 def _bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:

@@ -28,7 +28,7 @@ from edgekit.kb.tables.operators import OperatorMethod
 _BETTER = 0.99  # times the best so far: an improvement
 _PATIENCE = 5  # methods of a key without improvement before it is considered exhausted
 _SHARE = 0.01  # of the model's time that a round's operators must account for
-_MOST_WHOLES = 4  # combinations of best methods that are measured together
+MOST_WHOLES = 4
 _MOST_SETTLED = 4  # attempts to find a combination that is not slower than before
 
 
@@ -64,13 +64,15 @@ class OperatorMeasurer(Protocol):
 @dataclass(frozen=True)
 class ModelPlan:
     """What to tune: `board` is its name; `seconds` of budget. `check` raises if the board has
-    become too noisy to continue; measurements up to then are kept."""
+    become too noisy to continue; measurements up to then are kept. `most_wholes`: combinations of
+    best methods that are measured together."""
 
     board: str
     subject: TuningTask
     seconds: float
     kit_version: str
     check: Callable[[], None] = lambda: None
+    most_wholes: int = MOST_WHOLES
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class ModelTuner:
         return taken >= _SHARE * self._state.default.total and bool(asked)
 
     def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
-        for _ in range(_MOST_WHOLES):
+        for _ in range(self._plan.most_wholes):
             best = self._best()
             if self._whole(best) in self._state.totals:
                 return True

@@ -15,7 +15,7 @@ from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Outcome, Plan, Progress, Tuner
+from edgekit.host.lab.tune.tuner import Measurer, Outcome, Plan, Progress, Tuner
 from edgekit.kb.features import Sequences
 from edgekit.kb.tables.method import Method
 from edgekit.kb.targets.board import BoardProfile
@@ -35,24 +35,30 @@ class Job:
 
 
 def tune(
-    job: Job, board: BoardCalls, emulated: bool, on_progress: Callable[[Progress], None]
+    job: Job,
+    board: BoardCalls,
+    emulated: bool,
+    on_progress: Callable[[Progress], None],
+    measurer_of: Callable[[BoardCalls, BoardProfile, bool], Measurer] = BoardMeasurer,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Tunes a board; everything measured is in the history, however this ends.
 
+    `measurer_of` makes the measurer of a board, a profile and `emulated`; `clock` returns seconds.
     Raises BusyError if the board is being tuned, UnreachableError if the connection is lost.
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder), History() as history:
         base = kit_table(job.profile)
         sequences = base.sequences if base else Sequences()
-        began = time.monotonic()
-        measurer = BoardMeasurer(board, job.profile, emulated)  # may compile, which takes time
-        left = max(job.seconds - (time.monotonic() - began), 0.0)
+        began = clock()
+        measurer = measurer_of(board, job.profile, emulated)  # may compile, which takes time
+        left = max(job.seconds - (clock() - began), 0.0)
         plan = Plan(
             job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check
         )
         try:
-            return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
+            return Tuner(plan, measurer, history, clock, job.now).run(on_progress)
         except UnreachableError as error:
             raise UnreachableError(
                 f"{error}; measurements are kept, and the same command resumes"

@@ -20,7 +20,6 @@ from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.onnx_models import model, node, save, value
 
-_RNG = np.random.default_rng(41)
 _IN, _OUT = (np.float32(0.02), np.uint8(121)), (np.float32(0.25), np.uint8(130))
 _KINDS = {
     "s8": (np.int8, 0, 0),
@@ -29,26 +28,26 @@ _KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _drawn_anew(monkeypatch):
-    """Reseed, so that each test draws the same numbers whichever tests ran before."""
-    monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(41))
+@pytest.fixture
+def rng():
+    """Each test draws the same numbers, whichever tests ran before."""
+    return np.random.default_rng(41)
 
 
-def _weights(kind, shape, per_channel):
+def _weights(rng, kind, shape, per_channel):
     dtype, low, high = _KINDS[kind]
     info, count = np.iinfo(dtype), shape[0] if per_channel else 1
-    scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
+    scale = rng.uniform(0.004, 0.01, count).astype(np.float32)
     zero = np.linspace(low, high, count).astype(dtype) if count > 1 else np.full(1, low, dtype)
     # 7-bit s8: ONNX Runtime's 8-bit product pairs saturate on x86 without VNNI.
     ends = (-63, 63) if dtype is np.int8 else (info.min, info.max)
-    codes = _RNG.integers(*ends, shape, endpoint=True).astype(dtype)
+    codes = rng.integers(*ends, shape, endpoint=True).astype(dtype)
     return codes, *(v if per_channel else v.reshape(()) for v in (scale, zero))
 
 
-def _net(weights, channels, groups):
+def _net(rng, weights, channels, groups):
     codes, scale, zero = weights
-    bias = _RNG.integers(-3000, 3000, len(codes)).astype(np.int32)
+    bias = rng.integers(-3000, 3000, len(codes)).astype(np.int32)
     constants = {"xs": _IN[0], "xz": _IN[1], "ys": _OUT[0], "yz": _OUT[1]}
     constants = {k: np.asarray(v) for k, v in constants.items()}
     constants |= {"w": codes, "ws": scale, "wz": zero, "b": bias}
@@ -73,12 +72,12 @@ _CASES = [
 @pytest.mark.engines
 @pytest.mark.parametrize(("kind", "per_channel", "shape", "groups"), _CASES)
 def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
-    kind, per_channel, shape, groups, tmp_path
+    rng, kind, per_channel, shape, groups, tmp_path
 ):
     import onnxruntime
 
     channels = shape[1] * groups
-    proto, _ = _net(_weights(kind, shape, per_channel), channels, groups)
+    proto, _ = _net(rng, _weights(rng, kind, shape, per_channel), channels, groups)
     path = save(proto, tmp_path)
     graph = run_passes(integer_form(import_model(path)))[0]
     found = [n for n in graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
@@ -86,7 +85,7 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     # A depthwise convolution with several weight zero points stays in f32.
     apart = kind == "u8-apart" and per_channel and isinstance(found[0].op, DepthwiseConv2D)
     assert coded == {DType.F32 if apart else DType.I8}
-    inputs = {"x": _RNG.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
+    inputs = {"x": rng.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (want,) = session.run(None, inputs)
     got = evaluate(graph, inputs).outputs["y"]
@@ -97,13 +96,13 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_release_holds_a_byte_per_weight(kind, tmp_path):
-    weights = _weights(kind, (64, 32, 3, 3), True)
-    proto, bias = _net(weights, 32, 1)
+def test_a_release_holds_a_byte_per_weight(rng, kind, tmp_path):
+    weights = _weights(rng, kind, (64, 32, 3, 3), True)
+    proto, bias = _net(rng, weights, 32, 1)
     graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
     size = weights[0].size
     assert size <= len(lower(graph, load_board("rpi3")).lowered.weights) < 1.2 * size
-    x = _RNG.uniform(-2, 2, (1, 32, 9, 11)).astype(np.float32)
+    x = rng.uniform(-2, 2, (1, 32, 9, 11)).astype(np.float32)
     got = evaluate(graph, {"x": x}).outputs["y"]
     # The center window of the first row, by ONNX's definition.
     codes = np.clip(np.rint(x[0] / _IN[0]) + 121, 0, 255) - 121
@@ -114,13 +113,13 @@ def test_a_release_holds_a_byte_per_weight(kind, tmp_path):
 
 
 @pytest.mark.engines
-def test_codes_that_only_move_between_layers_stay_codes(tmp_path):
+def test_codes_that_only_move_between_layers_stay_codes(rng, tmp_path):
     """Pool, transpose and reshape of quantized values, written by the tools without conversions."""
     import onnxruntime
 
-    weights = _weights("u8", (6, 3, 3, 3), False)
-    proto, _ = _net(weights, 3, 1)
-    dense = _weights("u8-apart", (48, 7), False)
+    weights = _weights(rng, "u8", (6, 3, 3, 3), False)
+    proto, _ = _net(rng, weights, 3, 1)
+    dense = _weights(rng, "u8-apart", (48, 7), False)
     constants = dict(zip(("dw", "ds", "dz"), map(np.asarray, dense), strict=True))
     constants |= {"shape": np.array([1, -1], np.int64), "axes": np.array([0], np.int64)}
     constants["es"] = step = np.asarray(np.float32(4))
@@ -138,7 +137,7 @@ def test_codes_that_only_move_between_layers_stay_codes(tmp_path):
     graph = run_passes(integer_form(import_model(path)))[0]
     dtypes = {graph.tensors[name].dtype for n in graph.nodes[1:-1] for name in n.outputs}
     assert dtypes == {DType.I8} and isinstance(graph.nodes[-1].op, Cast)
-    inputs = {"x": _RNG.uniform(-2, 2, (1, 3, 9, 11)).astype(np.float32)}
+    inputs = {"x": rng.uniform(-2, 2, (1, 3, 9, 11)).astype(np.float32)}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (want,) = session.run(None, inputs)
     assert np.ptp(want) > 5 * step and np.abs(want).max() < 120 * step

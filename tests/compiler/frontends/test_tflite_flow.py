@@ -87,7 +87,7 @@ def test_a_counted_loop_is_unrolled(files, litert):
 
 
 def test_a_loop_without_end_is_refused(files):
-    with pytest.raises(InputError, match="at most 1024 turns"):
+    with pytest.raises(InputError, match="at most 1024 iterations"):
         graph_from_tflite(counting(files, 3, step=0), "m")
 
 

@@ -50,7 +50,7 @@ def test_how_pixels_are_scaled_is_told_by_options_before_the_model(photo: Path) 
         (InputOptions(mean=(10.0,), scale=(2.0,)), (PIXELS - 10.0) / 2),
     ):
         np.testing.assert_allclose(picture(photo, NHWC, options)[0], expected, atol=1e-6)
-    with pytest.raises(InputError, match=r"a mean of 1 or 3 numbers .* found 1, 2"):
+    with pytest.raises(InputError, match=r"a mean of 1 or 3 nonzero numbers, found 1, 2"):
         picture(photo, NHWC, InputOptions(mean=(1.0, 2.0), scale=(1.0,)))
 
 

@@ -64,13 +64,16 @@ def infer() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def apply(infer: Callable[..., Any]) -> Callable[..., Any]:
-    """(operator, operands…, to=Coded or None) → result(s), whose shapes match shape inference."""
+    """(operator, operands…, to=Coded or None) → result(s), whose shapes match shape inference.
 
-    def run(op: Operator, *operands: Any, to: Coded | None = None) -> Any:
+    `limits` are passed to the operator's reference.
+    """
+
+    def run(op: Operator, *operands: Any, to: Coded | None = None, **limits: int) -> Any:
         quant = None if to is None else to.quant
         outs = [Tensor("y", shape, dtype, quant) for shape, dtype in infer(op, *operands)]
         values = [o.values if isinstance(o, Coded) else o for o in operands]
-        results = op.reference(values, [as_tensor(o) for o in operands], outs)
+        results = op.reference(values, [as_tensor(o) for o in operands], outs, **limits)
         for result, out in zip(results, outs, strict=True):
             assert result.shape == out.shape
             assert result.dtype == out.dtype.numpy

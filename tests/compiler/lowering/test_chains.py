@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.device.runtime.kernel_facts import CHAIN_BYTES
 from edgekit.host.compiler.costs.chain import Between, beyond_caches
 from edgekit.host.compiler.costs.work import work_of
 from edgekit.host.compiler.driver import prepare, prepare_graph
@@ -19,8 +20,8 @@ from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv import row_chain
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
+from edgekit.host.compiler.lowering.conv.row_chain import strips_of
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.kb.tables.gemm_file import board_table
@@ -60,18 +61,17 @@ def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_pat
         np.testing.assert_array_equal(together["y"], alone["y"])
 
 
-def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeypatch):
+def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path):
     """With several threads tiles may be taller than with one, for which chains are sized."""
     graph, board = expanded_block(), load_profile("x86-64-v3")  # other boards' tiles may all fit
     chain = _chained(graph, _small(board, 65536))
     (node,) = chain.nodes
     inner, members = members_of(chain, node)
     ctx = Context(inner, board.isa, board, board_table(board))
-    for limit in range(1024, row_chain.CHAIN_BYTES, 1024):
-        monkeypatch.setattr(row_chain, "CHAIN_BYTES", limit)
-        if row_chain.strips_of(ctx, members, whole=False):
+    for room in range(1024, CHAIN_BYTES, 1024):
+        if strips_of(ctx, members, whole=False, room=room):
             break
-    assert row_chain.strips_of(ctx, members) is None
+    assert strips_of(ctx, members, room=room) is None
     inputs, board = inputs_of(graph), load_board("local")
     chain = _chained(graph, _small(board, 65536))
     alone = run_here(build(graph, board, tmp_path / "alone"), inputs)

@@ -14,7 +14,7 @@ from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
 from edgekit.host.compiler.toolchain.kernels import build_table, kernel_units, tables
 from edgekit.host.compiler.toolchain.zig import kernels_folder
-from edgekit.host.local_kernels import local_path
+from edgekit.host.local_kernels import local_library, local_path
 from edgekit.kb.targets.board import board_names, load_board
 from edgekit.kb.targets.isa import isa_names, isa_of
 
@@ -70,12 +70,13 @@ def test_someone_who_waits_for_the_library_is_told_why(monkeypatch, tmp_path, te
         Path(command[-1]).touch()
         return subprocess.CompletedProcess(command, 0, b"", b"")
 
-    shown = io.StringIO()
-    monkeypatch.setattr(shown, "isatty", lambda: terminal)
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(subprocess, "run", built)
+    class Shown(io.StringIO):
+        def isatty(self):
+            return terminal
+
+    shown = Shown()
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    find_library()
+    local_library(built, shown)
     assert shown.getvalue().count("\n") == terminal
     assert not terminal or "compiling the kernels library" in shown.getvalue()
 

@@ -66,8 +66,7 @@ def test_the_cache_is_not_emptied_under_a_compile(tmp_path, monkeypatch):
         compiled.append(made.name)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr("edgekit.host.compiler.toolchain.zig.run_watched", run)
-    Toolchain(load_board("local"), objects).build([Unit("answer", _SOURCE)])
+    Toolchain(load_board("local"), objects, run=run).build([Unit("answer", _SOURCE)])
     assert compiled == ["out.o", "model.so"]
     assert [entry.kind for entry in cache.clean()] == ["objects"]
     assert list((tmp_path / "cache").iterdir()) == []
@@ -101,13 +100,13 @@ def test_what_is_damaged_in_the_cache_is_made_again(suffix, damage, toolchain, t
     assert made.read_bytes() == right
 
 
-def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch):
+def test_a_full_disk_is_not_the_compilers_fault(tmp_path):
     zig = tmp_path / "zig-without-room"
     zig.write_text(
         "#!/bin/sh\necho 'error: unable to open a.o: No space left on device' >&2; exit 1"
     )
     zig.chmod(0o700)
-    monkeypatch.setattr("edgekit.host.compiler.toolchain.zig.zig_compiler", lambda: (str(zig), "1"))
+    toolchain = Toolchain(load_board("local"), _new_cache(tmp_path), compiler=(str(zig), "1"))
     with pytest.raises(InputError, match="expected free disk space for compiled code, found none"):
         toolchain.build([Unit("answer", _SOURCE)])
 

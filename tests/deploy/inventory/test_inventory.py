@@ -336,7 +336,7 @@ def test_labels_are_written_in_one_line_and_read(project: Path) -> None:
         ('{ "a=b" = "x" }', r"labels: expected \{ KEY = \"VALUE\" \}"),
         ("{ site = 3 }", r"labels: expected \{ KEY = \"VALUE\" \}"),
         ('"site"', r"labels: expected \{ KEY = \"VALUE\" \}"),
-        ('{ host = "x" }', "beside name, profile, host, transport, .* found 'host'"),
+        ('{ host = "x" }', "other than name, profile, host, transport, .* found 'host'"),
     ],
 )
 def test_labels_that_cannot_be_selected_by(project: Path, labels: str, found: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 from edgekit.device.runtime import application
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.agent.release import rollback
+from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.application import watch
 from edgekit.device.runtime.application.follow import load
@@ -239,26 +240,28 @@ def test_release_that_cannot_be_loaded_goes_back_while_the_old_one_runs(
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_old_release_goes_first_where_memory_does_not_hold_two(
-    model: application.Model,
-    device: Device,
-    factor: Factor,
-    fits: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    device: Device, tiny: TinyBundle, factor: Factor, board_root: Path, fits: bool
 ) -> None:
-    held: list[Loaded] = [model._now()]
-    new = device.deploy(factor(3)).release.id
+    device.deploy(tiny())
+    held: list[Loaded] = []
+    new = ""
 
-    def load_if_room(store: Store, release: str, threads: int, parallel: int) -> Loaded:
+    def load_if_room(
+        store: Store, release: str, request: PlacementRequest, parallel: int
+    ) -> Loaded:
         if not held[-1].closed or (release == new and not fits):
             raise TooLittleMemoryError("expected memory, found none")
-        held.append(load(store, release, threads, parallel))
+        held.append(load(store, release, request, parallel))
         return held[-1]
 
-    monkeypatch.setattr("edgekit.device.runtime.application.model.load", load_if_room)
-    factor_now = 3 if fits else 2
-    np.testing.assert_array_equal(model.run({"x": X})["y"], factor_now * X + 1)
-    assert (model.release == new) == fits
-    assert [loaded.closed for loaded in held] == [True, False]
+    store = Store(board_root)
+    with application.Model(store, PlacementRequest(), 1, load_next=load_if_room) as model:
+        held.append(model._now())
+        new = device.deploy(factor(3)).release.id
+        factor_now = 3 if fits else 2
+        np.testing.assert_array_equal(model.run({"x": X})["y"], factor_now * X + 1)
+        assert (model.release == new) == fits
+        assert [loaded.closed for loaded in held] == [True, False]
 
 
 def test_state_belongs_to_the_model_until_reset(
@@ -328,12 +331,12 @@ def test_new_release_that_ends_programs_goes_back(
 
 
 def test_release_that_ran_for_long_enough_is_watched_no_more(
-    device: Device, factor: Factor, board_root: Path, monkeypatch: pytest.MonkeyPatch
+    device: Device, factor: Factor, board_root: Path
 ) -> None:
     device.deploy(factor(2))
     bad = device.deploy(factor(3)).release.id
-    monkeypatch.setattr("edgekit.device.runtime.application.model.WATCH_SECONDS", -1.0)
-    with application.open(root=board_root) as model:
+    store = Store(board_root)
+    with application.Model(store, PlacementRequest(), 1, watch_seconds=-1.0) as model:
         model.run({"x": X})
     assert watch.Watch(Store(board_root)).proved(bad)
     for _ in range(watch.DEATHS + 1):

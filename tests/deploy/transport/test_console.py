@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import select
+import subprocess
+import sys
 import termios
 import threading
 import time
@@ -21,6 +23,7 @@ from edgekit.host.errors import UnreachableError
 from tests.support.patience import PATIENCE, ends_by_itself
 from tests.support.tty_board import Faults, TtyBoard
 
+RUN = "from edgekit.host.cli.main import run; run()"
 NOW = datetime(2024, 2, 3, 4, 5, 6, 7000)
 # Boots on demand, so that no output precedes the listener.
 BOOT = "printf 'boot 1\\nboot \\303\\251 2\\nready> '; sleep 60"
@@ -124,7 +127,6 @@ def test_command_writes_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--device", "/dev/null", "--log", "/no/where"], 2, "expected its folder to exist"),
         (["--board", "local", "--log", "LOG"], 2, "found 'local', which is this machine"),
         (["--board", "nosuch", "--log", "LOG"], 2, "expected a board that can be reached"),
-        (["--device", "/dev/null"], 2, "expected a terminal to type in"),
     ],
 )
 def test_what_the_command_refuses(
@@ -137,6 +139,18 @@ def test_what_the_command_refuses(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main(["console", *arguments]) == code
     assert text in capsys.readouterr().err
+
+
+def test_the_command_refuses_an_input_that_is_no_terminal(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "console", "--device", "/dev/null"],
+        env={**os.environ, "EDGEKIT_HOME": str(tmp_path / "home")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "expected a terminal to type in" in done.stderr

@@ -52,9 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LyingServer]:
 def link(server: LyingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshTransport]:
     identity = tmp_path_factory.mktemp("keys") / "id"
     make_key(identity)
-    transport = SshTransport(
-        SshTarget("b", "127.0.0.1", server.port, "u", identity, server.host_key)
-    )
+    target = SshTarget("b", "127.0.0.1", server.port, "u", identity, server.host_key)
+    transport = SshTransport(target, most_output=1 << 20)
     yield transport
     transport.close()
 
@@ -195,10 +194,7 @@ def test_the_truth_is_believed(liar: LyingServer, link: SshTransport) -> None:
 
 
 @pytest.mark.parametrize("flood", ["stdout", "stderr"])
-def test_a_command_that_never_stops_talking(
-    flood: str, link: SshTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("edgekit.host.deploy.transport.ssh_command.LARGEST_OUTPUT", 1 << 20)
+def test_a_command_that_never_stops_talking(flood: str, link: SshTransport) -> None:
     to = " >&2" if flood == "stderr" else ""
     with pytest.raises(TransferError, match="expected 'sh' to print less") as caught:
         link.run(["sh", "-c", f"head -c 3000000 /dev/zero{to}"], deadline=SECONDS)

@@ -81,6 +81,7 @@ def forget_runtime(board: Device) -> None:
     board.transport.remove("runtime", deadline=60)
 
 
+@pytest.mark.exhaustive
 def test_deploy_over_a_bad_line(board: Device, console: TtyBoard, tiny: TinyBundle) -> None:
     forget_runtime(board)
     console.faults = Faults(noise=1 / 3000, drop=1 / 15_000, flip=1 / 15_000)
@@ -89,6 +90,7 @@ def test_deploy_over_a_bad_line(board: Device, console: TtyBoard, tiny: TinyBund
     assert console.damages > 3
 
 
+@pytest.mark.exhaustive
 def test_deploy_through_a_cut(board: Device, console: TtyBoard, tiny: TinyBundle) -> None:
     forget_runtime(board)
     board.transport.close()

@@ -34,7 +34,7 @@ def incompressible(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", few_or_all(DAMAGES, ["all of it"]))
 def test_damage_costs_only_time(tmp_path: Path, name: str) -> None:
     data = incompressible(150_000)
     with TtyBoard(tmp_path, faults=DAMAGES[name]) as board:
@@ -104,6 +104,7 @@ def test_cut_line_costs_only_time(tmp_path: Path, offset: int) -> None:
         transport.close()
 
 
+@pytest.mark.exhaustive
 def test_many_cuts_both_ways(tmp_path: Path) -> None:
     data = incompressible(100_000)
     cuts = [40_000, 50_000, 60_000, 70_000, 55_000]

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.compiler.codegen.emit import describe
@@ -19,7 +18,7 @@ from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.isa import Columns, isa_of
+from edgekit.kb.targets.isa import Columns
 from tests.support import nna_cases
 from tests.support.gemm_cases import (
     DTYPES,
@@ -34,7 +33,15 @@ from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import check
 from tests.support.nna_graphs import layers, products
 from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
-from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
+from tests.support.sanitized import (
+    BOARDS,
+    build_driver,
+    build_library,
+    run,
+    run_cases,
+    usable,
+    with_columns,
+)
 
 pytestmark = pytest.mark.sanitizers
 # These families cover most primitives of the vector headers.
@@ -120,18 +127,17 @@ def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
         *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("scalar", "sse2", "avx2")),
     ],
 )
-def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
+def test_products_stay_in_bounds(simd, driver, tmp_path):
     simd = usable(simd)
     # Few rows per tile: tall AMX tiles take minutes to compile with sanitizers and test no more.
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
         few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)
-    isa = structs.replace(isa_of(simd), columns=few)
-    monkeypatch.setattr("edgekit.kb.targets.board.isa_of", lambda _: isa)
+    board = with_columns(BOARDS[simd], few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
     products += [each for dtype in DTYPES for each in weights_by_few(rng, dtype)]
-    library = build_library(units(BOARDS[simd]), simd, tmp_path)
+    library = build_library(units(board), simd, tmp_path)
     made = run_cases(driver, library, encoded(products), output_bytes(products), threads=2)
     check_products(products, made)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edgekit.device import SparseMatrix
 from edgekit.device.runtime.arrays.matrix_market import read_matrix_market
+from edgekit.device.runtime.arrays.sparse_input import checked_coo
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.features import MemoryBytes
 from tests.support.patience import ends_by_itself
@@ -118,14 +119,18 @@ def test_a_file_that_is_not_there(tmp_path):
         SparseMatrix.from_matrix_market(tmp_path / "none.mtx")
 
 
-def test_a_shape_that_memory_has_no_room_for(tmp_path, monkeypatch):
-    free = MemoryBytes(8 << 30, 4 << 30)
-    monkeypatch.setattr("edgekit.device.runtime.arrays.sparse_input.memory_bytes", lambda: free)
-    with pytest.raises(InputError, match=r"shape \[3, 2147483647\]: .* free, found 171798"):
-        SparseMatrix.from_matrix_market(_file(tmp_path, _HEAD + "3 2147483647 1\n1 1 1\n"))
+def test_a_shape_that_memory_has_no_room_for(tmp_path):
+    def memory():
+        return MemoryBytes(8 << 30, 4 << 30)
+
+    wide = read_matrix_market(_file(tmp_path, _HEAD + "3 2147483647 1\n1 1 1\n"))
+    with pytest.raises(
+        InputError, match=r"shape \[3, 2147483647\]: .* free bytes of memory, found 171798"
+    ):
+        checked_coo(wide.rows, wide.cols, wide.values, wide.shape, memory)
     with pytest.raises(InputError, match=r"shape \[2147483647, 3\]"):
-        SparseMatrix.from_coo([0], [0], np.ones(1), (2**31 - 1, 3))
-    sparse = SparseMatrix.from_coo([9], [5], np.ones(1), (1000, 1000))
+        checked_coo([0], [0], np.ones(1), (2**31 - 1, 3), memory)
+    sparse = SparseMatrix(checked_coo([9], [5], np.ones(1), (1000, 1000), memory))
     assert sparse.to_dense()[9, 5] == 1
 
 

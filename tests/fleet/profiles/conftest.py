@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.fleet.profiles import ProfileServer
+from edgekit.host.fleet.profiles import ProfileServer, ProfileStore
 from tests.support.profile_servers import running_server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ProfileServer]:
-    with running_server(tmp_path / "store") as found:
+    with running_server(ProfileStore(tmp_path / "store")) as found:
         yield found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,9 +122,7 @@ def test_the_supervisor_of_an_application_sends(
     tiny: Any,
     board_root: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
     enroll_host(device)
     idle = write_application(tmp_path / "idle", "import signal\nsignal.pause()\n")
     device.install(idle, tiny())
@@ -134,14 +132,13 @@ def test_the_supervisor_of_an_application_sends(
     folder.runtime.write_bytes(runtime_pyz())
     spool.add(batch(1))
 
-    supervisor = Supervisor(Store(board_root), Pace(send=0.001))
-    look = supervisor._look
-
-    def until_sent() -> None:
-        look()
+    def clock() -> float:
         if not spool.waits:
             folder.stopped.touch()
+        return time.monotonic()
 
-    monkeypatch.setattr(supervisor, "_look", until_sent)
-    supervisor.run()
+    def no_handler(*_: object) -> None:
+        """Sets no handler of a signal: pytest's own stay."""
+
+    Supervisor(Store(board_root), Pace(send=0.001), clock, no_handler).run()
     assert len(stored(server)) == 1

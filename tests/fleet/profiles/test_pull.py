@@ -15,6 +15,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.transport import Completed, LinkLostError, LocalTransport, OnLine
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.fleet.profiles import ProfileStore, pull, query, switch
+from edgekit.host.fleet.profiles.catalogue import Part
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")
@@ -131,19 +132,15 @@ def test_nothing_is_lost_or_doubled_where_answers_are_lost(
     assert spool.fetch(1).data == b""
 
 
-def test_a_store_that_fails_leaves_all_on_the_board(
-    tmp_path: Path, store: ProfileStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_fails_leaves_all_on_the_board(tmp_path: Path, store: ProfileStore) -> None:
     transport = LocalTransport(tmp_path / "board")
     Spool(tmp_path / "board" / "spool").add(batch(1))
-    with monkeypatch.context() as patch:
-        patch.setattr("edgekit.host.fleet.profiles.store.write_part", full_disk)
-        with pytest.raises(OSError, match="No space"):
-            pull(Device(transport), store)
+    with pytest.raises(OSError, match="No space"):
+        pull(Device(transport), ProfileStore(store.folder, write=full_disk))
     assert pull(Device(transport), store).stored.new == 1
 
 
-def full_disk(*_: object) -> None:
+def full_disk(*_: object) -> Part:
     raise OSError(28, "No space left on device")
 
 

@@ -9,9 +9,11 @@ import ssl
 import sys
 import threading
 import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,13 @@ from edgekit.host.deploy.release import probe
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
+from edgekit.host.fleet.profiles.catalogue import Part
+from edgekit.host.fleet.profiles.parquet import write_part
 from tests.long.kill_profile_server import run as kill_server
 from tests.long.profile_clients import run as come_back
 from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch, headed, stream
+from tests.support.profile_servers import running_server
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
 
@@ -145,21 +150,23 @@ def test_nothing_is_sent_to_a_host_with_another_certificate(
     assert len(spool.fetch(1 << 20).data) > 1000
 
 
-def test_a_full_disk_of_the_server_keeps_all_on_the_board(
-    server: ProfileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool, home = enrolled(server, tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr("edgekit.host.fleet.profiles.store.write_part", full_disk)
+def test_a_full_disk_of_the_server_keeps_all_on_the_board(tmp_path: Path) -> None:
+    full = True
+
+    def write(folder: Path, profile: str, date: str, tables: Iterable[Any]) -> Part:
+        if full:
+            raise OSError(28, "No space left on device")
+        return write_part(folder, profile, date, tables)
+
+    store = ProfileStore(tmp_path / "store", write=write)
+    with running_server(store) as server:
+        spool, home = enrolled(server, tmp_path)
         with pytest.raises(LaterError, match="507 cannot store now") as error:
             push(spool, home, Bandwidth(FAST))
         assert error.value.seconds > 60
-    push(spool, home, Bandwidth(FAST))
-    assert stored(server.store) == [("x", 3, 3)]
-
-
-def full_disk(*_: object) -> None:
-    raise OSError(28, "No space left on device")
+        full = False
+        push(spool, home, Bandwidth(FAST))
+    assert stored(store) == [("x", 3, 3)]
 
 
 def test_a_server_that_is_not_there_is_tried_again_later(
@@ -354,10 +361,9 @@ def test_a_folder_of_spool_files_is_stored_once_and_damaged_ones_are_named(tmp_p
         upload(store, "x", tmp_path / "store")
 
 
-def test_a_server_bounds_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.host.fleet.profiles.server._COMPACT_EVERY", 1)
+def test_a_server_bounds_its_store(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path / "bounded")
-    with ProfileServer(store, ("127.0.0.1", 0), most_bytes=1) as server:
+    with ProfileServer(store, ("127.0.0.1", 0), most_bytes=1, compact_every=1) as server:
         assert server.store_stream("x", stream(1)).new == 1
         assert query(store, "FROM batches", 10).rows == ()
         assert server.store_stream("x", stream(1)).known == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import signal
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles import ProfileStore, export, query
+from edgekit.host.fleet.profiles.parquet import write_part
+from edgekit.host.fleet.profiles.store import keep_refused
 from tests.support.profile_batches import headed, stream
 
 pytest.importorskip("pyarrow")
@@ -96,22 +99,20 @@ def test_what_does_not_decode_is_kept_aside_and_the_others_are_stored(
     assert uuids(store) == [2]
 
 
-def test_a_full_disk_stores_nothing_and_the_next_time_all(
-    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_stores_nothing_and_the_next_time_all(store: ProfileStore) -> None:
     store.add("x", stream(1))
     for at in range(1, 5):
         left = [at]
 
-        def fsync(descriptor: int, left: list[int] = left) -> None:
+        def sync(descriptor: int, left: list[int] = left) -> None:
             left[0] -= 1
             if left[0] == 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", fsync)
-            with pytest.raises(OSError, match="No space"):
-                store.add("x", stream(10 + at))
+        write = functools.partial(write_part, sync=sync)
+        full = ProfileStore(store.folder, lambda: 1000 * DAY, write)
+        with pytest.raises(OSError, match="No space"):
+            full.add("x", stream(10 + at))
         assert uuids(store) == [1]
     store.add("x", stream(11))
     assert uuids(store) == [1, 11]
@@ -141,7 +142,9 @@ def test_killed_at_any_moment_each_batch_is_there_once(store: ProfileStore) -> N
         child = os.fork()
         if child == 0:
             kill_before(k)
-            store.add("x", stream(*range(1, k + 1)))
+            write = functools.partial(write_part, sync=os.fsync)  # which now kills
+            dying = ProfileStore(store.folder, lambda: 1000 * DAY, write)
+            dying.add("x", stream(*range(1, k + 1)))
             os._exit(0)
         code = os.waitpid(child, 0)[1]
         if code == 0:
@@ -218,15 +221,19 @@ def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) ->
     assert uuids(store) == []
 
 
-def test_refused_batches_are_bounded_and_the_newest_stay(
-    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("edgekit.host.fleet.profiles.store._MOST_BATCHES", 3)
-    for number in range(6):
-        store.add("x", headed(b'{"schema": "edgekit.profile/%d"}' % (10 + number)))
-    kept = sorted(p.read_text() for p in (store.folder / "refused").glob("*.json"))
+def test_refused_batches_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "refused"
+
+    def refuse(number: int, **limits: int) -> None:
+        body = b'{"schema": "edgekit.profile/%d"}' % number
+        keep_refused(folder, "x", [(body, "does not fit")], **limits)
+        (newest,) = (path for path in folder.glob("*.json") if path.read_bytes() == body)
+        os.utime(newest, (number, number))  # ages, in an order that no clock blurs
+
+    for number in range(10, 16):
+        refuse(number, most_batches=3)
+    kept = sorted(p.read_text() for p in folder.glob("*.json"))
     assert kept == [f'{{"schema": "edgekit.profile/{number}"}}' for number in (13, 14, 15)]
-    assert len(list((store.folder / "refused").glob("*.txt"))) == 3
-    monkeypatch.setattr("edgekit.host.fleet.profiles.store._MOST_BYTES", len(kept[0]))
-    store.add("x", headed(b'{"schema": "edgekit.profile/16"}'))
-    assert len(list((store.folder / "refused").iterdir())) == 2
+    assert len(list(folder.glob("*.txt"))) == 3
+    refuse(16, most_batches=3, most_bytes=len(kept[0]))
+    assert len(list(folder.iterdir())) == 2

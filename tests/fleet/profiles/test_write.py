@@ -239,11 +239,10 @@ def test_large_batches_travel_in_several_messages(
 
 
 def test_a_board_sends_through_nats_and_keeps_what_nats_did_not_take(
-    tmp_path: Path, home: ProfileStore, shared: SharedStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: ProfileStore, shared: SharedStore
 ) -> None:
-    monkeypatch.setattr("edgekit.host.fleet.profiles.bus._PATIENCE_SECONDS", 1.0)
     with running_nats(tmp_path / "nats") as nats:
-        bus = Bus(nats.url, 1)
+        bus = Bus(nats.url, 1, patience_seconds=1.0)
         server = ProfileServer(home, ("127.0.0.1", 0), bus=bus)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -270,12 +269,11 @@ def test_a_board_sends_through_nats_and_keeps_what_nats_did_not_take(
     assert uuids(shared) == [1, 2]
 
 
-def test_servers_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.host.fleet.profiles.bus._CONNECT_SECONDS", 1.0)
+def test_servers_that_do_not_answer_are_named() -> None:
     with pytest.raises(
         UnreachableError, match=r"^nats://127.0.0.1:1: expected a NATS server, found none"
     ):
-        Bus("nats://me:secret@127.0.0.1:1")
+        Bus("nats://me:secret@127.0.0.1:1", connect_seconds=1.0)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:4222", "http://x", "nats://", "nats://x:y"])
@@ -317,7 +315,7 @@ def test_a_full_stream_takes_nothing_and_loses_nothing(
 
 
 def test_a_full_disk_is_named_and_what_waits_is_written_later(
-    bus: Bus, home: ProfileStore, shared: SharedStore, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, home: ProfileStore, shared: SharedStore
 ) -> None:
     home.hand_over("x", stream(1), bus)
     shared.make()
@@ -325,28 +323,24 @@ def test_a_full_disk_is_named_and_what_waits_is_written_later(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr("edgekit.host.fleet.profiles.shared.write_table", full)
-        with pytest.raises(TransferError, match=r"parquet: expected .* found: No space left"):
-            write(bus, shared)
+    with pytest.raises(TransferError, match=r"parquet: expected .* found: No space left"):
+        write(bus, SharedStore(shared.folder, full))
     assert sum(bus.waiting().values()) == 1
     assert (write(bus, shared).batches, uuids(shared)) == (1, [1])
 
 
-def test_a_writer_goes_on_after_trouble(
-    bus: Bus, home: ProfileStore, shared: SharedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_goes_on_after_trouble(bus: Bus, home: ProfileStore, shared: SharedStore) -> None:
     home.hand_over("x", stream(1), bus)
-    writer, stopped = ProfileWriter(bus, shared, 0.0), threading.Event()
-    write_file, shown = SharedStore.write, []
+    stopped, shown = threading.Event(), list[str]()
 
-    def troubled(*arguments: Any) -> None:
-        if not shown:
-            raise TransferError("the bucket refuses")
-        write_file(*arguments)
-        stopped.set()
+    class Troubled(SharedStore):
+        def write(self, path: str, table: Any) -> None:
+            if not shown:
+                raise TransferError("the bucket refuses")
+            super().write(path, table)
+            stopped.set()
 
-    monkeypatch.setattr(SharedStore, "write", troubled)
+    writer = ProfileWriter(bus, Troubled(shared.folder), 0.0)
     writer.run(stopped, False, shown.append)
     assert shown == ["the bucket refuses; trying again in 1 s"]
     assert uuids(shared) == [1]

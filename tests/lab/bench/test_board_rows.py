@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench import board_rows
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
-from edgekit.host.lab.bench.board_rows import Place, Row, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_rows import Place, Row, Steps, ask_ours, ask_peers, kept_row
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.run import Cost
+from edgekit.kb.targets.board import BoardProfile
 
 _PLACE = Place("rpi4")
 
@@ -33,12 +35,10 @@ def peers(**ms: float) -> dict[str, PeerEstimate]:
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """Records estimated engines, including ours, in order; each peer takes 2 ms."""
+    """Records estimated engines, including ours, in order; each peer takes 2 ms. `steps` do it."""
     names: list[str] = []
     files = {"model.so": b"first", "weights.bin": b""}
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(board_rows, "plugin_of", lambda _: SimpleNamespace(name="plugin"))
-    monkeypatch.setattr(board_rows, "find_emulator", lambda _: None)
 
     def peer(name: str, *_: object) -> PeerEstimate:
         names.append(name)
@@ -48,15 +48,14 @@ def asked(tmp_path, monkeypatch):
         names.append("edgekit")
         return ours(1)
 
-    monkeypatch.setattr(board_rows, "estimate_peer", peer)
-    monkeypatch.setattr(board_rows, "estimate_model", estimate)
     compiled: list[CompileOptions] = []
-    monkeypatch.setattr(
-        board_rows, "compile_artifact", lambda *_, options: compiled.append(options)
-    )
-    bundle = SimpleNamespace(manifest=None, files=files)
-    monkeypatch.setattr(board_rows, "build_bundle", lambda *_: bundle)
-    return SimpleNamespace(names=names, files=files, compiled=compiled)
+
+    def bundle(model: Path, board: BoardProfile, options: CompileOptions) -> SimpleNamespace:
+        compiled.append(options)
+        return SimpleNamespace(manifest=None, files=files)
+
+    steps = Steps(peer, bundle, estimate, lambda _: "plugin")
+    return SimpleNamespace(names=names, files=files, compiled=compiled, steps=steps)
 
 
 @pytest.fixture
@@ -68,48 +67,45 @@ def model(tmp_path):
 
 def test_answers_that_are_kept_are_not_asked_for_again(asked, model):
     for _ in range(2):
-        ask_peers(model, _PLACE, str)
-        row = ask_ours(model, _PLACE)
+        ask_peers(model, _PLACE, str, asked.steps)
+        row = ask_ours(model, _PLACE, asked.steps)
     assert asked.names == [*ENGINES, "edgekit"]
     assert row == kept_row(model, _PLACE) and row.best == 2.0
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_next_engine(asked, model, monkeypatch):
-    answers = board_rows.estimate_peer
-
+def test_a_run_that_was_stopped_goes_on_with_the_next_engine(asked, model):
     def stopped(name: str, *rest: object) -> PeerEstimate:
         if name == "mnn":
             raise KeyboardInterrupt
-        return answers(name, *rest)
+        return asked.steps.peer(name, *rest)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(board_rows, "estimate_peer", stopped)
-        ask_peers(model, _PLACE, str)
-    ask_peers(model, _PLACE, str)
+    with pytest.raises(KeyboardInterrupt):
+        ask_peers(model, _PLACE, str, replace(asked.steps, peer=stopped))
+    ask_peers(model, _PLACE, str, asked.steps)
     assert asked.names == list(ENGINES)
 
 
 def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
-    ask_peers(model, _PLACE, str)
-    ask_ours(model, _PLACE)
+    ask_peers(model, _PLACE, str, asked.steps)
+    ask_ours(model, _PLACE, asked.steps)
     asked.files["model.so"] = b"second"
-    ask_peers(model, _PLACE, str)
-    ask_ours(model, _PLACE)
+    ask_peers(model, _PLACE, str, asked.steps)
+    ask_ours(model, _PLACE, asked.steps)
     assert asked.names == [*ENGINES, "edgekit", "edgekit"]
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_ours_is_compiled_for_the_threads_that_it_is_timed_with(asked, model, threads):
-    ask_ours(model, Place("rpi4", threads))
+    ask_ours(model, Place("rpi4", threads), asked.steps)
     assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, "auto")]
 
 
-def test_a_model_that_does_not_compile_says_why(asked, model, monkeypatch):
-    def fails(*_: object, options: object) -> None:
+def test_a_model_that_does_not_compile_says_why(asked, model):
+    def fails(*_: object) -> None:
         raise InputError("m.tflite: expected operators that are known, found FOO")
 
-    monkeypatch.setattr(board_rows, "compile_artifact", fails)
-    assert "m.tflite: expected operators" in ask_ours(model, _PLACE).failure
+    row = ask_ours(model, _PLACE, replace(asked.steps, bundle=fails))
+    assert "m.tflite: expected operators" in row.failure
 
 
 def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():

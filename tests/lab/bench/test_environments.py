@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench import environments
-from edgekit.host.lab.bench.environments import interpreter
+from edgekit.host.lab.bench.environments import Engine, interpreter
 
 MODEL = Path("model.tflite")
+TOY = {"toy": Engine(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))}
 
 
 @pytest.fixture
 def shown(tmp_path, monkeypatch) -> list[str]:
-    """Registers an engine named toy; returns the list of progress messages."""
-    toy = environments._Engine(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))
-    monkeypatch.setitem(environments._ENGINES, "toy", toy)
+    """The list of progress messages, with wheels from `tmp_path`."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
@@ -42,31 +40,31 @@ def _wheel(folder) -> None:
 @pytest.mark.slow
 def test_an_engine_is_fetched_once(shown, tmp_path):
     _wheel(tmp_path)
-    python = interpreter("toy:fast", MODEL, shown.append)
+    python = interpreter("toy:fast", MODEL, shown.append, TOY)
     assert python != sys.executable
     subprocess.run([python, "-c", "import toy_engine"], check=True)
-    assert interpreter("toy:slow", MODEL, shown.append) == python
+    assert interpreter("toy:slow", MODEL, shown.append, TOY) == python
     assert shown == ["fetching toy, once"]
 
 
 @pytest.mark.slow
 def test_what_an_interrupted_fetch_left_is_made_anew(shown, tmp_path):
     _wheel(tmp_path)
-    python = interpreter("toy", MODEL, shown.append)
+    python = interpreter("toy", MODEL, shown.append, TOY)
     (tmp_path / "home" / "cache" / "engines" / "toy" / "ready").unlink()
-    assert interpreter("toy", MODEL, shown.append) == python and len(shown) == 2
+    assert interpreter("toy", MODEL, shown.append, TOY) == python and len(shown) == 2
 
 
 @pytest.mark.slow
 def test_an_engine_that_cannot_be_had_says_why(shown):
     with pytest.raises(InputError, match=r"toy-engine could not be installed: .*toy-engine"):
-        interpreter("toy", MODEL, shown.append)
+        interpreter("toy", MODEL, shown.append, TOY)
 
 
 def test_nothing_is_fetched_where_that_is_forbidden(shown, monkeypatch):
     monkeypatch.setenv("EDGEKIT_NO_FETCH", "1")
     with pytest.raises(InputError, match="not installed, and EDGEKIT_NO_FETCH is set"):
-        interpreter("toy", MODEL, shown.append)
+        interpreter("toy", MODEL, shown.append, TOY)
     assert not shown
 
 
@@ -76,5 +74,5 @@ def test_an_engine_that_is_here_needs_no_environment(shown):
 
 def test_nothing_is_fetched_for_models_that_an_engine_does_not_run(shown):
     with pytest.raises(InputError, match=r"runs \.tflite models only"):
-        interpreter("toy", Path("model.onnx"), shown.append)
+        interpreter("toy", Path("model.onnx"), shown.append, TOY)
     assert not shown

@@ -16,7 +16,6 @@ from edgekit.device.runtime.arrays.find import find_library
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench import gemm_contenders
 from edgekit.host.lab.bench.gemm import (
     CaseResult,
     Peer,
@@ -284,13 +283,12 @@ def test_a_wrong_product_is_never_timed():
 
 
 @pytest.mark.parametrize("make", [Torch, OneDnn, OnnxRuntime])
-def test_a_peer_that_is_not_installed_says_how_to_get_it(monkeypatch, make):
+def test_a_peer_that_is_not_installed_says_how_to_get_it(make):
     def refuse(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
-    monkeypatch.setattr(gemm_contenders.importlib, "import_module", refuse)
     with pytest.raises(UnavailableError, match=r"not installed .*pip install .*\[peers\]"):
-        make(1)
+        make(1, refuse)
 
 
 def test_look_ups_are_measured(tmp_path: Path):

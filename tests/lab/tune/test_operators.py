@@ -143,7 +143,7 @@ def test_a_benchmark_adds_what_was_compiled_by_rows_at_its_own_pace(subject):
     assert {m.ratio for m in kept} == {0.5}  # although the run was half as fast as tuning
 
 
-def test_board_time_of_the_methods_without_rows_is_estimated_once(subject, monkeypatch):
+def test_board_time_of_the_methods_without_rows_is_estimated_once(subject):
     """The result never changes, and rebuilding it took a third of each round."""
     built = []
     cost = SimpleNamespace(cycles=7)
@@ -151,14 +151,11 @@ def test_board_time_of_the_methods_without_rows_is_estimated_once(subject, monke
         operators=[SimpleNamespace(spec=SimpleNamespace(name="conv"), cost=cost)], cost=cost
     )
 
-    def bundle(_: TuningTask, table: KnowledgeBase) -> SimpleNamespace:
+    def estimate(table: KnowledgeBase) -> SimpleNamespace:
         built.append(table)
-        return SimpleNamespace(manifest=SimpleNamespace(id="release"), files={})
+        return found
 
-    monkeypatch.setattr(operator_times, "find_emulator", lambda *_: None)
-    monkeypatch.setattr(operator_times, "_bundle", bundle)
-    monkeypatch.setattr(operator_times, "recall", lambda *_: found)
-    measurer = operator_times.EstimatedTimes(subject, print)
+    measurer = operator_times.EstimatedTimes(subject, print, estimate)
     usual = subject.table_with({})
     tables = [subject.table_with({s.key: s.default}) for s in subject.operators[:3]]
     for table in tables:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -218,10 +217,8 @@ def test_preparation_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.M
         return Model()
 
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    monkeypatch.setattr(session, "BoardMeasurer", compiling)
-    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
     job = session.Job("b", load_board("a57"), _PRODUCTS, 60.0, lambda: "2024-05-01T00:00:00+00:00")
-    outcome = session.tune(job, None, False, lambda _: None)
+    outcome = session.tune(job, None, False, lambda _: None, compiling, lambda: now[0])
     assert not outcome.finished and outcome.measured > 0
 
 

@@ -31,7 +31,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
 )
 from edgekit.host.compiler.frontends.onnx.operators import ROWS
 from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES
-from edgekit.host.compiler.frontends.onnx.walk import Scope, Walk
+from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, Scope, Walk
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
@@ -69,8 +69,13 @@ def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> Inp
     return asked
 
 
-def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
-    """`import_onnx` on the records of `file`; messages do not start with its name."""
+def graph_from_onnx(
+    model: FileModel, file: str, shapes: Shapes, most_nodes: int = MOST_NODES
+) -> Graph:
+    """`import_onnx` on the records of `file`; messages do not start with its name.
+
+    `most_nodes` limits the nodes after expanding loops, branches and functions.
+    """
     known = {*ROWS, *model.functions}
     refuse(unsupported(((str(n.index), n.op) for n in model.nodes), known))
     if not model.outputs:
@@ -82,15 +87,16 @@ def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
         )
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    return _Import(fuse_dynamic(model), shapes).run(Path(file).stem, file)
+    return _Import(fuse_dynamic(model), shapes, most_nodes).run(Path(file).stem, file)
 
 
 class _Import:
     """Imports inputs, then all nodes in order, then outputs."""
 
-    def __init__(self, model: FileModel, shapes: Shapes) -> None:
+    def __init__(self, model: FileModel, shapes: Shapes, most_nodes: int) -> None:
         self._model = model
         self._shapes = shapes
+        self._most_nodes = most_nodes
         self._builder = Builder()
 
     def run(self, name: str, file: str) -> Graph:
@@ -105,7 +111,7 @@ class _Import:
                 raise InputError(f"input {shown_name(item.name)}: {error}") from error
             inputs.append(tensor)
         builder.begin("model")
-        walk = Walk(builder, model.functions)
+        walk = Walk(builder, model.functions, self._most_nodes)
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)

@@ -72,7 +72,7 @@ def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
 
 
 _DEPTH = 32  # nesting of subgraphs and functions
-_STEPS = 100_000  # nodes after expanding loops, branches and functions
+MOST_NODES = 100_000  # after expanding loops, branches and functions
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +87,18 @@ class Scope:
 
 
 class Walk:
-    """The state of one import: the builder, and the depth and amount of work so far."""
+    """The state of one import: the builder, and the depth and amount of work so far, which is at
+    most `most_nodes`."""
 
-    def __init__(self, builder: Builder, functions: Mapping[str, FileFunction]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        functions: Mapping[str, FileFunction],
+        most_nodes: int = MOST_NODES,
+    ) -> None:
         self._builder = builder
         self._functions = functions
+        self._most_nodes = most_nodes
         self._depth = 0
         self._steps = 0
         self.floats = Floats(builder)
@@ -203,10 +210,10 @@ class Walk:
     ) -> Sequence[Value | None]:
         """Emits a subgraph for the given inputs and returns its outputs."""
         self._steps += len(graph.nodes) + 1
-        if self._depth >= _DEPTH or self._steps > _STEPS:
+        if self._depth >= _DEPTH or self._steps > self._most_nodes:
             raise InputError(
-                f"expected functions, loops and branches of at most {_STEPS} operators in "
-                f"total, nested at most {_DEPTH} deep, found more"
+                f"expected functions, loops and branches of at most {self._most_nodes} operators "
+                f"in total, nested at most {_DEPTH} deep, found more"
             )
         if len(given) > len(graph.inputs):
             raise ShapeError(f"expected at most {len(graph.inputs)} inputs, found {len(given)}")

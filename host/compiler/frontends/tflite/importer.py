@@ -97,11 +97,16 @@ def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
         raise InputError(f"{path.name}: {error}") from error
 
 
-def graph_from_tflite(content: bytes, name: str, shapes: Shapes | None = None) -> Graph:
-    """`import_tflite` for file content; messages do not name the file."""
+def graph_from_tflite(
+    content: bytes, name: str, shapes: Shapes | None = None, work_limit: int = _WORK_LIMIT
+) -> Graph:
+    """`import_tflite` for file content; messages do not name the file.
+
+    `work_limit`: tensors and operators over all runs of subgraphs.
+    """
     model = read_model(content)
     refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
-    return _Importer(model).run(name, shapes or {})
+    return _Importer(model, work_limit).run(name, shapes or {})
 
 
 def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
@@ -125,7 +130,7 @@ def _stored(tensors: TensorTable, index: int) -> StoredInput:
 class _Importer:
     """Walks the operators of the main subgraph and of the subgraphs it calls, in order."""
 
-    def __init__(self, model: FileModel) -> None:
+    def __init__(self, model: FileModel, work_limit: int) -> None:
         self.model = model
         self.builder = Builder()
         self.bounded = Bounded(self.builder, RULES)
@@ -134,6 +139,7 @@ class _Importer:
         self._constants: dict[int, dict[int, Tensor]] = {}
         self._depth = 0
         self._work = 0
+        self._work_limit = work_limit
 
     def run(self, name: str, shapes: Shapes) -> Graph:
         graph = self.model.subgraphs[0]
@@ -187,10 +193,10 @@ class _Importer:
             if number == 0 and len(set(ends)) != len(ends):
                 raise InputError(f"expected distinct {word}, found a tensor listed twice")
         self._work += len(graph.tensors) + len(graph.operators)
-        if self._work > _WORK_LIMIT:
+        if self._work > self._work_limit:
             raise InputError(
-                f"expected at most {_WORK_LIMIT} tensors and operators in all runs of subgraphs, "
-                "found more; export the model with smaller loops"
+                f"expected at most {self._work_limit} tensors and operators in all runs of "
+                "subgraphs, found more; export the model with smaller loops"
             )
         constants = self._constants.setdefault(number, {})
         return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))

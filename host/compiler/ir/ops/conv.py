@@ -85,8 +85,13 @@ class Conv2D(Operator):
         return [(shape, x.dtype)]
 
     def reference(
-        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+        self,
+        x: Sequence[Array | None],
+        ins: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+        most_patches: int = _PATCHES,
     ) -> list[Array]:
+        """As every operator's; at most `most_patches` patch elements are in memory at a time."""
         pair = sums.operands(x, ins)
         shape = outs[0].shape
         padded = pad_image(pair.x, self.padding)
@@ -95,7 +100,7 @@ class Conv2D(Operator):
         reach = span(window, self.dilation)[0]
         y = np.empty(shape, outs[0].dtype.numpy)
         # Process bands of rows: the patches of a large image do not fit in memory.
-        height = max(_PATCHES // max(shape[0] * shape[2] * weights.shape[0], 1), 1)
+        height = max(most_patches // max(shape[0] * shape[2] * weights.shape[0], 1), 1)
         for top in range(0, shape[1], height):
             part = slice(top, min(top + height, shape[1]))
             size = (part.stop - top, shape[2])

@@ -37,8 +37,10 @@ class Strips:
     held: int
 
 
-def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Strips | None:
-    """Cuts a chain into strips; None if not even the smallest strip fits the buffer.
+def strips_of(
+    ctx: Context, members: Sequence[Node], whole: bool = True, room: int = CHAIN_BYTES
+) -> Strips | None:
+    """Cuts a chain into strips; None if not even the smallest strip fits a buffer of `room` bytes.
 
     With `whole`, strips consist of complete register tiles of the methods for `ctx.threads`
     threads. The graph of `ctx` must contain the members' tensors.
@@ -61,7 +63,7 @@ def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Stri
         behind = round_up(between * size, ALIGN) // size
         band = min(height, (rows - 1) * window.stride[0] + span) * width + beside
         need = behind + (band * channels if first else 0)
-        if need * size > CHAIN_BYTES or (fitting and between * size > _BETWEEN):
+        if need * size > room or (fitting and between * size > _BETWEEN):
             break
         fitting = Strips(rows, behind)
     return fitting

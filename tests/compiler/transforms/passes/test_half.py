@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import prepare, prepare_graph
+from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.passes.half import to_half
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_profile
@@ -113,9 +117,10 @@ def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
         assert (made.exact is not None) is in_half
 
 
-def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
-    monkeypatch.setattr("edgekit.host.compiler.pipeline.HALF_LOSS", 1e-6)
-    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))
+def test_auto_keeps_f32_where_they_do_not_and_says_so():
+    board, options, golden = load_profile("a76"), CompileOptions(precision="auto"), cache_folder()
+    target = Target(board, options, None, table_of(board), golden / "golden", half_loss=1e-6)
+    made = run_pipeline(import_model(_MODEL), target)
     assert made.exact is None
     assert made.notes[-1].startswith("f32: half precision would change golden outputs by ")
 

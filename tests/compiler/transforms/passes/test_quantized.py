@@ -15,14 +15,13 @@ from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.kb.targets.board import load_profile
 from tests.support.onnx_models import model, node, save, value
 
-_RNG = np.random.default_rng(17)
 _STEP = np.float32(0.05)  # of the output
 
 
-@pytest.fixture(autouse=True)
-def _drawn_anew(monkeypatch):
-    """Reseed, so that each test draws the same numbers whichever tests ran before."""
-    monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(17))
+@pytest.fixture
+def rng():
+    """Each test draws the same numbers, whichever tests ran before."""
+    return np.random.default_rng(17)
 
 
 def _coded(name, scale, zero):
@@ -35,11 +34,11 @@ def _coded(name, scale, zero):
     return nodes, {ends[0]: np.array(scale, np.float32), ends[1]: zero}
 
 
-def _weights(shape, per_channel, axis=0, kind="s8"):
+def _weights(rng, shape, per_channel, axis=0, kind="s8"):
     """Nodes and constants of weights: s8, or u8 that overflow s8 after subtracting their zero
     points."""
-    scale = _RNG.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
-    codes = _RNG.integers(-127, 128, shape).astype(np.int8)
+    scale = rng.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
+    codes = rng.integers(-127, 128, shape).astype(np.int8)
     zero = np.zeros(scale.shape, np.int8)
     if kind == "u8":
         codes = (codes.astype(np.int16) + 128).astype(np.uint8)
@@ -55,8 +54,8 @@ def _imported(parts, shape, folder):
     return import_model(save(proto, folder))
 
 
-def _both(graph, shape, step=_STEP):
-    x = {"x": _RNG.uniform(-2, 2, shape).astype(np.float32)}
+def _both(rng, graph, shape, step=_STEP):
+    x = {"x": rng.uniform(-2, 2, shape).astype(np.float32)}
     whole = integer_form(graph)
     after = run_passes(whole)[0]
     real, made, last = (evaluate(g, x).outputs["y_d"] for g in (graph, whole, after))
@@ -78,20 +77,20 @@ _ZEROS = {"u8": np.array(120, np.uint8), "s8": np.array(-8, np.int8)}
 @pytest.mark.parametrize("codes", ["u8", "s8"])
 @pytest.mark.parametrize("groups", [1, 6])
 @pytest.mark.parametrize("weights", ["s8", "u8"])
-def test_a_convolution_works_on_codes(weights, codes, per_channel, groups, tmp_path):
+def test_a_convolution_works_on_codes(rng, weights, codes, per_channel, groups, tmp_path):
     zero, shape = _ZEROS[codes], (1, 6, 7, 8)
-    bias = _RNG.standard_normal(6).astype(np.float32)
+    bias = rng.standard_normal(6).astype(np.float32)
     middle = [
         node("Conv", ["x_d", "w_d", "b"], ["c"], group=groups, pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["y"]),
     ]
     parts = [
         _coded("x", 0.02, zero),
-        _weights((6, 6 // groups, 3, 3), per_channel, kind=weights),
+        _weights(rng, (6, 6 // groups, 3, 3), per_channel, kind=weights),
         (middle, {"b": bias}),
         _coded("y", _STEP, zero),
     ]
-    after = _both(_imported(parts, shape, tmp_path), shape)
+    after = _both(rng, _imported(parts, shape, tmp_path), shape)
     kind = ops.Conv2D if groups == 1 else ops.DepthwiseConv2D
     # A depthwise convolution supports a single weight zero point.
     apart = weights == "u8" and per_channel and groups > 1
@@ -99,19 +98,19 @@ def test_a_convolution_works_on_codes(weights, codes, per_channel, groups, tmp_p
     assert not any(isinstance(n.op, ops.Clamp) for n in after.nodes)
 
 
-def test_a_product_works_on_codes(tmp_path):
+def test_a_product_works_on_codes(rng, tmp_path):
     parts = [
         _coded("x", 0.02, _ZEROS["u8"]),
-        _weights((40, 9), True, axis=1),
+        _weights(rng, (40, 9), True, axis=1),
         ([node("MatMul", ["x_d", "w_d"], ["p"]), node("Add", ["p", "b"], ["y"])],
-         {"b": _RNG.standard_normal(9).astype(np.float32)}),
+         {"b": rng.standard_normal(9).astype(np.float32)}),
         _coded("y", _STEP, _ZEROS["u8"]),
     ]  # fmt: skip
-    after = _both(_imported(parts, (3, 40), tmp_path), (3, 40))
+    after = _both(rng, _imported(parts, (3, 40), tmp_path), (3, 40))
     assert _dtypes(after, ops.FullyConnected) == [DType.I8]
 
 
-def test_a_sum_and_a_pool_work_on_codes(tmp_path):
+def test_a_sum_and_a_pool_work_on_codes(rng, tmp_path):
     step = float(_STEP)
     parts = [
         _coded("x", step, _ZEROS["s8"]),
@@ -120,7 +119,7 @@ def test_a_sum_and_a_pool_work_on_codes(tmp_path):
         ([node("Add", ["m_d", "m_d"], ["y"])], {}),
         _coded("y", step, _ZEROS["s8"]),
     ]
-    after = _both(_imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
+    after = _both(rng, _imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
     assert _dtypes(after, ops.MaxPool2D) == [DType.I8]
     assert _dtypes(after, ops.Add) == [DType.I8]
 
@@ -176,10 +175,10 @@ _MOVES = {
 }  # fmt: skip
 
 
-def _between(middle, constants, folder, step=_STEP, kind="s8"):
+def _between(rng, middle, constants, folder, step=_STEP, kind="s8"):
     """The operators `middle` between quantized x and quantized y."""
     parts = [_coded("x", 0.02, _ZEROS[kind]), (middle, constants), _coded("y", step, _ZEROS[kind])]
-    return _both(_imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
+    return _both(rng, _imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
 
 
 def _all_on_codes(after):
@@ -190,16 +189,16 @@ def _all_on_codes(after):
 
 @pytest.mark.parametrize("codes", ["u8", "s8"])
 @pytest.mark.parametrize("name", _FUNCTIONS)
-def test_a_function_works_on_codes(name, codes, tmp_path):
-    after = _between(_FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), codes)
+def test_a_function_works_on_codes(rng, name, codes, tmp_path):
+    after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), codes)
     assert _all_on_codes(after)
 
 
 @pytest.mark.parametrize("step", [0.02, 0.05])
 @pytest.mark.parametrize("name", _MOVES)
-def test_what_moves_values_moves_codes(name, step, tmp_path):
+def test_what_moves_values_moves_codes(rng, name, step, tmp_path):
     """With the same scale, or with requantization."""
-    after = _between(*_MOVES[name], tmp_path, np.float32(step))
+    after = _between(rng, *_MOVES[name], tmp_path, np.float32(step))
     assert _all_on_codes(after)
 
 
@@ -214,16 +213,16 @@ def test_what_moves_values_moves_codes(name, step, tmp_path):
     ],
 )
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_transposed_convolution_works_on_codes(shape, options, per_channel, tmp_path):
-    made, constants = _weights(shape, per_channel, axis=1)
+def test_a_transposed_convolution_works_on_codes(rng, shape, options, per_channel, tmp_path):
+    made, constants = _weights(rng, shape, per_channel, axis=1)
     middle = [*made, node("ConvTranspose", ["x_d", "w_d"], ["y"], **options)]
-    assert _all_on_codes(_between(middle, constants, tmp_path))
+    assert _all_on_codes(_between(rng, middle, constants, tmp_path))
 
 
-def test_a_grouped_convolution_works_on_codes(tmp_path):
-    made, constants = _weights((6, 2, 3, 3), True)
+def test_a_grouped_convolution_works_on_codes(rng, tmp_path):
+    made, constants = _weights(rng, (6, 2, 3, 3), True)
     middle = [*made, node("Conv", ["x_d", "w_d"], ["y"], group=2)]
-    after = _between(middle, constants, tmp_path)
+    after = _between(rng, middle, constants, tmp_path)
     assert _dtypes(after, ops.Conv2D) == [DType.I8, DType.I8]
     assert _all_on_codes(after)
 
@@ -233,53 +232,55 @@ def test_a_grouped_convolution_works_on_codes(tmp_path):
     [node("Conv", ["x_d", "w_d"], ["other"]), node("Relu", ["tail"], ["other"])],
     ids=["computed", "constant"],
 )
-def test_parts_are_quantized_before_they_are_together(other, tmp_path):
-    made, constants = _weights((5, 4, 1, 1), False)
-    constants["tail"] = _RNG.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)
+def test_parts_are_quantized_before_they_are_together(rng, other, tmp_path):
+    made, constants = _weights(rng, (5, 4, 1, 1), False)
+    constants["tail"] = rng.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)
     middle = [
         *made,
         node("Conv", ["x_d", "w_d"], ["first"]),
         other,
         node("Concat", ["first", "other"], ["y"], axis=1),
     ]
-    after = _between(middle, constants, tmp_path)
+    after = _between(rng, middle, constants, tmp_path)
     assert {*_dtypes(after, ops.Conv2D)} == {DType.I8}
     assert _all_on_codes(after)
 
 
-def test_blocks_are_quantized_before_they_become_pixels(tmp_path):
-    made, constants = _weights((8, 4, 1, 1), False)
+def test_blocks_are_quantized_before_they_become_pixels(rng, tmp_path):
+    made, constants = _weights(rng, (8, 4, 1, 1), False)
     blocks = node("DepthToSpace", ["c"], ["y"], blocksize=2)
-    after = _between([*made, node("Conv", ["x_d", "w_d"], ["c"]), blocks], constants, tmp_path)
+    after = _between(rng, [*made, node("Conv", ["x_d", "w_d"], ["c"]), blocks], constants, tmp_path)
     assert _dtypes(after, ops.Conv2D) == [DType.I8]
     assert _all_on_codes(after)
 
 
-def test_parts_take_no_name_of_another_tensor(tmp_path):
-    made, constants = _weights((5, 4, 1, 1), False)
+def test_parts_take_no_name_of_another_tensor(rng, tmp_path):
+    made, constants = _weights(rng, (5, 4, 1, 1), False)
     middle = [
         *made,
         node("Conv", ["x_d", "w_d"], ["c"]),
         node("Relu", ["x_d"], ["y_q.1"]),
         node("Concat", ["c", "y_q.1"], ["y"], axis=1),
     ]
-    assert _dtypes(_between(middle, constants, tmp_path), ops.Conv2D) == [DType.I8]
+    assert _dtypes(_between(rng, middle, constants, tmp_path), ops.Conv2D) == [DType.I8]
 
 
-def test_a_constant_that_codes_cannot_hold_stays_in_f32(tmp_path):
+def test_a_constant_that_codes_cannot_hold_stays_in_f32(rng, tmp_path):
     """Its step of 40 / 127 would be larger than y's."""
     low = np.array([40, -1.5, -1.2, -0.5], np.float32).reshape(4, 1, 1)
-    after = _between([node("Max", ["x_d", "low"], ["y"])], {"low": low}, tmp_path, np.float32(0.2))
+    after = _between(
+        rng, [node("Max", ["x_d", "low"], ["y"])], {"low": low}, tmp_path, np.float32(0.2)
+    )
     assert _dtypes(after, ops.Maximum) == [DType.F32]
 
 
-def test_what_has_no_integer_form_stays_in_f32(tmp_path):
+def test_what_has_no_integer_form_stays_in_f32(rng, tmp_path):
     parts = [
         _coded("x", 0.02, _ZEROS["s8"]),
         ([node("CumSum", ["x_d", "axis"], ["y"])], {"axis": np.array(2)}),
         _coded("y", _STEP, _ZEROS["s8"]),
     ]
-    after = _both(_imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
+    after = _both(rng, _imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
     assert not _all_on_codes(after)
 
 
