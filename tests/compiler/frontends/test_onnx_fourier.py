@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from edgekit.host.compiler.frontends import import_model  # noqa: E402
 from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
+from edgekit.host.errors import InputError  # noqa: E402
 
 
 def _agrees(folder, op, shape, operands, **attributes):
@@ -51,3 +52,21 @@ def test_a_transform_of_any_length(parts, points, axis, tmp_path):
 def test_transforms_of_frames(window, length, step, tmp_path):
     for half in (0, 1):
         _agrees(tmp_path, "STFT", [2, 90, 1], [step, window, length], onesided=half)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [(TensorProto.FLOAT, [12]), (TensorProto.INT32, [2, 12, 1])]
+)
+def test_a_signal_without_a_batch_or_of_integers_is_refused(dtype, shape, tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("DFT", ["x"], ["y"], axis=0)],
+        "g",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info("y", dtype, None)],
+    )
+    opset = helper.make_opsetid("", 17)
+    path = tmp_path / "model.onnx"
+    made = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(InputError, match="expected a signal of floats, found"):
+        import_model(path)
