@@ -140,7 +140,7 @@ def test_computed_weights_of_codes_are_refused(files):
     x = files.tensor("x", [4, 5, 5, 3], "INT8", scale=[0.5], zero=[0])
     y = files.tensor("y", [4, 1, 1, 4], "INT8", scale=[0.5], zero=[0])
     content = convolution(files, {"x": x, "y": y}, {"inputs": ["x", "x"]})
-    with pytest.raises(InputError, match="constant weights"):
+    with pytest.raises(InputError, match="constant quantized weights"):
         graph_from_tflite(content, "m")
 
 

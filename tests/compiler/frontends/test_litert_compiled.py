@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 _TABLES = ("moves", "operators", "recurrent", "types")
 _OTHERS = (
-    "blocks", "bounded", "boxes", "coded_recurrent", "fourier", "index", "micro", "packed",
+    "blocks", "bounded", "boxes", "quantized_recurrent", "fourier", "index", "micro", "packed",
     "stablehlo", "stablehlo_index", "wide",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ _TABLES = (
     "blocks",
     "bounded",
     "boxes",
-    "coded_recurrent",
+    "quantized_recurrent",
     "fourier",
     "index",
     "micro",
