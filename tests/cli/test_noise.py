@@ -30,7 +30,11 @@ from edgekit.kb.targets.board import load_board
 
 pytestmark = pytest.mark.slow
 
-WHY = re.compile(r"other programs keep [01]\.\d of 1 cores busy \(load average \d+\.\d\)")
+# On a machine with more to do, the spread of the runs may be all that is seen.
+WHY = re.compile(
+    r"other programs keep [01]\.\d of 1 cores busy \(load average \d+\.\d\)"
+    r"|runs differ by \d+% of their median"
+)
 
 
 @pytest.fixture

@@ -83,7 +83,13 @@ def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
 
 @emulated
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("board", ["rpi4", "a7", "visionfive2", "bpi-f3"])
+@pytest.mark.parametrize(
+    "board",
+    [
+        *("rpi4", "bpi-f3"),
+        *(pytest.param(board, marks=pytest.mark.exhaustive) for board in ("a7", "visionfive2")),
+    ],
+)
 def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path):
     found = _outputs(bundle(board), board, tmp_path, threads)
     golden = bundle(board).manifest.golden

@@ -51,7 +51,13 @@ def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
         timer.costs(Multiplication(_SHAPE), (_GOOD, _NARROW))
 
 
-@pytest.mark.parametrize("board", [pytest.param(b, marks=emulated) for b in ("a72", "a7")])
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("a72", marks=emulated),
+        pytest.param("a7", marks=[emulated, pytest.mark.exhaustive]),
+    ],
+)
 def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
     timer = ProductTimer(target_of(load_board(board)))
     for product in (Multiplication(_SHAPE), Multiplication(_SHAPE, "s8", "b")):
@@ -61,7 +67,9 @@ def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
         assert abs(again[1].cycles - good.cycles) <= good.cycles / 20
 
 
-@pytest.mark.parametrize("board", [pytest.param("rv64gc", marks=emulated)])
+@pytest.mark.parametrize(
+    "board", [pytest.param("rv64gc", marks=[emulated, pytest.mark.exhaustive])]
+)
 def test_kernels_without_vectors_are_timed_as_well(board):
     (cost,) = ProductTimer(target_of(load_board(board))).costs(Multiplication(_SHAPE), (_GOOD,))
     assert cost.instructions > _SHAPE.m * _SHAPE.n * _SHAPE.k
