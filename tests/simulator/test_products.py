@@ -55,7 +55,7 @@ def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
     "board",
     [
         pytest.param("a72", marks=emulated),
-        pytest.param("a7", marks=[emulated, pytest.mark.exhaustive]),
+        pytest.param("a7", marks=[*emulated, pytest.mark.exhaustive]),
     ],
 )
 def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
@@ -68,7 +68,7 @@ def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
 
 
 @pytest.mark.parametrize(
-    "board", [pytest.param("rv64gc", marks=[emulated, pytest.mark.exhaustive])]
+    "board", [pytest.param("rv64gc", marks=[*emulated, pytest.mark.exhaustive])]
 )
 def test_kernels_without_vectors_are_timed_as_well(board):
     (cost,) = ProductTimer(target_of(load_board(board))).costs(Multiplication(_SHAPE), (_GOOD,))
