@@ -22,7 +22,7 @@ from edgekit.device.version import VERSION
 from edgekit.host.common.paths import cache_folder, data_folder
 
 _BUILD_SECONDS = 600.0  # includes the compiler's first run, which builds its own C library
-_TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
+_COMPILING = "compiling the kernels library for this machine, once; this takes about half a minute"
 _SOURCES = ("device/kernels", "host/compiler/toolchain", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,7 +70,7 @@ def _fingerprint() -> str:
 
 def _build(path: Path, run: Run, messages: TextIO) -> None:
     if messages.isatty():
-        print(f"edgekit: {_TOLD}", file=messages)
+        print(f"edgekit: {_COMPILING}", file=messages)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "edgekit.host.compiler.toolchain.kernels", str(path)]
     try:

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 _LINE_SECONDS = 5.0  # between two plain progress lines
 _DRAW_SECONDS = 0.2
 _SLOWEST = 4  # number of active boards listed by name
-_MOST_TOLD = 20  # failures printed immediately; the final table lists all of them
+_MOST_SHOWN = 20  # failures printed immediately; the final table lists all of them
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class _View:
         if not why:
             return
         self._failures += 1
-        if self._failures <= _MOST_TOLD:
+        if self._failures <= _MOST_SHOWN:
             self.say(why if outcome.board in why else f"{outcome.board}: {why}")
-        elif self._failures == _MOST_TOLD + 1:
+        elif self._failures == _MOST_SHOWN + 1:
             self.say("more boards failed; the final table lists them all")
 
     def tick(self) -> None:

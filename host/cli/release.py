@@ -108,7 +108,7 @@ def remove(
 def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
-    usual = device.request()
+    usual = device.placement_request()
     if as_json:
         emit({"schema": schema, "board": device.name, **asdict(usual), **asdict(found)})
         return

@@ -87,7 +87,7 @@ class Board(BoardCalls):
         }
         return Board(**{**known, **changed})
 
-    def request(self, threads: int | None = None, cluster: str = "") -> PlacementRequest:
+    def placement_request(self, threads: int | None = None, cluster: str = "") -> PlacementRequest:
         """Returns the placement to request: the arguments, falling back to the inventory's
         settings."""
         return PlacementRequest(threads, cluster).over(PlacementRequest(self.threads, self.cluster))
@@ -141,7 +141,7 @@ class Board(BoardCalls):
 
         The board loads the model once; a streaming model keeps its state between runs.
         """
-        return release.open_session(self, self.request(threads, cluster))
+        return release.open_session(self, self.placement_request(threads, cluster))
 
     def run(
         self, inputs: Arrays, threads: int | None = None, cluster: str = ""
@@ -169,7 +169,7 @@ class Board(BoardCalls):
         return release.bench(
             self,
             inputs,
-            self.request(threads, cluster),
+            self.placement_request(threads, cluster),
             count=count,
             warmup=warmup,
             seconds=seconds,

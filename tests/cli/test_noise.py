@@ -20,6 +20,7 @@ from edgekit.host.cli.report import warn_of_noise
 from edgekit.host.cli.tune_cost import CostWork, calibrate_on
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.board import Board
+from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release.types import Noise
 from edgekit.host.errors import IncompatibleError
 from edgekit.host.lab.history.store import History
@@ -27,14 +28,13 @@ from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.session import Job
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
+from tests.cli.conftest import Outcome
 
 pytestmark = pytest.mark.slow
 
-# On a machine with more to do, the spread of the runs may be all that is seen.
-WHY = re.compile(
-    r"other programs keep [01]\.\d of 1 cores busy \(load average \d+\.\d\)"
-    r"|runs differ by \d+% of their median"
-)
+BUSY = Noise(2, 2.0, None, 5.0)
+BUSY_TEXT = "other programs keep 2.0 of 2 cores busy (load average 5.0)"
+WHY = re.compile(r"other programs keep [01]\.\d of 1 cores busy \(load average \d+\.\d\)")
 
 
 @pytest.fixture
@@ -48,21 +48,44 @@ def noisy() -> Iterator[None]:
     os.sched_setaffinity(0, usable)
 
 
-def test_deploy_and_bench_name_the_reason_in_one_line(
-    edgekit: Any, noisy: None, face_model: Path
-) -> None:
-    model = face_model.with_name("okay_nabu.tflite")
-    for done in (
-        edgekit("deploy", model),
-        edgekit("bench", "model", "--runs", "2"),
-        edgekit("bench", "model", model, "--runs", "2", "--json"),
+def test_deploy_and_bench_warn_in_one_line(edgekit: Any, home: Path, tiny: Any) -> None:
+    """Of a model whose runs differ, on a machine as busy as it may be."""
+    sign_bundle(tiny("TINY_UNEVEN")).write(home / "uneven.ekb")
+    start, end = _warning("\n").splitlines()
+    for command in (("deploy", "uneven.ekb"), ("bench", "model")):
+        (said,) = _warnings(edgekit(*command))
+        assert said.startswith(start + "runs differ by ") and said.endswith(end)
+    for command in (
+        ("deploy", "uneven.ekb", "--json"),
+        ("bench", "model", "uneven.ekb", "--json"),
     ):
-        assert done.code == 0, done.err
-        (said,) = [line for line in done.err.splitlines() if line.startswith("warning: ")]
-        assert said.startswith("warning: noisy measurement: ")
-        assert said.endswith("; measure again when it is quiet")
-        assert WHY.search(said), said
-    assert f"warning: noisy measurement: {done.document['noisy']}; measure again" in said
+        done = edgekit(*command)
+        document = done.document["bench"] if command[0] == "deploy" else done.document
+        assert document["noisy"].startswith("runs differ by ")
+        assert _warnings(done) == [_warning(document["noisy"])]
+
+
+def _warnings(done: Outcome) -> list[str]:
+    assert done.code == 0, done.err
+    return [line for line in done.err.splitlines() if line.startswith("warning: ")]
+
+
+def test_the_warning_and_the_document_name_the_reason(
+    edgekit: Any, face_model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert edgekit("deploy", face_model.with_name("okay_nabu.tflite")).code == 0
+    found = connect("local").bench(count=2)
+    same = dict.fromkeys(("p10_ms", "median_ms", "p90_ms"), found.median_ms)
+    after = replace(found.after, governor=None)
+    busy = replace(found, noise=BUSY, after=after, **same)
+    capfd.readouterr()
+    warn_of_noise(busy, emulated=False)
+    assert capfd.readouterr().err == _warning(BUSY_TEXT) + "\n"
+    assert measured_document("local", busy, emulated=False)["noisy"] == BUSY_TEXT
+
+
+def _warning(why: str) -> str:
+    return f"warning: noisy measurement: {why}; measure again when it is quiet"
 
 
 def test_a_quiet_measurement_says_nothing(

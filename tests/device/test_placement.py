@@ -73,7 +73,7 @@ def test_what_a_user_asks_for_stands_over_the_release(
     ],
     ids=str,
 )
-def test_a_wish_stands_over_what_is_usual_whose_threads_are_of_its_cluster(
+def test_a_request_overrides_the_default_whose_threads_belong_to_its_cluster(
     asked: PlacementRequest, usual: PlacementRequest, expected: PlacementRequest
 ) -> None:
     assert asked.over(usual) == expected

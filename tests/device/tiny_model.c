@@ -2,7 +2,8 @@
  *
  * -D options: TINY_ABI=n sets another ABI, TINY_MISSING="x" requires a missing CPU feature,
  * TINY_STATE adds the run count to y, TINY_WRONG makes the output wrong, TINY_FAIL, TINY_CRASH
- * and TINY_HANG make ek_run do so, TINY_SAY="x" makes it print x, TINY_NAME="x" renames the model.
+ * and TINY_HANG make ek_run do so, TINY_UNEVEN makes every second run take 5 ms, TINY_SAY="x" makes
+ * it print x, TINY_NAME="x" renames the model.
  * If TINY_PLACED is in the environment, y starts with the thread count and the numbers of cores
  * allowed to the callers of ek_run and of ek_pool_create.
  */
@@ -93,6 +94,11 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out) {
 #ifdef TINY_HANG
     for (;;)
         nanosleep(&(struct timespec){1, 0}, NULL);
+#endif
+#ifdef TINY_UNEVEN
+    static int runs;
+    if (runs++ % 2)
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
 #endif
     uint64_t start = now();
     if (m->stamps)

@@ -23,7 +23,7 @@ from tests.support.toolchains import toolchain_for
 PRODUCTS = Path(__file__).with_name("outlier_products.c")
 PATHS = ("auto", "split", "int8", "float")  # in the order of ek_outlier_path
 _SIZES = (0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 40, 63, 65, 100, 131)
-_TOLD = 7  # numbers at the start of outlier_products.c's output
+_HEADER = 7  # numbers at the start of outlier_products.c's output
 _LEAST_FACTOR = np.float32(5e37)
 Rng = np.random.Generator
 
@@ -121,12 +121,12 @@ class Case:
     @property
     def output_bytes(self) -> int:
         (m, k), n = self.x.shape, self.w.shape[1]
-        return 8 * _TOLD + (k + 7) // 8 + 4 * k * n + 4 * m * n
+        return 8 * _HEADER + (k + 7) // 8 + 4 * k * n + 4 * m * n
 
     def check(self, made: bytes) -> None:
         (m, k), n = self.x.shape, self.w.shape[1]
-        status, path, outliers, row, channel, room, parts = struct.unpack_from(f"<{_TOLD}q", made)
-        at = 8 * _TOLD
+        status, path, outliers, row, channel, room, parts = struct.unpack_from(f"<{_HEADER}q", made)
+        at = 8 * _HEADER
         marks = np.frombuffer(made, np.uint8, (k + 7) // 8, at)
         at += len(marks)
         rows = np.frombuffer(made, np.float32, k * n, at).reshape(k, n)
@@ -219,7 +219,7 @@ def without_sizes(cases: Sequence[Case], made: bytes) -> list[bytes]:
     found, at = [], 0
     for case in cases:
         one = made[at : at + case.output_bytes]
-        found.append(one[: 8 * (_TOLD - 2)] + one[8 * _TOLD :])
+        found.append(one[: 8 * (_HEADER - 2)] + one[8 * _HEADER :])
         at += case.output_bytes
     return found
 

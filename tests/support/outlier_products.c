@@ -91,11 +91,11 @@ static char *multiply(const description *d, const ek_outlier_weights *w, const v
         room = block(bytes);
     }
     const int64_t parts = (int64_t)(report.marks + report.x1 + report.x2 + report.w4 + report.tile);
-    const int64_t told[] = {
+    const int64_t header[] = {
         status, report.path, report.outliers, report.row, report.channel, (int64_t)bytes, parts};
-    memcpy(to, told, sizeof told);
-    memcpy(to + sizeof told, room, (size_t)(d->k + 7) / 8);
-    to += sizeof told + (size_t)(d->k + 7) / 8;
+    memcpy(to, header, sizeof header);
+    memcpy(to + sizeof header, room, (size_t)(d->k + 7) / 8);
+    to += sizeof header + (size_t)(d->k + 7) / 8;
     to = write_rows(w, to);
     memcpy(to, y, y_bytes);
     free(room);

@@ -155,10 +155,10 @@ void ek_write_environment(FILE *to, const ek_moment *before) {
     size_t count;
     long hottest = numbers(THERMAL "thermal_zone*/temp", MOST, &count);
     long cooling = numbers(THERMAL "cooling_device*/cur_state", COOLING, &count);
-    int told = before->busy >= 0 && now.busy >= 0 && seconds > 0;
+    int known = before->busy >= 0 && now.busy >= 0 && seconds > 0;
     struct rusage own;
     getrusage(RUSAGE_SELF, &own);
-    if (told)
+    if (known)
         others = (now.busy - before->busy - (now.own - before->own)) / seconds;
     write_clock_of_core(to);
     write_number(to, "temperature_c", hottest >= 0, (double)hottest / 1e3);
@@ -166,7 +166,7 @@ void ek_write_environment(FILE *to, const ek_moment *before) {
             before->held_back < 0 || now.held_back < 0         ? "null"
             : now.held_back > before->held_back || cooling > 0 ? "true"
                                                                : "false");
-    write_number(to, "others", told, others > 0 ? others : 0);
+    write_number(to, "others", known, others > 0 ? others : 0);
     write_number(to, "load", getloadavg(&load, 1) == 1, load);
     write_whole(to, "available_bytes", available_bytes() >= 0, available_bytes());
     write_whole(to, "resident_bytes", 1, (long long)own.ru_maxrss * 1024);

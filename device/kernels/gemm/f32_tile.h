@@ -216,8 +216,8 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
  * own. */
 #define F32_ROWS_AHEAD(mr, nv)                                                                     \
     (F32_SETS(mr, nv) == 1 && (mr) * (nv) + (mr) + 2 * (nv) <= F32_REGISTERS + 1)
-#define F32_ROWS_PREFETCH_DISTANCE                                                                 \
-    16 /* rows of B: DRAM latency, in steps of a tile of 6 x 3 vectors */
+/* Rows of B: DRAM latency, in steps of a tile of 6 x 3 vectors. */
+#define F32_ROWS_PREFETCH_DISTANCE 16
 
 /* EK_VL steps on rows whose values, and first row of B, are already loaded. Loads the next row of B
  * before the products and a row's next values after its own products, and prefetches B for when it

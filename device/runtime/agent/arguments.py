@@ -42,12 +42,12 @@ def folder(text: str) -> Path:
 
 
 def add_placement(parser: argparse.ArgumentParser) -> None:
-    """Adds the placement options, which `wish_of` reads."""
+    """Adds the placement options, which `request_of` reads."""
     parser.add_argument("--threads", type=threads, help="default: set by the release")
     parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
 
 
-def wish_of(options: argparse.Namespace) -> PlacementRequest:
+def request_of(options: argparse.Namespace) -> PlacementRequest:
     from edgekit.device.runtime.agent.specs import PlacementRequest
 
     return PlacementRequest(options.threads, options.cluster)

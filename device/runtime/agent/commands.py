@@ -19,7 +19,7 @@ from edgekit.device.runtime.agent.arguments import (
     folder,
     positive,
     release_id,
-    wish_of,
+    request_of,
 )
 from edgekit.device.runtime.agent.profile_commands import add_profile_commands
 from edgekit.device.runtime.bytecode import keep_bytecode
@@ -246,7 +246,7 @@ def _placed(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placeme
     """Restricts this process, and the model's threads it will start, to the model's cores."""
     from edgekit.device.runtime.agent.placement import on_cores, place
 
-    placement = place(manifest.placements, wish_of(options))
+    placement = place(manifest.placements, request_of(options))
     with on_cores(placement.cores):
         yield placement
 

@@ -26,7 +26,7 @@ from edgekit.device.runtime.agent.status import nothing_deployed
 from edgekit.device.runtime.agent.store import Store, committed, write_synced
 from edgekit.device.runtime.errors import DeviceError, InputError, RolledBackError
 
-_HOPELESS = 3  # consecutive failures
+_MOST_FAILURES = 3  # consecutive failures
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 
@@ -185,7 +185,7 @@ def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> A
         if state.release == release:
             if state.state in (RUNNING, ENDED):
                 return state
-            if state.failures >= _HOPELESS:
+            if state.failures >= _MOST_FAILURES:
                 raise DeviceError(
                     f"{state.name} {state.last}; it keeps failing; see its log: edgekit app logs",
                 )

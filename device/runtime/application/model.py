@@ -71,7 +71,7 @@ class Model:
         load_next: Load = load,
         watch_seconds: float = WATCH_SECONDS,
     ) -> None:
-        self._store, self._wish, self._parallel = store, request, parallel
+        self._store, self._request, self._parallel = store, request, parallel
         self._load_next, self._watch_seconds = load_next, watch_seconds
         self._link = str(store.root / "current")
         self._state = threading.Condition()  # guards _loaded, and users of the loaded release
@@ -233,7 +233,7 @@ class Model:
         self._watch.begin(release)
         try:
             try:
-                found = self._load_next(self._store, release, self._wish, self._parallel)
+                found = self._load_next(self._store, release, self._request, self._parallel)
             except TooLittleMemoryError:
                 found = self._load_apart(release)
         except (DeviceError, OSError) as error:
@@ -254,7 +254,7 @@ class Model:
                 self._state.wait_for(lambda: old.users == 0)
                 old.close()
                 try:
-                    wanted = (self._wish, self._parallel)
+                    wanted = (self._request, self._parallel)
                     self._loaded = self._load_next(self._store, release, *wanted)
                     return self._loaded
                 except BaseException:

@@ -214,11 +214,13 @@ def _operator(
     timing: Benchmark,
     subject: Subject,
 ) -> HotOperator:
-    cause = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
+    identity = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
     tune = f"measure other methods: edgekit lab tune model {_rest(subject)}"
     if made is None:
         why = "its work is unknown: another host compiled the release"
-        return HotOperator(*cause, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
+        return HotOperator(
+            *identity, "unknown", why, f"name the model: {_bench(subject)} --hotspots"
+        )
     seconds = operator.median_us / 1e6
     moved, products = made["bytes"], made.get("multiply_adds")
     of_memory = None
@@ -229,22 +231,22 @@ def _operator(
     facts = (moved, products, of_memory, of_products)
     if operator.median_us < _TINY_US:
         why = f"it takes {operator.median_us:.1f} µs, about the cost of the call"
-        return HotOperator(*cause, "overhead", why, _fewer(timing, subject), *facts)
+        return HotOperator(*identity, "overhead", why, _fewer(timing, subject), *facts)
     if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
         why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
         advice = _move_less([operator], {operator.name: made}, subject)
-        return HotOperator(*cause, "memory", why, advice, *facts)
+        return HotOperator(*identity, "memory", why, advice, *facts)
     if products is None or of_products is None:
         does = "multiplies nothing" if products == 0 else "multiplies at an unknown rate"
         where = "a cache" if cached or (of_memory or 0) > 1 else "memory"
         why = f"it {does} and moves {_mega(moved)} through {where}"
-        return HotOperator(*cause, "kernel", why, tune, *facts)
+        return HotOperator(*identity, "kernel", why, tune, *facts)
     giga = products / seconds / 1e9
     if of_products >= _NEAR:
         why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known rate, {which}"
-        return HotOperator(*cause, "compute", why, _multiply_less(made, timing, subject), *facts)
+        return HotOperator(*identity, "compute", why, _multiply_less(made, timing, subject), *facts)
     why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best rate, {which}"
-    return HotOperator(*cause, "kernel", why, tune, *facts)
+    return HotOperator(*identity, "kernel", why, tune, *facts)
 
 
 def _best_rates(

@@ -158,7 +158,7 @@ class ModelTuner:
         ordered = sorted(self._operators, key=lambda s: s.current != s.default)
         current = {s.key: s.current for s in ordered}  # members of chains only have the default
         before = self._measure(current, on_progress, together=True)
-        self._to_try = {k: m for k, m in self._to_try.items() if self._is_decided(k)}
+        self._to_try = {k: m for k, m in self._to_try.items() if self._exceeds_noise(k)}
         finished = self._search(on_progress) and self._try_together(on_progress)
         after = self._settle(before, current, on_progress)
         return self._outcome(before, after, finished)
@@ -345,7 +345,7 @@ class ModelTuner:
         found = {row.key: row.method for row in rows}
         return {k: m for k in self._to_try if (m := found.get(k)) is not None}
 
-    def _is_decided(self, key: GemmKey) -> bool:
+    def _exceeds_noise(self, key: GemmKey) -> bool:
         """Whether an operator of a key takes long enough to stand out from noise."""
         assert self._state.default is not None
         costs = self._state.default.operators

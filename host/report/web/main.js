@@ -27,7 +27,7 @@ function showFilters() {
   const { releases } = subject();
   const { boards, operators } = release();
   const kinds = [...new Set(operators.map((o) => o.op))].sort();
-  const told = boards.filter((one) => one.operators.length || one.board === chosen.board).map((one) => one.board).sort();
+  const shown = boards.filter((one) => one.operators.length || one.board === chosen.board).map((one) => one.board).sort();
   const search = make("input", {
     type: "search",
     name: "text",
@@ -40,7 +40,7 @@ function showFilters() {
     selectOf("model", "Model", models.map((name) => [name, name]), subject().model),
     selectOf("subject", "Board type", types.map(([number, one]) => [number, subjectName(one)]), chosen.subject),
     selectOf("release", "Release", releases.map((one, number) => [number, releaseName(one, number)]).reverse(), chosen.release),
-    selectOf("board", "Board", report.source === "field" ? [["", "all boards"], ...told.map((name) => [name, name])] : [], chosen.board),
+    selectOf("board", "Board", report.source === "field" ? [["", "all boards"], ...shown.map((name) => [name, name])] : [], chosen.board),
     selectOf("kind", "Kind", [["", "all kinds"], ...kinds.map((kind) => [kind, kind])], chosen.kind),
     selectOf("order", "Order", [["time", "slowest first"], ["running", "as they run"]], chosen.order),
     make("label", {}, "Search", search),

@@ -1,6 +1,6 @@
 // The whole fleet: which releases boards run, how far they are apart, and which are not like the others.
 
-const MOST_RELEASES_TOLD = 6;
+const MOST_RELEASES_SHOWN = 6;
 
 function showOverview() {
   const { fleet } = report;
@@ -63,7 +63,7 @@ function percentOf(share) {
 }
 
 function shareText(group) {
-  const shown = [...group.releases].reverse().slice(0, MOST_RELEASES_TOLD).map((one) => `${one.release.slice(0, 8)} on ${one.boards.toLocaleString("en")}`);
+  const shown = [...group.releases].reverse().slice(0, MOST_RELEASES_SHOWN).map((one) => `${one.release.slice(0, 8)} on ${one.boards.toLocaleString("en")}`);
   const more = group.releases.length - shown.length;
   return make("small", {}, shown.join(", ") + (more > 0 ? ` and ${more} more` : ""));
 }
