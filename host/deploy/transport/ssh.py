@@ -10,12 +10,11 @@ docs/boards.md.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import paramiko
-from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity import Retrying, retry_if_exception
 
 from edgekit.host.common.text import printable
 from edgekit.host.deploy.transport.base import (
@@ -37,11 +36,18 @@ from edgekit.host.deploy.transport.ssh_command import (
     RemoteCommand,
     find_python,
     kill_line,
+    make_folder,
     prefix_hash,
     start,
 )
 from edgekit.host.deploy.transport.ssh_config import SshTarget
-from edgekit.host.deploy.transport.ssh_files import CallbackError, Download, Progress, Upload
+from edgekit.host.deploy.transport.ssh_files import (
+    CallbackError,
+    Download,
+    Patience,
+    Progress,
+    Upload,
+)
 from edgekit.host.deploy.transport.ssh_link import (
     Deadline,
     Link,
@@ -59,9 +65,6 @@ _T = TypeVar("_T")
 _PYTHON = "python3"  # placeholder for the interpreter found, which may have another name
 _CONNECT_SECONDS = 30.0
 _STALL_SECONDS = 20.0  # without an answer, a transfer's link counts as cut
-_PATIENCE_SECONDS = 60.0  # of reconnecting without transferring a byte
-_LONGEST_PAUSE_SECONDS = 2.0
-_SHORTEST_SECONDS = 0.2  # less is not worth another attempt
 _LONGEST_PATH = 4096
 _GRACE_SECONDS = 3.0  # to kill a command that missed its deadline
 
@@ -79,7 +82,7 @@ class SshTransport:
     ) -> None:
         self._target = target
         self._root = root
-        self._folder = ""  # the path of `root`, known after the first connection
+        self._folder = ""  # the path of `root`, known after the first connection, if it exists
         self._connect_seconds = connect_seconds
         self._most_output = most_output
         self._link: Link | None = None
@@ -117,7 +120,7 @@ class SshTransport:
         with self._guarded(name, end, _GRACE_SECONDS):
             if command[0] == _PYTHON:
                 command = [self.python, *command[1:]]
-            order = start(self._root, command)
+            order = start(self._root, command, create=False)
             channel.exec_command(order.line)
             stream = SshStream(channel, self.board, order.name, lambda g: self._kill(link, g))
             try:
@@ -138,7 +141,7 @@ class SshTransport:
             def hashed(found: str, size: int) -> str | None:
                 return self._prefix_hash(link, end, found, size)
 
-            with self._session(link) as sftp:
+            with self._session(link, end) as sftp:
                 upload.attempt(sftp, hashed)
 
         self._transfer(f"sending {path!r}", path, deadline, progress, attempt)
@@ -147,8 +150,8 @@ class SshTransport:
         progress = Progress(on_bytes)
         download = Download(path, progress)
 
-        def attempt(link: Link, _: Deadline) -> None:
-            with self._session(link) as sftp:
+        def attempt(link: Link, end: Deadline) -> None:
+            with self._session(link, end) as sftp:
                 download.attempt(sftp)
 
         self._transfer(f"fetching {path!r}", path, deadline, progress, attempt)
@@ -184,7 +187,7 @@ class SshTransport:
     ) -> _T:
         """Runs an idempotent operation, reconnecting whenever the link is cut."""
         end = Deadline(seconds)
-        patience = _Patience(end, progress or Progress(None))
+        patience = Patience(end, progress or Progress(None))
         self._closed = False
 
         def attempt() -> _T:
@@ -271,7 +274,7 @@ class SshTransport:
         return link
 
     def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
-        """Returns the folder where commands start, and the interpreter."""
+        """Returns the board's folder, "" if it does not exist, and the interpreter."""
         found = self._run(link, _channel(link), find_python(self._root), end)
         if found.exit_code != 0:
             raise IncompatibleError(
@@ -279,12 +282,16 @@ class SshTransport:
                 "install it there, on Debian with: apt-get install python3-minimal"
             )
         lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
-        if len(lines) != 2 or not all(_is_path(path) for path in lines):
+        if len(lines) != 2 or not _is_path(lines[1]) or (lines[0] and not _is_path(lines[0])):
             raise IncompatibleError(
                 f"board '{self.board}': expected the paths of {self._root} and of Python, found "
                 f"{printable(' '.join(lines), 200)!r}; see what its shell prints"
             )
         return lines[0], lines[1]
+
+    def _make_folder(self, link: Link, end: Deadline) -> str:
+        made = self._run(link, _channel(link), make_folder(self._root), end)
+        return made.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
 
     def _run(
         self,
@@ -338,10 +345,11 @@ class SshTransport:
         return found.stdout.decode("ascii", "replace").strip() if found.exit_code == 0 else None
 
     @contextlib.contextmanager
-    def _session(self, link: Link) -> Iterator[Sftp]:
+    def _session(self, link: Link, end: Deadline) -> Iterator[Sftp]:
         """Yields an SFTP session, reused for the next file unless requests were left unanswered."""
         try:
             if self._sftp is None:
+                self._folder = self._folder or self._make_folder(link, end)
                 self._sftp = _open_sftp(link, self._folder)
             yield self._sftp
         except SftpError:
@@ -369,25 +377,6 @@ def _open_sftp(link: Link, folder: str) -> Sftp:
         raise NotSftpError(
             "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
         ) from None
-
-
-class _Patience:
-    """The retry policy: short intervals as long as bytes get through."""
-
-    def __init__(self, end: Deadline, progress: Progress) -> None:
-        self._end = end
-        self._progress = progress
-        self._seen = progress.changed
-        self._in_vain = 0
-
-    def is_over(self, _: RetryCallState) -> bool:
-        idle = time.monotonic() - self._progress.changed
-        return self._end.left < _SHORTEST_SECONDS or idle > _PATIENCE_SECONDS
-
-    def pause(self, _: RetryCallState) -> float:
-        self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1
-        self._seen = self._progress.changed
-        return min(0.05 * 2.0 ** min(self._in_vain, 6), _LONGEST_PAUSE_SECONDS, self._end.left)
 
 
 def _is_path(text: str) -> bool:

@@ -24,20 +24,27 @@ _MOST_BEFORE = 1 << 20  # bytes that login scripts may print
 # The marks report the process group, and separate login script output from the command's. sh stays
 # as the parent to report which signal ended a command; its own messages about that are discarded.
 _MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
+_CREATE = 'umask 077; mkdir -p "$0" && cd "$0" || exit 125; '
+# A query creates no folder; without one it starts in /proc, which is read-only.
+_ENTER = (
+    'if [ -e "$0" ]; then cd "$0" && folder=$(pwd -P); else cd /proc && folder=; fi || exit 125; '
+)
 _START = (
-    'cd "$0" || exit 125; command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
+    'command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
     'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 )
 # A Python is identified by its full name (/usr/bin/python3.11); otherwise it is run, which is slow.
-# The folder is printed as well: SFTP may not start in $HOME.
+# The folder is printed as well, if it exists: SFTP may not start in $HOME.
 _FIND_PYTHON = (
-    'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
-    "pwd -P; for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
+    _ENTER + _MARKS + ""
+    'echo "$folder"; '
+    "for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
     'p=$(command -v "$p") || continue; case $(readlink -f "$p") in '
     '*/python3.9 | */python3.[1-9][0-9]) [ -x "$p" ] && echo "$p" && exit 0;; esac; '
     '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
     'echo "$p" && exit 0; done; exit 1'
 )
+_MAKE_FOLDER = _CREATE + _MARKS + "pwd -P"
 _PREFIX_HASH = (
     "import hashlib, sys\n"
     "left, h = int(sys.argv[2]), hashlib.sha256()\n"
@@ -95,17 +102,23 @@ class Order:
     name: str
 
 
-def start(root: str, command: Sequence[str]) -> Order:
-    """Returns the order that runs `command` in the folder `root`."""
-    return Order(_line(_START, root, command), command[0], name_of(command))
+def start(root: str, command: Sequence[str], create: bool = True) -> Order:
+    """Returns the order that runs `command` in the folder `root`, which it creates if asked to."""
+    script = (_CREATE if create else _ENTER) + _START
+    return Order(_line(script, root, command), command[0], name_of(command))
 
 
 def find_python(root: str) -> Order:
-    """Returns the order that creates `root`, prints its path and that of a Python 3.9 or newer.
+    """Returns the order that prints the path of `root` and that of a Python 3.9 or newer.
 
-    Its exit code is 1 if there is no such Python.
+    The first line is empty if there is no such folder; the exit code is 1 without such a Python.
     """
     return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
+
+
+def make_folder(root: str) -> Order:
+    """Returns the order that creates `root` and prints its path."""
+    return Order(_line(_MAKE_FOLDER, root, ()), "mkdir", "mkdir")
 
 
 def kill_line(group: int) -> str:

@@ -13,6 +13,8 @@ import secrets
 import time
 from collections.abc import Callable
 
+from tenacity import RetryCallState
+
 from edgekit.host.deploy.transport.base import LARGEST_FILE, OnBytes
 from edgekit.host.deploy.transport.sftp import (
     CREATE,
@@ -24,12 +26,16 @@ from edgekit.host.deploy.transport.sftp import (
     Sftp,
     SftpError,
 )
+from edgekit.host.deploy.transport.ssh_link import Deadline
 
 # Returns the hash of a prefix of a file on the board, or None if it is unavailable.
 PrefixHash = Callable[[str, int], str | None]
 
 _AREA = "incoming"  # the board's runtime deletes files here after a day
 _PRIVATE = ".part-"
+_PATIENCE_SECONDS = 60.0  # of reconnecting without transferring a byte
+_LONGEST_PAUSE_SECONDS = 2.0
+_SHORTEST_SECONDS = 0.2  # less is not worth another attempt
 _SMALL = 65536  # bytes; up to this size a file is sent again from the start
 
 
@@ -59,6 +65,25 @@ class Progress:
                     self._on_bytes(more)
                 except OSError as error:
                     raise CallbackError(error) from None
+
+
+class Patience:
+    """The retry policy: short intervals as long as bytes get through."""
+
+    def __init__(self, end: Deadline, progress: Progress) -> None:
+        self._end = end
+        self._progress = progress
+        self._seen = progress.changed
+        self._in_vain = 0
+
+    def is_over(self, _: RetryCallState) -> bool:
+        idle = time.monotonic() - self._progress.changed
+        return self._end.left < _SHORTEST_SECONDS or idle > _PATIENCE_SECONDS
+
+    def pause(self, _: RetryCallState) -> float:
+        self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1
+        self._seen = self._progress.changed
+        return min(0.05 * 2.0 ** min(self._in_vain, 6), _LONGEST_PAUSE_SECONDS, self._end.left)
 
 
 class Upload:

@@ -44,9 +44,21 @@ def test_python_of_another_name(server: Sshd, connect: Connect) -> None:
     assert transport.python == str(programs / "python3.11")
 
 
+def test_a_query_creates_no_folder(server: Sshd, connect: Connect) -> None:
+    (server.home / "current").mkdir()  # of another program, next to the missing folder
+    transport = connect()
+    code = "import os; print('current' in os.listdir())"
+    stream = transport.open([transport.python, "-c", code], deadline=SECONDS)
+    assert stream.receive(10, deadline=SECONDS) == b"False\n"
+    stream.close(deadline=SECONDS)
+    assert not (server.home / ".edgekit").exists()
+    transport.put(b"x", "incoming/file", deadline=SECONDS)
+    assert (server.home / ".edgekit" / "incoming" / "file").read_bytes() == b"x"
+
+
 def test_folder_that_cannot_be_made(server: Sshd, connect: Connect) -> None:
     (server.home / ".edgekit").touch()
-    with pytest.raises(UnreachableError, match=r"board 'b': expected to run python3, found: .*mk"):
+    with pytest.raises(UnreachableError, match=r"board 'b': expected to run python3, found: .*cd"):
         works(connect())
 
 
