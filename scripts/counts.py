@@ -24,7 +24,7 @@ import typer.main
 from edgekit.host.cli.app import app
 
 _ROOT = Path(__file__).resolve().parents[1]
-_STAGE = re.compile(r"^ci: (\S+) \w+ in (\d+) s$", re.MULTILINE)
+_STAGE = re.compile(r"^ci: (\S+(?: --\w+)?) \w+ in (\d+) s$", re.MULTILINE)
 _CODE = ("host", "device", "kb", "tests", "scripts")
 _LABORATORY = "lab"
 

@@ -28,8 +28,8 @@ def test_words_are_counted_per_page_and_without_the_generated_page(tmp_path):
 
 
 def test_minutes_are_read_from_what_continuous_integration_says():
-    log = "ci: scripts/setup ok in 90 s\nnoise\nci: scripts/test failed in 61 s\n"
-    assert counts.minutes(log) == {"scripts/setup": 1.5, "scripts/test": 1.0}
+    log = "ci: scripts/test --boards ok in 90 s\nnoise\nci: scripts/test failed in 61 s\n"
+    assert counts.minutes(log) == {"scripts/test --boards": 1.5, "scripts/test": 1.0}
 
 
 def test_an_operator_is_found_by_its_class_and_its_function():
