@@ -22,11 +22,11 @@ def prior_box(call: Call) -> Tensor:
     x, image = call.x(0), call.x(1)
     need_rank(x, 4)
     need_rank(image, 4)
-    height, width = _both(call, "img_size", "img_h", "img_w", image.shape[2:])
+    height, width = _read_height_width(call, "img_size", "img_h", "img_w", image.shape[2:])
     rows, columns = x.shape[2:]
     default = (height / rows, width / columns)
-    step_h, step_w = _both(call, "step", "step_h", "step_w", default)
-    sizes = _sizes(call)
+    step_h, step_w = _read_height_width(call, "step", "step_h", "step_w", default)
+    sizes = _prior_sizes(call)
     if rows * columns * len(sizes) * 8 > _VALUES_LIMIT:
         raise ShapeError(f"expected at most {_VALUES_LIMIT} values, found {rows}x{columns} pixels")
     y = (np.arange(rows) + call.number("offset")) * step_h
@@ -35,7 +35,7 @@ def prior_box(call: Call) -> Tensor:
     half = sizes / 2
     corners = np.concatenate([center - half, center + half], -1) / [width, height, width, height]
     boxes = np.clip(corners, 0, 1) if call.flag("clip") else corners
-    variances = np.broadcast_to(_variances(call), boxes.shape)
+    variances = np.broadcast_to(_prior_variances(call), boxes.shape)
     return call.floats(np.stack([boxes.reshape(-1), variances.reshape(-1)])[None])
 
 
@@ -54,12 +54,12 @@ def detection_output(call: Call) -> Tensor:
             f"expected {images} images of {n} boxes with {classes} scores each, "
             f"found {list(locations.shape)} and {list(scores.shape)}"
         )
-    boxes = _decoded(call, call.reshape(locations, (images, n, spread, 4)), priors)
+    boxes = _decode_boxes(call, call.reshape(locations, (images, n, spread, 4)), priors)
     rows = call.transpose(call.reshape(scores, (images, n, classes)), (0, 2, 1))
-    return call.emit(_selection(call, n, classes), boxes, rows)
+    return call.emit(_detection_output_op(call, n, classes), boxes, rows)
 
 
-def _selection(call: Call, n: int, classes: int) -> ops.DetectionOutput:
+def _detection_output_op(call: Call, n: int, classes: int) -> ops.DetectionOutput:
     nms = call.layer.parameters.nms_param
     background = call.integer("background_label_id", -1)
     if nms.eta != 1 or not nms.nms_threshold >= 0:
@@ -81,7 +81,7 @@ def _selection(call: Call, n: int, classes: int) -> ops.DetectionOutput:
     )
 
 
-def _decoded(call: Call, x: Tensor, priors: Tensor) -> Tensor:
+def _decode_boxes(call: Call, x: Tensor, priors: Tensor) -> Tensor:
     """Corners [images, n, ., 4] of boxes encoded relative to `priors` (see prior_box)."""
     n = x.shape[1]
     rows = [priors]
@@ -93,25 +93,25 @@ def _decoded(call: Call, x: Tensor, priors: Tensor) -> Tensor:
     kind = call.choice("code_type")
     if kind == "CORNER":
         return call.emit(ops.Add(), x, corners)
-    low, high = _halves(call, corners)
+    low, high = _split_in_half(call, corners)
     size = call.emit(ops.Sub(), high, low)
     if kind == "CORNER_SIZE":
         both = call.emit(ops.Concat(3), size, size)
         return call.emit(ops.Add(), corners, call.emit(ops.Mul(), x, both))
     half = call.builder.floats(0.5)
     center = call.emit(ops.Mul(), call.emit(ops.Add(), low, high), half)
-    shift, stretch = _halves(call, x)
+    shift, stretch = _split_in_half(call, x)
     middle = call.emit(ops.Add(), call.emit(ops.Mul(), shift, size), center)
     reach = call.emit(ops.Mul(), call.emit(ops.Exp(), stretch), call.emit(ops.Mul(), size, half))
     ends = call.emit(ops.Sub(), middle, reach), call.emit(ops.Add(), middle, reach)
     return call.emit(ops.Concat(3), *ends)
 
 
-def _halves(call: Call, x: Tensor) -> list[Tensor]:
+def _split_in_half(call: Call, x: Tensor) -> list[Tensor]:
     return call.builder.emit_all(ops.Split(3, (2, 2)), [x])
 
 
-def _both(
+def _read_height_width(
     call: Call, both: str, row: str, column: str, default: Sequence[float]
 ) -> tuple[float, float]:
     """Positive values for rows and columns; missing or 0 means the default."""
@@ -122,7 +122,7 @@ def _both(
     return (values[0], values[1]) if all(values) else (default[0], default[1])
 
 
-def _sizes(call: Call) -> Array:
+def _prior_sizes(call: Call) -> Array:
     """Width and height of each box around a pixel: [boxes, 2]."""
     small, large = call.numbers("min_size"), call.numbers("max_size")
     if not small or (large and len(large) != len(small)) or min((*small, *large)) <= 0:
@@ -146,7 +146,7 @@ def _sizes(call: Call) -> Array:
     return np.array(sizes)
 
 
-def _variances(call: Call) -> list[float]:
+def _prior_variances(call: Call) -> list[float]:
     values = call.numbers("variance") or [0.1]
     if len(values) not in (1, 4):
         raise ShapeError(f"expected 1 or 4 variances, found {len(values)}")

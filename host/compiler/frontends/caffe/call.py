@@ -67,10 +67,10 @@ class Call(Emitter):
         return bool(self.layer.parameters.HasField(name))
 
     def integer(self, name: str, low: int = -_LARGEST) -> int:
-        return _bounded(int(getattr(self.layer.parameters, name)), name, low)
+        return _check_range(int(getattr(self.layer.parameters, name)), name, low)
 
     def number(self, name: str) -> float:
-        return _finite(float(getattr(self.layer.parameters, name)), name)
+        return _check_finite(float(getattr(self.layer.parameters, name)), name)
 
     def flag(self, name: str) -> bool:
         return bool(getattr(self.layer.parameters, name))
@@ -80,12 +80,12 @@ class Call(Emitter):
         return enum_name(self.layer.parameters, name)
 
     def integers(self, name: str, low: int = -_LARGEST) -> list[int]:
-        return [_bounded(int(v), name, low) for v in self._values(name)]
+        return [_check_range(int(v), name, low) for v in self._repeated_field(name)]
 
     def numbers(self, name: str) -> list[float]:
-        return [_finite(float(v), name) for v in self._values(name)]
+        return [_check_finite(float(v), name) for v in self._repeated_field(name)]
 
-    def _values(self, name: str) -> Sequence[float]:
+    def _repeated_field(self, name: str) -> Sequence[float]:
         values: Sequence[float] = getattr(self.layer.parameters, name)
         if len(values) > _SMALL:
             raise ShapeError(f"expected at most {_SMALL} values of {name}, found {len(values)}")
@@ -102,14 +102,14 @@ class Call(Emitter):
         return self.builder.constant(np.asarray(value, np.float32))
 
 
-def _bounded(value: int, name: str, low: int) -> int:
+def _check_range(value: int, name: str, low: int) -> int:
     if not low <= value < _LARGEST:
         wanted = "a number of 32 bits" if low == -_LARGEST else f"at least {low}"
         raise ShapeError(f"expected {name} to be {wanted}, found {value}")
     return value
 
 
-def _finite(value: float, name: str) -> float:
+def _check_finite(value: float, name: str) -> float:
     if not math.isfinite(value):
         raise ShapeError(f"expected {name} to be finite, found {value}")
     return value

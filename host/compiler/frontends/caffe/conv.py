@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.windows import Pair
 _AREA_LIMIT = 1 << 16  # elements of a window
 
 
-def _pair(call: Call, name: str, row: str, column: str, default: int | None, low: int) -> Pair:
+def _read_pair(call: Call, name: str, row: str, column: str, default: int | None, low: int) -> Pair:
     """A parameter's values for rows and columns: `name`, given once for both or for each, or `row`
     and `column`."""
     if call.has(row) or call.has(column):
@@ -32,22 +32,22 @@ def _pair(call: Call, name: str, row: str, column: str, default: int | None, low
     return values[0], values[-1]
 
 
-def _window(call: Call) -> tuple[Pair, Pair, Pair]:
+def _window_params(call: Call) -> tuple[Pair, Pair, Pair]:
     """Kernel, stride and padding."""
-    kernel = _pair(call, "kernel_size", "kernel_h", "kernel_w", None, 1)
+    kernel = _read_pair(call, "kernel_size", "kernel_h", "kernel_w", None, 1)
     if kernel[0] * kernel[1] > _AREA_LIMIT:
         raise ShapeError(f"expected a kernel of at most {_AREA_LIMIT} elements, found {kernel}")
-    stride = _pair(call, "stride", "stride_h", "stride_w", 1, 1)
-    return kernel, stride, _pair(call, "pad", "pad_h", "pad_w", 0, 0)
+    stride = _read_pair(call, "stride", "stride_h", "stride_w", 1, 1)
+    return kernel, stride, _read_pair(call, "pad", "pad_h", "pad_w", 0, 0)
 
 
-def _convolution(call: Call) -> tuple[Tensor, Sliding, int, int]:
+def _convolution_params(call: Call) -> tuple[Tensor, Sliding, int, int]:
     """Image, window, groups and output channels of a (transposed) convolution."""
     x = call.only()
     need_rank(x, 4)
     if call.axis(x) != 1:
         raise ShapeError(f"expected channels on axis 1, found axis {call.integer('axis')}")
-    kernel, stride, pad = _window(call)
+    kernel, stride, pad = _window_params(call)
     spread = call.integers("dilation", 1) or [1]
     if len(spread) > 2:
         raise ShapeError(f"expected 1 or 2 values of dilation, found {len(spread)}")
@@ -65,20 +65,20 @@ def _is_depthwise(call: Call) -> bool:
     return "Depthwise" in call.layer.kind
 
 
-def _bias(call: Call, outputs: int) -> Array | None:
+def _optional_bias(call: Call, outputs: int) -> Array | None:
     return call.blob(1, (outputs,), "bias") if call.flag("bias_term") else None
 
 
 def convolution(call: Call) -> Tensor:
-    x, s, groups, outputs = _convolution(call)
+    x, s, groups, outputs = _convolution_params(call)
     w = call.blob(0, (outputs, x.shape[1] // groups, *s.window), "weights")
-    return call.nchw(grouped(call, call.nhwc(x), w, _bias(call, outputs), groups, s))
+    return call.nchw(grouped(call, call.nhwc(x), w, _optional_bias(call, outputs), groups, s))
 
 
 def deconvolution(call: Call) -> Tensor:
-    x, s, groups, outputs = _convolution(call)
+    x, s, groups, outputs = _convolution_params(call)
     w = call.blob(0, (x.shape[1], outputs // groups, *s.window), "weights")
-    return call.nchw(transposed(call, call.nhwc(x), w, _bias(call, outputs), groups, s))
+    return call.nchw(transposed(call, call.nhwc(x), w, _optional_bias(call, outputs), groups, s))
 
 
 def pooling(call: Call) -> Tensor:
@@ -94,12 +94,12 @@ def pooling(call: Call) -> Tensor:
     (kh, kw), (sh, sw) = s.window, s.stride
     if method == "MAX":
         return call.nchw(call.emit(ops.MaxPool2D((kh, kw), (sh, sw), padding_of(s)), image))
-    return call.nchw(_average(call, image, s))
+    return call.nchw(_average_pool(call, image, s))
 
 
 def _pool_window(call: Call, x: Tensor) -> Sliding:
     """The window with end padding for Caffe's output size, whose last window may be partial."""
-    kernel, stride, pad = _window(call)
+    kernel, stride, pad = _window_params(call)
     ceil = call.flag("ceil_mode") and call.choice("round_mode") == "CEIL"
     after = []
     for size, k, step, p in zip(x.shape[2:], kernel, stride, pad, strict=True):
@@ -121,7 +121,7 @@ def _pool_window(call: Call, x: Tensor) -> Sliding:
     return Sliding(kernel, stride, (1, 1), pad, (after[0], after[1]))
 
 
-def _average(call: Call, image: Tensor, s: Sliding) -> Tensor:
+def _average_pool(call: Call, image: Tensor, s: Sliding) -> Tensor:
     """Caffe divides by the window area within the padded image, the graph's operator by the area
     within the image, so the result is rescaled."""
     (kh, kw), (sh, sw) = s.window, s.stride
@@ -152,7 +152,7 @@ def lrn(call: Call) -> Tensor:
     pad = (size // 2, size // 2)
     image = call.nhwc(x)
     s = Sliding((size, size), (1, 1), (1, 1), pad, pad)
-    mean = _average(call, call.emit(ops.Mul(), image, image), s)
+    mean = _average_pool(call, call.emit(ops.Mul(), image, image), s)
     scaled = call.emit(ops.Mul(), mean, call.builder.floats(alpha))
     base = call.emit(ops.Add(), scaled, call.builder.floats(1.0))
     power = call.emit(ops.Pow(), base, call.builder.floats(beta))

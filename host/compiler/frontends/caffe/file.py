@@ -77,7 +77,7 @@ def caffe_files(path: Path) -> tuple[Path, Path | None]:
     """
     if path.name.endswith(_WEIGHTS):
         stem = path.name.removesuffix(_WEIGHTS)
-        found = _partner(path, stem, _NETWORKS)
+        found = _find_sibling(path, stem, _NETWORKS)
         if found is None:
             raise InputError(
                 f"expected the network's text next to its weights ({stem}.prototxt), found none; "
@@ -85,10 +85,10 @@ def caffe_files(path: Path) -> tuple[Path, Path | None]:
             )
         return found, path
     stem = path.name.removesuffix(".txt").removesuffix(".prototxt")
-    return path, _partner(path, stem, (_WEIGHTS,))
+    return path, _find_sibling(path, stem, (_WEIGHTS,))
 
 
-def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
+def _find_sibling(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
     for ending in endings:
         if (same := path.with_name(stem + ending)).is_file():
             return same
@@ -109,13 +109,13 @@ def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
 def read_caffe(path: Path) -> FileNet:
     """Raises `InputError` with one line if the files are not a readable Caffe network."""
     text, weights = caffe_files(path)
-    with _named(text, path):
+    with _name_file_in_errors(text, path):
         net = _read_text(text)
-    wanted = _included(net)
+    wanted = _test_phase_layers(net)
     inputs = _legacy_inputs(net)
     layers = []
     for index, layer in enumerate(wanted):
-        kind = _kind(layer)
+        kind = _layer_type(layer)
         shown = f"{index} ({shown_name(kind)} {shown_name(layer.name)})"
         if kind == "Input":
             inputs += _layer_inputs(layer, shown)
@@ -125,14 +125,14 @@ def read_caffe(path: Path) -> FileNet:
         layers.append(
             FileLayer(layer.name, kind, shown, tuple(layer.bottom), tuple(layer.top), parameters)
         )
-    with _named(weights or text, path):
+    with _name_file_in_errors(weights or text, path):
         blobs = {} if weights is None else _read_weights(weights)
     shown = text.with_suffix(_WEIGHTS).name if weights is None else weights.name
     return FileNet(tuple(inputs), tuple(layers), blobs, shown)
 
 
 @contextlib.contextmanager
-def _named(file: Path, given: Path) -> Iterator[None]:
+def _name_file_in_errors(file: Path, given: Path) -> Iterator[None]:
     """Adds the name of `file` to errors unless it is `given`, which they already name."""
     try:
         yield
@@ -152,7 +152,9 @@ def _read_text(path: Path) -> Any:
     except (UnicodeDecodeError, RecursionError):
         raise InputError("expected the text of a Caffe network, found other bytes") from None
     except library.text_format.ParseError as error:
-        raise InputError(f"expected the text of a Caffe network, found {_shown(error)}") from None
+        raise InputError(
+            f"expected the text of a Caffe network, found {_parser_message(error)}"
+        ) from None
     if len(net.layer) + len(net.layers) > _LAYER_LIMIT:
         raise InputError(f"expected at most {_LAYER_LIMIT} layers, found more")
     if net.layer and net.layers:
@@ -164,13 +166,13 @@ def _read_text(path: Path) -> Any:
     return net
 
 
-def _shown(error: Any) -> str:
+def _parser_message(error: Any) -> str:
     """The parser's message without its source line."""
     reason = "".join(c if c.isprintable() else " " for c in str(error)).rpartition("': ")[2]
     return f"{reason[:_SHOWN].strip().rstrip('.')} (line {error.GetLine() or 'unknown'})"
 
 
-def _included(net: Any) -> list[Any]:
+def _test_phase_layers(net: Any) -> list[Any]:
     """The layers of the TEST phase."""
     found = []
     for layer in (*net.layer, *net.layers):
@@ -179,14 +181,14 @@ def _included(net: Any) -> list[Any]:
             raise InputError(
                 f"layer {shown_name(layer.name)}: expected include or exclude rules, found both"
             )
-        if rules and not any(_meets(r, net.state) for r in rules):
+        if rules and not any(_matches_state(r, net.state) for r in rules):
             continue
-        if not any(_meets(r, net.state) for r in excluded):
+        if not any(_matches_state(r, net.state) for r in excluded):
             found.append(layer)
     return found
 
 
-def _meets(rule: Any, state: Any) -> bool:
+def _matches_state(rule: Any, state: Any) -> bool:
     if rule.HasField("phase") and enum_name(rule, "phase") != "TEST":
         return False
     if rule.HasField("min_level") and state.level < rule.min_level:
@@ -197,7 +199,7 @@ def _meets(rule: Any, state: Any) -> bool:
     return stages.issuperset(rule.stage) and stages.isdisjoint(rule.not_stage)
 
 
-def _kind(layer: Any) -> str:
+def _layer_type(layer: Any) -> str:
     """The type under its current name."""
     if layer.DESCRIPTOR.name == "Layer":
         return str(layer.type)
@@ -248,7 +250,7 @@ def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
     for layer in (*net.layer, *net.layers):
         if len(layer.blobs):
             shown = f"layer {shown_name(layer.name)}, blob"
-            blobs = (_blob(b, f"{shown} {i}") for i, b in enumerate(layer.blobs))
+            blobs = (_read_blob(b, f"{shown} {i}") for i, b in enumerate(layer.blobs))
             found[layer.name] = tuple(blobs)
     if not net.layer and not net.layers:
         raise InputError(
@@ -257,7 +259,7 @@ def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
     return found
 
 
-def _blob(blob: Any, shown: str) -> Array:
+def _read_blob(blob: Any, shown: str) -> Array:
     """A blob's values as f32."""
     parts, kind = (blob.data, "<f4") if len(blob.data) else (blob.double_data, "<f8")
     content = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -42,7 +42,7 @@ def import_caffe(path: Path, shapes: Shapes | None = None) -> Graph:
 def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
     """`import_caffe` on the records of `file`; messages do not start with its name."""
     kept = [layer for layer in net.layers if layer.kind not in DROPPED]
-    _refuse(kept)
+    _reject_training_layers(kept)
     dropped = {b for layer in net.layers if layer.kind in DROPPED for b in layer.bottoms}
     read = {b for layer in kept for b in layer.bottoms}
     inputs = [i for i in net.inputs if i.name in read or i.name not in dropped]
@@ -61,7 +61,7 @@ def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
     return replace(_Import(net, kept, fixed.shapes).run(stem), notes=fixed.notes)
 
 
-def _refuse(layers: Sequence[FileLayer]) -> None:
+def _reject_training_layers(layers: Sequence[FileLayer]) -> None:
     for layer in layers:
         if layer.kind in DATA:
             raise InputError(
@@ -81,7 +81,7 @@ class _Import:
         self._values: dict[str, Tensor] = {}
 
     def run(self, name: str) -> Graph:
-        builder, outputs = self._builder, self._outputs()
+        builder, outputs = self._builder, self._unread_tops()
         builder.reserve([*self._inputs, *outputs])
         for item, shape in self._inputs.items():
             try:
@@ -97,12 +97,12 @@ class _Import:
             if layer.kind in SWALLOWED:
                 continue
             try:
-                self._add(layer)
+                self._add_layer(layer)
             except ShapeError as error:
                 raise InputError(f"layer {layer.shown}: {error}") from error
         return builder.finish(name, made, {n: self._values[top] for n, top in outputs.items()})
 
-    def _outputs(self) -> dict[str, str]:
+    def _unread_tops(self) -> dict[str, str]:
         """Tops that no layer reads: the top by output name."""
         left: dict[str, str] = {}
         for layer in self._layers:
@@ -123,14 +123,14 @@ class _Import:
             outputs[name] = top
         return outputs
 
-    def _add(self, layer: FileLayer) -> None:
+    def _add_layer(self, layer: FileLayer) -> None:
         for name in layer.bottoms:
             if name not in self._values:
                 raise ShapeError(
                     f"expected bottom {shown_name(name)} to be an input or the top of an earlier "
                     "layer, found neither"
                 )
-        self._builder.begin(_label(layer))
+        self._builder.begin(_node_prefix(layer))
         tensors = [self._values[name] for name in layer.bottoms]
         blobs = self._net.weights.get(layer.name, ())
         made = ROWS[layer.kind](Call(layer, tensors, blobs, self._net.weights_file, self._builder))
@@ -145,7 +145,7 @@ class _Import:
             self._values[name] = self._builder.rename(tensor, name)
 
 
-def _label(layer: FileLayer) -> str:
+def _node_prefix(layer: FileLayer) -> str:
     """A prefix for the names of a layer's nodes."""
     short = 0 < len(layer.name) <= 40 and layer.name.isascii() and layer.name.isprintable()
     return layer.name if short else layer.kind.lower()[:40]

@@ -29,7 +29,7 @@ def function(op: Operator) -> Row:
     return lambda call: call.emit(op, call.only())
 
 
-def _linear(call: Call, x: Tensor, scale: float, shift: float) -> Tensor:
+def _scale_and_shift(call: Call, x: Tensor, scale: float, shift: float) -> Tensor:
     y = x if scale == 1 else call.emit(ops.Mul(), x, call.builder.floats(scale))
     return y if shift == 0 else call.emit(ops.Add(), y, call.builder.floats(shift))
 
@@ -42,13 +42,13 @@ def relu(call: Call) -> Tensor:
 
 def prelu(call: Call) -> Tensor:
     x = call.only()
-    channels = _channels(x)
+    channels = _channel_shape(x)
     count = 1 if call.flag("channel_shared") else channels[0]
     slope = call.blob(0, (count,), "slopes")
     return call.emit(ops.PRelu(), x, call.floats(slope.reshape(-1, *channels[1:])))
 
 
-def _channels(x: Tensor) -> Shape:
+def _channel_shape(x: Tensor) -> Shape:
     """The shape of a per-channel value."""
     if len(x.shape) < 2:
         raise ShapeError(f"expected a batch of channels, found shape {list(x.shape)}")
@@ -68,7 +68,7 @@ def clip(call: Call) -> Tensor:
 
 def swish(call: Call) -> Tensor:
     x = call.only()
-    inner = _linear(call, x, call.number("beta"), 0)
+    inner = _scale_and_shift(call, x, call.number("beta"), 0)
     return call.emit(ops.Mul(), x, call.emit(ops.Logistic(), inner))
 
 
@@ -81,7 +81,7 @@ def power(call: Call) -> Tensor:
     exponent = call.number("power")
     if exponent == 0:
         return call.floats(np.ones(call.only().shape))
-    y = _linear(call, call.only(), call.number("scale"), call.number("shift"))
+    y = _scale_and_shift(call, call.only(), call.number("scale"), call.number("shift"))
     if exponent == 1:
         return y
     if exponent == 2:
@@ -96,12 +96,12 @@ def power(call: Call) -> Tensor:
 def exp(call: Call) -> Tensor:
     rate = _logarithm_of_base(call)
     scale, shift = call.number("scale") * rate, call.number("shift") * rate
-    return call.emit(ops.Exp(), _linear(call, call.only(), scale, shift))
+    return call.emit(ops.Exp(), _scale_and_shift(call, call.only(), scale, shift))
 
 
 def log(call: Call) -> Tensor:
-    y = _linear(call, call.only(), call.number("scale"), call.number("shift"))
-    return _linear(call, call.emit(ops.Log(), y), 1 / _logarithm_of_base(call), 0)
+    y = _scale_and_shift(call, call.only(), call.number("scale"), call.number("shift"))
+    return _scale_and_shift(call, call.emit(ops.Log(), y), 1 / _logarithm_of_base(call), 0)
 
 
 def _logarithm_of_base(call: Call) -> float:
@@ -115,7 +115,7 @@ def _logarithm_of_base(call: Call) -> float:
 def dropout(call: Call) -> Tensor:
     """The identity at inference, unless training left the scaling to it."""
     kept = 1.0 if call.flag("scale_train") else 1 - call.number("dropout_ratio")
-    return _linear(call, call.only(), kept, 0)
+    return _scale_and_shift(call, call.only(), kept, 0)
 
 
 def eltwise(call: Call) -> Tensor:
@@ -131,7 +131,7 @@ def eltwise(call: Call) -> Tensor:
         )
     op = {"PROD": ops.Mul(), "SUM": ops.Add(), "MAX": ops.Maximum()}[kind]
     for i, scale in enumerate(coefficients):
-        parts[i] = _linear(call, parts[i], scale, 0)
+        parts[i] = _scale_and_shift(call, parts[i], scale, 0)
     y = parts[0]
     for part in parts[1:]:
         y = call.emit(op, y, part)
@@ -149,21 +149,21 @@ def axpy(call: Call) -> Tensor:
 
 
 def scale(call: Call) -> Tensor:
-    y = call.emit(ops.Mul(), call.x(0), _factor(call, "scale"))
+    y = call.emit(ops.Mul(), call.x(0), _broadcast_operand(call, "scale"))
     if not call.flag("bias_term"):
         return y
     learned = len(call.tensors) == 1
-    return call.emit(ops.Add(), y, _learned(call, 1 if learned else 0, "bias"))
+    return call.emit(ops.Add(), y, _learned_constant(call, 1 if learned else 0, "bias"))
 
 
 def bias(call: Call) -> Tensor:
-    return call.emit(ops.Add(), call.x(0), _factor(call, "bias"))
+    return call.emit(ops.Add(), call.x(0), _broadcast_operand(call, "bias"))
 
 
-def _factor(call: Call, what: str) -> Tensor:
+def _broadcast_operand(call: Call, what: str) -> Tensor:
     """The second bottom or the learned constant, reshaped to broadcast."""
     if len(call.tensors) == 1:
-        return _learned(call, 0, what)
+        return _learned_constant(call, 0, what)
     x, second = call.x(0), call.x(1)
     axis = call.axis(x) if second.shape else 0
     end = axis + len(second.shape)
@@ -175,7 +175,7 @@ def _factor(call: Call, what: str) -> Tensor:
     return call.reshape(second, (*second.shape, *(1,) * (len(x.shape) - end)))
 
 
-def _learned(call: Call, index: int, what: str) -> Tensor:
+def _learned_constant(call: Call, index: int, what: str) -> Tensor:
     x = call.x(0)
     axis = call.axis(x)
     count = call.integer("num_axes", -1) if len(call.tensors) == 1 else len(call.x(1).shape)
@@ -189,7 +189,7 @@ def _learned(call: Call, index: int, what: str) -> Tensor:
 def batch_norm(call: Call) -> Tensor:
     """(x − mean) / √(variance + eps). The blobs hold mean and variance times a common factor."""
     x, eps = call.only(), call.number("eps")
-    channels = _channels(x)
+    channels = _channel_shape(x)
     if call.has("use_global_stats") and not call.flag("use_global_stats"):
         axes = (0, *range(2, len(x.shape)))
         return normalized(call, x, axes, eps)[0]
@@ -223,7 +223,7 @@ def mvn(call: Call) -> Tensor:
     if not call.flag("normalize_variance"):
         return centered
     variance = average(call, call.emit(ops.Mul(), centered, centered), axes, True)
-    deviation = _linear(call, call.emit(ops.Sqrt(), variance), 1, call.number("eps"))
+    deviation = _scale_and_shift(call, call.emit(ops.Sqrt(), variance), 1, call.number("eps"))
     return call.emit(ops.Div(), centered, deviation)
 
 
@@ -235,7 +235,7 @@ def normalize(call: Call) -> Tensor:
     count = 1 if call.flag("channel_shared") else x.shape[1]
     factor = call.blob(0, (count,), "scale")
     square = total(call, ops.ReduceSum, call.emit(ops.Mul(), x, x), axes, True)
-    norm = call.emit(ops.Sqrt(), _linear(call, square, 1, call.number("eps")))
+    norm = call.emit(ops.Sqrt(), _scale_and_shift(call, square, 1, call.number("eps")))
     y = call.emit(ops.Mul(), x, call.emit(ops.Reciprocal(), norm))
     return call.emit(ops.Mul(), y, call.floats(factor.reshape(count, 1, 1)))
 
@@ -274,7 +274,7 @@ def reduction(call: Call) -> Tensor:
     reduce = average(call, x, axes, False) if kind == "MEAN" else total(
         call, ops.ReduceSum, x, axes, False
     )  # fmt: skip
-    return _linear(call, reduce, call.number("coeff"), 0)
+    return _scale_and_shift(call, reduce, call.number("coeff"), 0)
 
 
 def inner_product(call: Call) -> Tensor:

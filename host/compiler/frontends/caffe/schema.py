@@ -149,20 +149,20 @@ def protobuf() -> Any:
 @functools.cache
 def text_net() -> Any:
     """The message type of a .prototxt."""
-    return _net("caffe_text", _TEXT)
+    return _build_net_class("caffe_text", _TEXT)
 
 
 @functools.cache
 def binary_net() -> Any:
     """The message type of a .caffemodel."""
-    return _net(_BINARY_PACKAGE, _BINARY)
+    return _build_net_class(_BINARY_PACKAGE, _BINARY)
 
 
 _SCALARS = {"int": "TYPE_INT64", "float": "TYPE_FLOAT", "bool": "TYPE_BOOL"}
 _SCALARS |= {"str": "TYPE_STRING", "bytes": "TYPE_BYTES"}
 
 
-def _net(package: str, messages: dict[str, str]) -> Any:
+def _build_net_class(package: str, messages: dict[str, str]) -> Any:
     library = protobuf()
     file = library.descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto2"

@@ -90,9 +90,9 @@ class Bounded:
         """The operands to emit a node with: true values, unless all operands are constants."""
         rules = self._rules
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
-        if by_constant or not self._counted(ins):
+        if by_constant or not self._tracked_operands(ins):
             return list(ins)
-        return [n.value if (n := self._number(t)) else t for t in ins]
+        return [n.value if (n := self._tracked_number(t)) else t for t in ins]
 
     def follow(
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
@@ -112,16 +112,16 @@ class Bounded:
         if op in rules.unrelated:
             return
         if op in rules.counts and rows:
-            self._measured(given[0], made)
+            self._track_size(given[0], made)
             return
-        numbers = self._counted(ins)
+        numbers = self._tracked_operands(ins)
         known, at = _is_known(ins), rules.sized_by.get(op)
-        sizes = at is not None and not (known and self._number(ins[at]) is None)
+        sizes = at is not None and not (known and self._tracked_number(ins[at]) is None)
         if numbers and known and not sizes and op not in rules.computing:
-            self._computed(op, ins, made, run)
+            self._track_computed(op, ins, made, run)
             return
         if sizes and numbers:
-            sized = self._sized(op, ins, numbers)
+            sized = self._rows_by_size(op, ins, numbers)
             rows[sized.root] = sized
         computed = any(t.data is None for t in given)
         across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
@@ -131,7 +131,7 @@ class Bounded:
                 f"found {op}; end the model before it and continue in the application"
             )
         for each in rows.values():
-            kept = self._cut(ins, made, each) if op in rules.cuts else each
+            kept = self._rows_of_slice(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
 
     def _is_beside(
@@ -155,20 +155,20 @@ class Bounded:
         the first output that has it."""
         made, seen = dict[str, Tensor](), set[str]()
         for name, output in outputs.items():
-            number, rows = self._number(output), self._rows.get(output.name)
+            number, rows = self._tracked_number(output), self._rows.get(output.name)
             made[name] = output if number is None else number.value
             if rows is not None and rows.length.name not in seen:
                 seen.add(rows.length.name)
                 made[f"{name}_length"] = rows.length
         return made
 
-    def _number(self, t: Any) -> _Number | None:
+    def _tracked_number(self, t: Any) -> _Number | None:
         return self._numbers.get(t.name) if isinstance(t, Tensor) else None
 
-    def _counted(self, ins: Sequence[Any]) -> list[_Number]:
-        return [n for t in ins if (n := self._number(t))] if self._numbers else []
+    def _tracked_operands(self, ins: Sequence[Any]) -> list[_Number]:
+        return [n for t in ins if (n := self._tracked_number(t))] if self._numbers else []
 
-    def _measured(self, x: Tensor, made: Sequence[Tensor]) -> None:
+    def _track_size(self, x: Tensor, made: Sequence[Tensor]) -> None:
         """Shape or Size of a tensor; exactly one of its dimensions must be `bound`."""
         rows = self._rows[x.name]
         if x.shape.count(rows.bound) != 1:
@@ -193,22 +193,24 @@ class Bounded:
         least = constant(np.where(here, 0, known).astype(known.dtype))
         self._numbers.update((t.name, _Number(value, least, rows)) for t in made)
 
-    def _computed(self, op: str, ins: Sequence[Any], made: Sequence[Tensor], run: Run) -> None:
+    def _track_computed(
+        self, op: str, ins: Sequence[Any], made: Sequence[Tensor], run: Run
+    ) -> None:
         """A node with constant operands only: emits it again for zero rows and for true values."""
-        numbers = [self._number(t) for t in ins]
+        numbers = [self._tracked_number(t) for t in ins]
         least = run([n.least if n else t for n, t in zip(numbers, ins, strict=True)])
         true = run([n.value if n else t for n, t in zip(numbers, ins, strict=True)])
         rows = next(n.rows for n in numbers if n)
         for t, low, value in zip(made, least, true, strict=False):
             assert isinstance(low, Tensor) and isinstance(value, Tensor)
-            if value.data is not None or (op in self._rules.picks and _equal(t, low)):
+            if value.data is not None or (op in self._rules.picks and _has_equal_data(t, low)):
                 continue
             self._numbers[t.name] = _Number(value, low, rows)
 
-    def _sized(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
+    def _rows_by_size(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
         """The rows of a result whose size is a tracked number."""
         at = self._rules.sized_by[op]
-        size, number = ins[at], self._number(ins[at])
+        size, number = ins[at], self._tracked_number(ins[at])
         if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
             raise InputError(f"expected {op} by one data-dependent number, found several")
         assert size.data is not None and number.least.data is not None
@@ -231,7 +233,7 @@ class Bounded:
         )
         return _Rows(number.rows.root, wide, bound)
 
-    def _cut(self, ins: Sequence[Any], made: Sequence[Tensor], rows: _Rows) -> _Rows:
+    def _rows_of_slice(self, ins: Sequence[Any], made: Sequence[Tensor], rows: _Rows) -> _Rows:
         """The rows of a slice: fewer if it cuts the row axis."""
         x, y = ins[0], made[0]
         if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
@@ -250,6 +252,6 @@ def _is_known(ins: Sequence[Any]) -> bool:
     return all(isinstance(t, Tensor) and t.data is not None for t in ins if t is not None)
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
+def _has_equal_data(a: Tensor, b: Tensor) -> bool:
     assert a.data is not None and b.data is not None
     return a.shape == b.shape and bool(np.array_equal(a.data, b.data))

@@ -157,14 +157,14 @@ class Builder:
         return inside
 
     def input(self, name: str, shape: Shape, dtype: DType, quant: Quant | None = None) -> Tensor:
-        self._charge(shape, dtype)
-        return self._keep(Tensor(name, shape, dtype, quant))
+        self._charge_activation(shape, dtype)
+        return self._add_tensor(Tensor(name, shape, dtype, quant))
 
     def place(self, constant: Tensor) -> Tensor:
         """Adds a constant of the file; the caller has claimed its name."""
-        return self._keep(constant)
+        return self._add_tensor(constant)
 
-    def _known(self, x: Tensor) -> Tensor:
+    def _fold_empty(self, x: Tensor) -> Tensor:
         """`x`, or an equivalent constant if it has no elements."""
         if x.elements or x.data is not None:
             return x
@@ -174,7 +174,7 @@ class Builder:
         data = np.ascontiguousarray(value).reshape(value.shape)
         kind = dtype_of(data) if dtype is None else dtype
         name = fresh_name(f"{self._label}.const", self._taken)
-        return self._keep(Tensor(name, data.shape, kind, None, data))
+        return self._add_tensor(Tensor(name, data.shape, kind, None, data))
 
     def floats(self, *values: float) -> Tensor:
         """An f32 scalar, or a vector of several values."""
@@ -183,7 +183,9 @@ class Builder:
 
     def with_quant(self, x: Tensor, quant: Quant) -> Tensor:
         """A copy of the constant `x` with a quantization."""
-        return self._keep(replace(x, name=fresh_name(f"{x.name}.q", self._taken), quant=quant))
+        return self._add_tensor(
+            replace(x, name=fresh_name(f"{x.name}.q", self._taken), quant=quant)
+        )
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
         """Emits `op` and returns its only output."""
@@ -200,7 +202,7 @@ class Builder:
 
         Raises `ShapeError` if the inputs do not fit.
         """
-        ins = [None if t is None else self._known(t) for t in ins]
+        ins = [None if t is None else self._fold_empty(t) for t in ins]
         inferred = op.infer(ins)
         if quant is None and isinstance(op, ops.Reshape | ops.Transpose) and ins[0] is not None:
             quant = ins[0].quant if ins[0].is_quantized else None
@@ -208,22 +210,24 @@ class Builder:
         outs = []
         for (shape, dtype), own in zip(inferred, quants, strict=True):
             name = fresh_name(f"{self._label}.{op.kind}", self._taken)
-            outs.append(Tensor(name, shape, dtype, self._quant(dtype, own)))
+            outs.append(Tensor(name, shape, dtype, self._applicable_quant(dtype, own)))
         name = fresh_name(f"{self._label}.{op.kind}", self._node_names)
         node = Node(
             name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
         )
         if outs and all(t.elements == 0 for t in outs):
             for t in outs:
-                self._charge(t.shape, t.dtype)
-            return [self._known(t) for t in outs]
+                self._charge_activation(t.shape, t.dtype)
+            return [self._fold_empty(t) for t in outs]
         if _is_foldable(op, ins, outs):
             key = (op, node.inputs, tuple(t.quant for t in outs))
-            return self.once(key, lambda: [self._keep(t) for t in self._computed(node, ins, outs)])
+            return self.once(
+                key, lambda: [self._add_tensor(t) for t in self._fold_node(node, ins, outs)]
+            )
         for t in outs:
-            self._charge(t.shape, t.dtype)
+            self._charge_activation(t.shape, t.dtype)
         self._nodes.append(node)
-        return [self._keep(t) for t in outs]
+        return [self._add_tensor(t) for t in outs]
 
     def once(self, key: Hashable, make: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Caches the constants `make` returns under `key`, which must cover all they depend on.
@@ -239,7 +243,7 @@ class Builder:
             return x
         if not any(x.name in n.outputs for n in self._nodes[self._mark :]):
             return x
-        return self._replace(x, name)
+        return self._rename_since_mark(x, name)
 
     def finish(
         self,
@@ -253,7 +257,7 @@ class Builder:
         for wanted, tensor in outputs.items():
             if wanted == tensor.name:
                 continue
-            self._output(wanted, self._tensors.get(tensor.name, tensor))
+            self._add_output(wanted, self._tensors.get(tensor.name, tensor))
         return Graph(
             name,
             dict(self._tensors),
@@ -264,7 +268,7 @@ class Builder:
             tuple(self._notes),
         )
 
-    def _output(self, wanted: str, tensor: Tensor) -> None:
+    def _add_output(self, wanted: str, tensor: Tensor) -> None:
         """Adds a no-op node; passes remove it if it is not needed."""
         op = ops.Reshape(tensor.shape)
         out = Tensor(wanted, tensor.shape, tensor.dtype, tensor.quant)
@@ -272,7 +276,7 @@ class Builder:
         self._nodes.append(Node(name, op, (tensor.name,), (wanted,)))
         self._tensors[wanted] = out
 
-    def _replace(self, x: Tensor, name: str) -> Tensor:
+    def _rename_since_mark(self, x: Tensor, name: str) -> Tensor:
         """Renames `x` to `name` in the nodes since the mark; earlier nodes cannot refer to it."""
         for i in range(self._mark, len(self._nodes)):
             node = self._nodes[i]
@@ -288,9 +292,9 @@ class Builder:
                     tuple(name if n == x.name else n for n in node.outputs),
                 )
         del self._tensors[x.name]
-        return self._keep(replace(x, name=name))
+        return self._add_tensor(replace(x, name=name))
 
-    def _computed(
+    def _fold_node(
         self, node: Node, ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Tensor]:
         tensors = {t.name: t for t in (*ins, *outs) if t is not None}
@@ -304,7 +308,7 @@ class Builder:
             for t, v in zip(outs, results, strict=True)
         ]
 
-    def _keep(self, t: Tensor) -> Tensor:
+    def _add_tensor(self, t: Tensor) -> Tensor:
         if t.data is not None:
             self._constant_bytes += t.data.nbytes
             if self._constant_bytes > _CONSTANT_LIMIT:
@@ -316,10 +320,10 @@ class Builder:
         self._taken.add(t.name)
         return t
 
-    def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
+    def _applicable_quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
         return quant if dtype.is_quantized or dtype in (DType.I16, DType.I32) else None
 
-    def _charge(self, shape: Shape, dtype: DType) -> None:
+    def _charge_activation(self, shape: Shape, dtype: DType) -> None:
         if any(d < 0 for d in shape) or len(shape) > _RANK_LIMIT:
             raise ShapeError(
                 f"expected at most {_RANK_LIMIT} dimensions of at least 0, found {list(shape)}"

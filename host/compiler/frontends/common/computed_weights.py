@@ -36,7 +36,7 @@ def need_f32(*operands: Tensor | None) -> None:
 
 def _of_all_channels(call: Emitter, op: ops.Conv2D, x: Tensor, w: Tensor) -> Tensor:
     ((shape, _),) = op.infer([x, w, None])
-    parts = _taps(call, op, x, w)
+    parts = _window_taps(call, op, x, w)
     count = w.elements // w.shape[0]
     image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
     rows = call.reshape(image, (image.elements // count, count))
@@ -50,7 +50,7 @@ def _of_each_channel(call: Emitter, op: ops.DepthwiseConv2D, x: Tensor, w: Tenso
     rows = call.reshape(w, (w.elements // factors, factors))
     weights = call.split(rows, 0, (1,) * rows.shape[0])
     total: Tensor | None = None
-    for part, factor in zip(_taps(call, op, x, w), weights, strict=True):
+    for part, factor in zip(_window_taps(call, op, x, w), weights, strict=True):
         side_by_side = call.reshape(part, (*part.shape, 1))
         own = call.reshape(factor, (channels, op.multiplier))
         product = call.emit(ops.Mul(), side_by_side, own)
@@ -59,7 +59,7 @@ def _of_each_channel(call: Emitter, op: ops.DepthwiseConv2D, x: Tensor, w: Tenso
     return call.reshape(total, shape)
 
 
-def _taps(call: Emitter, op: Convolution, x: Tensor, w: Tensor) -> list[Tensor]:
+def _window_taps(call: Emitter, op: Convolution, x: Tensor, w: Tensor) -> list[Tensor]:
     """The input pixels under each window element, [n, oh, ow, c], in row order."""
     ((shape, _),) = op.infer([x, w, None])
     kh, kw = w.shape[1:3]
@@ -67,7 +67,7 @@ def _taps(call: Emitter, op: Convolution, x: Tensor, w: Tensor) -> list[Tensor]:
         raise ShapeError(
             f"expected a computed window of at most {_TAPS_LIMIT} elements, found {kh}x{kw}"
         )
-    x = _padded(call, x, op.padding)
+    x = _pad_image(call, x, op.padding)
     extent = (shape[0], *shape[1:3], x.shape[3])
     steps = (1, *op.stride, 1)
     begins = [(0, i * op.dilation[0], j * op.dilation[1], 0) for i in range(kh) for j in range(kw)]
@@ -76,7 +76,7 @@ def _taps(call: Emitter, op: Convolution, x: Tensor, w: Tensor) -> list[Tensor]:
     return [call.emit(ops.StridedSlice(begin, steps, extent, extent), x) for begin in begins]
 
 
-def _padded(call: Emitter, x: Tensor, padding: Padding) -> Tensor:
+def _pad_image(call: Emitter, x: Tensor, padding: Padding) -> Tensor:
     if not padding.any:
         return x
     before, after = (0, padding.top, padding.left, 0), (0, padding.bottom, padding.right, 0)

@@ -32,7 +32,7 @@ def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
     if node is None or depth == 0:
         return builder.limits.get(x.name, (low, high))
     given = [builder.tensor(name) for name in node.inputs if name is not None]
-    found = _made(builder, node, x, given, depth - 1)
+    found = _node_extent(builder, node, x, given, depth - 1)
     return max(low, found[0]), min(high, found[1])
 
 
@@ -40,10 +40,10 @@ def _of_constant(x: Tensor) -> Extent:
     assert x.data is not None
     if not x.elements or not bool(np.all(np.isfinite(x.data))):
         return _ANY
-    return _python(x.data.min()), _python(x.data.max())
+    return _to_python_number(x.data.min()), _to_python_number(x.data.max())
 
 
-def _python(value: np.generic) -> float:
+def _to_python_number(value: np.generic) -> float:
     """Keeps integers exact, however large."""
     number: float = value.item()
     return number
@@ -58,7 +58,9 @@ def _of_type(dtype: DType) -> Extent:
     return int(info.min), int(info.max)
 
 
-def _made(builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int) -> Extent:
+def _node_extent(
+    builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int
+) -> Extent:
     op = node.op
     if isinstance(op, ops.ArgExtreme):
         return 0, max(given[0].elements - 1, 0)
@@ -72,9 +74,9 @@ def _made(builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], dept
         return low, high
     if isinstance(op, ops.Convert | ops.Cast):
         whole = given[0].dtype.is_float and not x.dtype.is_float
-        return (_down(low), _up(high)) if whole else (low, high)
+        return (_floor_finite(low), _ceil_finite(high)) if whole else (low, high)
     if isinstance(op, ops.Floor | ops.Ceil | ops.RoundEven):
-        return _down(low), _up(high)
+        return _floor_finite(low), _ceil_finite(high)
     if isinstance(op, ops.ReduceSum):
         count = given[0].elements // max(x.elements, 1)
         return min(low * count, low), max(high * count, high)
@@ -109,15 +111,15 @@ def _of_two(op: object, parts: Sequence[Extent]) -> Extent:
         corners = (a * c, a * d, b * c, b * d)
         return min(corners), max(corners)
     if isinstance(op, ops.Div | ops.FloorDiv) and c >= 1:
-        return min(_down(a), 0), max(b, 0)
+        return min(_floor_finite(a), 0), max(b, 0)
     return _ANY
 
 
-def _down(value: float) -> float:
+def _floor_finite(value: float) -> float:
     return math.floor(value) if math.isfinite(value) else value
 
 
-def _up(value: float) -> float:
+def _ceil_finite(value: float) -> float:
     return math.ceil(value) if math.isfinite(value) else value
 
 
@@ -135,7 +137,7 @@ def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
         if node is None:
             break
         given = [builder.tensor(name) for name in node.inputs if name is not None]
-        found = _beneath(builder, node, x, given)
+        found = _base_and_offset(builder, node, x, given)
         if found is None:
             break
         x, total = found[0], total + found[1]
@@ -144,7 +146,7 @@ def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
     return x.name, total
 
 
-def _beneath(
+def _base_and_offset(
     builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor]
 ) -> tuple[Tensor, int] | None:
     """(y, n) if `node` computes y + n with an integer n, else None."""

@@ -28,9 +28,9 @@ def gather(call: Emitter, x: Tensor, indices: Tensor, axis: int, batch: int = 0)
     stacks, between = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
     size, rest = x.shape[axis], x.shape[axis + 1 :]
     starts = np.arange(stacks * between).reshape(stacks, between, 1) * size
-    positive = _positive(call, indices, (size,))
+    positive = _wrap_negative(call, indices, (size,))
     at = call.reshape(positive, (stacks, 1, indices.elements // max(stacks, 1)))
-    rows = call.emit(ops.Add(), at, _like(call, starts, at))
+    rows = call.emit(ops.Add(), at, _constant_like(call, starts, at))
     flat = call.reshape(x, (stacks * between * size, *rest))
     y = call.emit(ops.Gather(0), flat, rows, quant=x.quant)
     return call.reshape(y, (*x.shape[:axis], *indices.shape[batch:], *rest))
@@ -95,7 +95,7 @@ def one_hot(
     rank = len(indices.shape)
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     steps = np.arange(depth).reshape(depth, *(1,) * (rank - axis))
-    hit = call.emit(ops.Equal(), call.reshape(indices, shape), _like(call, steps, indices))
+    hit = call.emit(ops.Equal(), call.reshape(indices, shape), _constant_like(call, steps, indices))
     return call.emit(ops.Where(), hit, on, off, quant=on.quant)
 
 
@@ -133,14 +133,14 @@ def _row_numbers(call: Emitter, shape: Shape, indices: Tensor, batch: int) -> tu
         raise ShapeError(f"expected indices into {list(shape)}, found {list(indices.shape)}")
     sizes, indices = shape[batch : batch + depth], whole(call, indices)
     check_indices(indices, sizes)
-    steps = _steps(sizes)
-    positive = _positive(call, indices, sizes)
-    parts = call.emit(ops.Mul(), positive, _like(call, np.array(steps), indices))
+    steps = _dense_strides(sizes)
+    positive = _wrap_negative(call, indices, sizes)
+    parts = call.emit(ops.Mul(), positive, _constant_like(call, np.array(steps), indices))
     rows = call.emit(ops.ReduceSum((len(indices.shape) - 1,)), parts)
     if batch:
         stacks = np.arange(math.prod(shape[:batch])) * math.prod(sizes)
         starts = stacks.reshape(*shape[:batch], *(1,) * (len(rows.shape) - batch))
-        rows = call.emit(ops.Add(), rows, _like(call, starts, rows))
+        rows = call.emit(ops.Add(), rows, _constant_like(call, starts, rows))
     return rows, depth
 
 
@@ -151,25 +151,25 @@ def _along_axis(call: Emitter, shape: Shape, indices: Tensor, axis: int) -> Tens
         raise ShapeError(f"expected indices into {list(shape)}, found {list(indices.shape)}")
     indices = whole(call, indices)
     check_indices(indices, (shape[axis],))
-    steps = _steps(shape)
+    steps = _dense_strides(shape)
     grid = np.zeros((1,) * len(shape), np.int64)
     for i in others:
         column = np.arange(indices.shape[i]) * steps[i]
         grid = grid + column.reshape(-1, *(1,) * (len(shape) - 1 - i))
-    positive = _positive(call, indices, (shape[axis],))
-    parts = call.emit(ops.Mul(), positive, _like(call, np.array(steps[axis]), indices))
-    return call.emit(ops.Add(), parts, _like(call, grid, indices))
+    positive = _wrap_negative(call, indices, (shape[axis],))
+    parts = call.emit(ops.Mul(), positive, _constant_like(call, np.array(steps[axis]), indices))
+    return call.emit(ops.Add(), parts, _constant_like(call, grid, indices))
 
 
-def _steps(sizes: Sequence[int]) -> tuple[int, ...]:
+def _dense_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     """The strides of a dense tensor, in elements."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
-def _positive(call: Emitter, indices: Tensor, sizes: Sequence[int]) -> Tensor:
+def _wrap_negative(call: Emitter, indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Indices wrapped into the axes, so that any value is safe."""
-    return call.emit(ops.Modulo(), indices, _like(call, np.array(sizes), indices))
+    return call.emit(ops.Modulo(), indices, _constant_like(call, np.array(sizes), indices))
 
 
-def _like(call: Emitter, value: Array, other: Tensor) -> Tensor:
+def _constant_like(call: Emitter, value: Array, other: Tensor) -> Tensor:
     return call.constant(value.astype(other.dtype.numpy))

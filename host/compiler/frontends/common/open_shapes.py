@@ -60,7 +60,7 @@ class OpenShapesError(InputError):
 
     def __init__(self, inputs: Sequence[OpenInput], given: Shapes, file: str, turn: int = 0):
         self._asked = inputs, given, file
-        self.proposed, message = _request(inputs, given, file, turn)
+        self.proposed, message = _propose_shapes(inputs, given, file, turn)
         super().__init__(message)
 
     def others(self) -> Iterator[OpenShapesError]:
@@ -80,7 +80,7 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
     it, for the suggested command line. `OpenShapesError` lists all inputs that are still open.
     """
     _check_given(inputs, given)
-    stated = {i.name: _dims(i) for i in inputs}
+    stated = {i.name: _known_dims(i) for i in inputs}
     sizes = _named_sizes(stated, given)
     batches = _set_batches(inputs, stated, sizes, given)
     shapes: dict[str, Shape] = dict(given)
@@ -88,14 +88,14 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
     for item in inputs:
         if item.name in given:
             continue
-        dims = _filled(stated[item.name], sizes)
+        dims = _substitute_sizes(stated[item.name], sizes)
         shape = tuple(d for d in dims or () if isinstance(d, int))
         if dims is None or len(shape) != len(dims):
             open_ones.append(OpenInput(item.name, item.dtype, dims))
         shapes[item.name] = shape
     if open_ones:
         raise OpenShapesError(open_ones, given, file)
-    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _notes(batches, shapes))
+    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _batch_notes(batches, shapes))
 
 
 def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShapes:
@@ -107,25 +107,26 @@ def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShap
     left = [i for i in inputs if i.name not in given and any(i.open)]
     stored = {i.name: i.stored for i in inputs}
     batches = [i.name for i in left if not any(i.open[1:]) and i.stored[0] == 1]
-    hints = tuple(_sentence(i, file) for i in left if i.name not in batches)
-    return FixedShapes({**stored, **given}, (*_notes(batches, stored), *hints), hints)
+    hints = tuple(_format_size_note(i, file) for i in left if i.name not in batches)
+    return FixedShapes({**stored, **given}, (*_batch_notes(batches, stored), *hints), hints)
 
 
-def _sentence(item: StoredInput, file: str) -> str:
+def _format_size_note(item: StoredInput, file: str) -> str:
     """A note on the size an open shape gets, with an option for a more plausible one."""
     batch = item.open[0] and len(item.open) > 1 and item.stored[0] == 1
     dims = tuple(
         None if is_open and not (batch and i == 0) else size
         for i, (size, is_open) in enumerate(zip(item.stored, item.open, strict=True))
     )
-    other = f"{item.name}={_joined(propose(item.name, item.dtype, dims, file))}"
+    other = f"{item.name}={_format_shape(propose(item.name, item.dtype, dims, file))}"
     return (
-        f"the shape of input {_shown(item.name)} [{_shown_dims(dims)}] is open and becomes "
-        f"[{_joined(item.stored)}]; for another one: {shlex.join(['--input-shape', other])}"
+        f"the shape of input {_printable_name(item.name)} [{_shown_dims(dims)}] is open and "
+        f"becomes [{_format_shape(item.stored)}]; for another one: "
+        f"{shlex.join(['--input-shape', other])}"
     )
 
 
-def _dims(item: OpenInput) -> Dims | None:
+def _known_dims(item: OpenInput) -> Dims | None:
     """Dimensions with None where they are open and have no distinctive name."""
     if item.shape is None:
         return None
@@ -138,7 +139,7 @@ def _dims(item: OpenInput) -> Dims | None:
 
 
 def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
-    stated = {i.name: _dims(i) for i in inputs}
+    stated = {i.name: _known_dims(i) for i in inputs}
     _check_names([*stated], given)
     for name, shape in given.items():
         dims = stated[name]
@@ -147,7 +148,7 @@ def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
             or any(isinstance(d, int) and d != g for d, g in zip(dims, shape, strict=True))
         ):
             raise InputError(
-                f"--input-shape {_shown(name)}: expected a shape that fits "
+                f"--input-shape {_printable_name(name)}: expected a shape that fits "
                 f"[{_shown_dims(dims)}], found {list(shape)}"
             )
 
@@ -155,9 +156,9 @@ def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
 def _check_names(names: Sequence[str], given: Shapes) -> None:
     for name in given:
         if name not in names:
-            listed = ", ".join(_shown(n) for n in names[:_LISTED])
+            listed = ", ".join(_printable_name(n) for n in names[:_LISTED])
             raise InputError(
-                f"--input-shape: expected one of the inputs {listed}, found {_shown(name)}"
+                f"--input-shape: expected one of the inputs {listed}, found {_printable_name(name)}"
             )
 
 
@@ -210,29 +211,31 @@ def _is_batch(dims: Dims) -> bool:
     return known and len(dims) > 1 and not picture
 
 
-def _filled(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
+def _substitute_sizes(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
     if dims is None:
         return None
     return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
 
 
-def _request(
+def _propose_shapes(
     open_ones: Sequence[OpenInput], given: Shapes, file: str, turn: int
 ) -> tuple[Shapes, str]:
     """Proposed shapes for the open inputs, and a command line with them; each dimension name is
     asked for once."""
     sizes: dict[str, int] = {}
     shapes = dict(given)
-    options = [f"{name}={_joined(shape)}" for name, shape in given.items()]
+    options = [f"{name}={_format_shape(shape)}" for name, shape in given.items()]
     for item in open_ones:
-        dims = _filled(item.shape, sizes)
+        dims = _substitute_sizes(item.shape, sizes)
         if dims is not None and all(isinstance(d, int) for d in dims):
             continue  # an earlier option determines it
         shape = propose(item.name, item.dtype, dims, file, turn)
         shapes[item.name] = shape
         sizes.update({d: s for d, s in zip(dims or (), shape, strict=False) if isinstance(d, str)})
-        options.append(f"{item.name}={_joined(shape)}")
-    listed = ", ".join(f"{_shown(i.name)} [{_shown_dims(i.shape)}]" for i in open_ones[:_LISTED])
+        options.append(f"{item.name}={_format_shape(shape)}")
+    listed = ", ".join(
+        f"{_printable_name(i.name)} [{_shown_dims(i.shape)}]" for i in open_ones[:_LISTED]
+    )
     more = f" and {len(open_ones) - _LISTED} more" if len(open_ones) > _LISTED else ""
     words = [word for option in options[:_LISTED] for word in ("--input-shape", option)]
     command = shlex.join(["edgekit", "compile", file, *words])
@@ -242,12 +245,12 @@ def _request(
     )
 
 
-def _notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:
+def _batch_notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:
     if not batches:
         return ()
     name = batches[0]
-    other = f"{name}={_joined((8, *shapes[name][1:]))}"
-    listed = ", ".join(_shown(n) for n in batches[:_LISTED])
+    other = f"{name}={_format_shape((8, *shapes[name][1:]))}"
+    listed = ", ".join(_printable_name(n) for n in batches[:_LISTED])
     noun = "input" if len(batches) == 1 else "inputs"
     return (
         f"the batch of {noun} {listed} is open and becomes 1; "
@@ -255,15 +258,15 @@ def _notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:
     )
 
 
-def _joined(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
     return ",".join(str(d) for d in shape)
 
 
 def _shown_dims(dims: Dims | None) -> str:
     if dims is None:
         return "any shape"
-    return ",".join("?" if d is None else _shown(str(d)) for d in dims)
+    return ",".join("?" if d is None else _printable_name(str(d)) for d in dims)
 
 
-def _shown(name: str) -> str:
+def _printable_name(name: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])

@@ -99,14 +99,16 @@ def count_multiply_adds(steps: Iterable[Step], tensors: Mapping[object, Sized]) 
         if step.kind not in _PRODUCTS:
             continue
         first, second, sizes = _PRODUCTS[step.kind]
-        one, other = _shape(step, first, tensors), _shape(step, second, tensors)
+        one, other = _operand_shape(step, first, tensors), _operand_shape(step, second, tensors)
         if one is None or other is None:
             return None
         total += math.prod(one) * math.prod(other[sizes])
     return total
 
 
-def _shape(step: Step, operand: int, tensors: Mapping[object, Sized]) -> tuple[int, ...] | None:
+def _operand_shape(
+    step: Step, operand: int, tensors: Mapping[object, Sized]
+) -> tuple[int, ...] | None:
     keys, place = (step.outs, 0) if operand == _OUT else (step.ins, operand)
     found = tensors.get(keys[place]) if place < len(keys) else None
     return None if found is None else found.shape

@@ -38,41 +38,47 @@ def propose(name: str, dtype: DType, dims: Dims | None, file: str, turn: int = 0
     `turn` 0 gives the most plausible of `PROPOSALS` shapes.
     """
     if dims is None:
-        return (1, _of(_TOKENS, turn)) if dtype in _INTEGERS else (1, 3, *_picture(name, file))
+        return (
+            (1, _size_at_turn(_TOKENS, turn))
+            if dtype in _INTEGERS
+            else (1, 3, *_default_sides(name, file))
+        )
     if len(dims) == 4:
         return _of_four(name, dims, file, turn)
     if len(dims) == 5:
         return _of_five(dims)
     if len(dims) == 3 and dims[2] in _CHANNELS and not isinstance(dims[0], int):
-        return _sized(dims, (*_sides(name, dims[0], dims[1], file, turn), 3))
-    return _sized(dims, [_length(name, dtype, dims, i, turn) for i in range(len(dims))])
+        return _fill_open_dims(dims, (*_propose_sides(name, dims[0], dims[1], file, turn), 3))
+    return _fill_open_dims(
+        dims, [_propose_length(name, dtype, dims, i, turn) for i in range(len(dims))]
+    )
 
 
-def _of(sizes: Sequence[int], turn: int) -> int:
+def _size_at_turn(sizes: Sequence[int], turn: int) -> int:
     return sizes[min(turn, len(sizes) - 1)]
 
 
 def _of_four(name: str, dims: Dims, file: str, turn: int) -> Shape:
     _, second, third, last = dims
     if last in _CHANNELS and second not in _CHANNELS:
-        return _sized(dims, (1, *_sides(name, second, third, file, turn), 3))
+        return _fill_open_dims(dims, (1, *_propose_sides(name, second, third, file, turn), 3))
     if second in _CHANNELS or not isinstance(second, int):
-        return _sized(dims, (1, 3, *_sides(name, third, last, file, turn)))
+        return _fill_open_dims(dims, (1, 3, *_propose_sides(name, third, last, file, turn)))
     if isinstance(last, int):  # attention heads of a known size
-        size = _PAST if "past" in f"{name} {third}".lower() else _of(_TOKENS, turn)
-        return _sized(dims, (1, second, size, last))
-    return _sized(dims, (1, second, _FEATURES, _FEATURES))
+        size = _PAST if "past" in f"{name} {third}".lower() else _size_at_turn(_TOKENS, turn)
+        return _fill_open_dims(dims, (1, second, size, last))
+    return _fill_open_dims(dims, (1, second, _FEATURES, _FEATURES))
 
 
 def _of_five(dims: Dims) -> Shape:
     side = _PLAIN_PICTURE[0] // 2
     if dims[4] in _CHANNELS:
-        return _sized(dims, (1, _VIDEO, side, side, 3))
+        return _fill_open_dims(dims, (1, _VIDEO, side, side, 3))
     picture_first = dims[2] in _CHANNELS and dims[1] not in _CHANNELS
-    return _sized(dims, (1, *((_VIDEO, 3) if picture_first else (3, _VIDEO)), side, side))
+    return _fill_open_dims(dims, (1, *((_VIDEO, 3) if picture_first else (3, _VIDEO)), side, side))
 
 
-def _sides(
+def _propose_sides(
     name: str, height: int | str | None, width: int | str | None, file: str, turn: int
 ) -> tuple[int, int]:
     """Height and width of an image; a known side suggests the other."""
@@ -81,16 +87,16 @@ def _sides(
     if isinstance(width, int):
         return width, width
     if turn:
-        return (_of(_OTHER_SIDES, turn - 1),) * 2
-    return _picture(name, file)
+        return (_size_at_turn(_OTHER_SIDES, turn - 1),) * 2
+    return _default_sides(name, file)
 
 
-def _picture(name: str, file: str) -> tuple[int, int]:
+def _default_sides(name: str, file: str) -> tuple[int, int]:
     words = f"{PurePath(file).stem} {name}".lower()
     return next((sides for word, sides in _PICTURES if re.search(word, words)), _PLAIN_PICTURE)
 
 
-def _length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
+def _propose_length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
     """A proposed size of a sequence axis: tokens, audio samples, frames, or items."""
     words = f"{dims[axis] or ''}".lower()
     if "batch" in words or (axis == 0 and words == "n"):
@@ -98,14 +104,14 @@ def _length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
     if re.search(r"num|count|box|point|roi", words):
         return _COUNT
     if dtype in _INTEGERS:
-        return 1 if len(dims) == 1 and not words else _of(_TOKENS, turn)
+        return 1 if len(dims) == 1 and not words else _size_at_turn(_TOKENS, turn)
     sound = len(dims) < 3 or (len(dims) == 3 and dims[1] == 1 and axis == 2)
     if axis == len(dims) - 1 and sound:
-        return _of(_SAMPLES, turn)
+        return _size_at_turn(_SAMPLES, turn)
     sizes = _TOKENS if re.search(r"seq|token|text", f"{words} {name}".lower()) else _FRAMES
-    return _of(sizes, turn)
+    return _size_at_turn(sizes, turn)
 
 
-def _sized(dims: Dims, proposed: Sequence[int]) -> Shape:
+def _fill_open_dims(dims: Dims, proposed: Sequence[int]) -> Shape:
     """`proposed`, except where `dims` is known."""
     return tuple(d if isinstance(d, int) else p for d, p in zip(dims, proposed, strict=True))

@@ -61,13 +61,17 @@ def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
     if call.has("clip") and not 0 < clip < math.inf:
         raise ShapeError(f"expected a positive clip, found {clip}")
     found = [
-        Chosen(name, _values(name, alphas, betas), clip if i % len(default) < 2 else math.inf)
+        Chosen(
+            name, _next_alpha_beta(name, alphas, betas), clip if i % len(default) < 2 else math.inf
+        )
         for i, name in enumerate(map(str.lower, names))
     ]
     return [found[i * len(default) : (i + 1) * len(default)] for i in range(ways)]
 
 
-def _values(name: str, alphas: Iterator[float], betas: Iterator[float]) -> tuple[float, ...]:
+def _next_alpha_beta(
+    name: str, alphas: Iterator[float], betas: Iterator[float]
+) -> tuple[float, ...]:
     """The next alpha and beta of the attributes, consumed only by functions that have them."""
     return tuple(
         next(given, default)

@@ -38,7 +38,9 @@ def attention(call: Call) -> list[Tensor]:
         k = call.emit(ops.Concat(2), call.x(4), k)
         v = call.emit(ops.Concat(2), call.x(5), v)
     check_heads(q, k, v)
-    found = attend(call, q, k, v, _scale(call, q), _bias(call, q, k, past), _cap(call))
+    found = attend(
+        call, q, k, v, _attention_scale(call, q), _attention_bias(call, q, k, past), _softcap(call)
+    )
     mode = call.integer("qk_matmul_output_mode", 0)
     if not 0 <= mode < len(found.steps):
         raise ShapeError(f"expected a qk_matmul_output_mode of 0 to 3, found {mode}")
@@ -112,17 +114,17 @@ def _without_masked(call: Emitter, bias: Tensor, x: Tensor) -> Tensor:
     return call.emit(ops.Where(), masked, call.scalar(0, x), x)
 
 
-def _scale(call: Call, q: Tensor) -> float:
+def _attention_scale(call: Call, q: Tensor) -> float:
     return call.number("scale") if call.has("scale") else q.shape[3] ** -0.5
 
 
-def _cap(call: Call) -> float:
+def _softcap(call: Call) -> float:
     return call.number("softcap", 0.0)
 
 
-def _bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
+def _attention_bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
     """The bias of the products: the mask, with -inf at forbidden positions."""
-    mask, allowed = call.maybe(3), _allowed(call, q, k, past)
+    mask, allowed = call.maybe(3), _position_mask(call, q, k, past)
     if mask is not None:
         missing = k.shape[2] - mask.shape[-1] if mask.shape else -1
         if missing < 0:
@@ -138,7 +140,7 @@ def _bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
     return call.emit(ops.Where(), allowed, seen, call.scalar(-math.inf, q))
 
 
-def _allowed(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
+def _position_mask(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
     """A bool mask of the columns j that row i may attend to by position, broadcastable.
 
     Row 0 is at position `past`, or, with input 6 (valid columns), the rows are the last valid ones.

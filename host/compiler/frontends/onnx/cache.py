@@ -28,7 +28,7 @@ def rotary_embedding(call: Call) -> Tensor:
     rotated = call.integer("rotary_embedding_dim", 0) or size
     if not 0 < rotated <= size or rotated % 2:
         raise ShapeError(f"expected an even part of {size} values to rotate, found {rotated}")
-    cosine, sine = (_angles(call, index, (b, rows, rotated // 2)) for index in (1, 2))
+    cosine, sine = (_rotary_angles(call, index, (b, rows, rotated // 2)) for index in (1, 2))
     moved, kept = heads, None
     if rotated < size:
         moved, kept = call.builder.emit_all(ops.Split(3, (rotated, size - rotated)), [heads])
@@ -52,7 +52,7 @@ def rotary_embedding(call: Call) -> Tensor:
     return join_heads(call, y) if flat else y
 
 
-def _angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tensor:
+def _rotary_angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tensor:
     """Sines or cosines of each row, [b, 1, rows, half], gathered by position ids if given."""
     table = call.x(index)
     if call.maybe(3) is not None:
@@ -139,17 +139,17 @@ def linear_attention(call: Call) -> list[Tensor]:
     rows = []
     for i in range(steps):
         if decay is not None:
-            factor = _row(call, decay, i)
+            factor = _slice_row(call, decay, i)
             factor = call.reshape(factor, (*factor.shape[:2], factor.shape[3], 1))
             state = call.emit(ops.Mul(), state, factor)
-        key, value = _row(call, k, i), _row(call, v, i)
+        key, value = _slice_row(call, k, i), _slice_row(call, v, i)
         if beta is not None:
             known = call.emit(ops.MatMul(), key, state)
             value = call.emit(ops.Sub(), value, known)
-            value = call.emit(ops.Mul(), value, _row(call, beta, i))
+            value = call.emit(ops.Mul(), value, _slice_row(call, beta, i))
         column = call.reshape(key, (b, shared, size, 1))
         state = call.emit(ops.Add(), state, call.emit(ops.Mul(), column, value))
-        query = call.reshape(_row(call, q, i), (b, shared, heads // shared, size))
+        query = call.reshape(_slice_row(call, q, i), (b, shared, heads // shared, size))
         rows.append(call.reshape(call.emit(ops.MatMul(), query, state), (b, heads, 1, v.shape[3])))
     y = rows[0] if steps == 1 else call.emit(ops.Concat(2), *rows)
     return [join_heads(call, y), state]
@@ -162,7 +162,7 @@ def _of_heads(call: Call, index: int, heads: int) -> Tensor:
     return split_heads(call, x, heads if x.shape[2] % heads == 0 else 1)
 
 
-def _row(call: Call, x: Tensor, i: int) -> Tensor:
+def _slice_row(call: Call, x: Tensor, i: int) -> Tensor:
     """Row i of the second-to-last axis, which is kept."""
     rank = len(x.shape)
     begin = (*(0,) * (rank - 2), i, 0)

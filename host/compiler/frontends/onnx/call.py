@@ -103,7 +103,7 @@ class Call(Emitter):
 
     # Attributes
 
-    def _attribute(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+    def _typed_attribute(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
         found = self.attributes.get(name)
         if found is None:
             if default is None:
@@ -117,30 +117,30 @@ class Call(Emitter):
         return self.attributes.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._attribute(name, (int,), default))
+        return int(self._typed_attribute(name, (int,), default))
 
     def number(self, name: str, default: float | None = None) -> float:
-        return float(self._attribute(name, (float, int), default))
+        return float(self._typed_attribute(name, (float, int), default))
 
     def text(self, name: str, default: str | None = None) -> str:
-        return str(self._attribute(name, (str,), default))
+        return str(self._typed_attribute(name, (str,), default))
 
     def list(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        values = self._attribute(name, (tuple,), default)
+        values = self._typed_attribute(name, (tuple,), default)
         if not all(isinstance(v, int) for v in values) or len(values) > _SMALL:
             raise ShapeError(f"expected integers as attribute {name}, found {values!r:.40}")
         return tuple(values)
 
     def floats(self, name: str) -> tuple[float, ...]:
         """An attribute with a list of numbers; empty if absent."""
-        return tuple(float(v) for v in self._attribute(name, (tuple,), ()))
+        return tuple(float(v) for v in self._typed_attribute(name, (tuple,), ()))
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(str(v) for v in self._attribute(name, (tuple,), default))
+        return tuple(str(v) for v in self._typed_attribute(name, (tuple,), default))
 
     def graph(self, name: str) -> FileGraph:
         """A subgraph attribute."""
-        found = self._attribute(name, (FileGraph,), None)
+        found = self._typed_attribute(name, (FileGraph,), None)
         assert isinstance(found, FileGraph)
         return found
 

@@ -12,13 +12,13 @@ from edgekit.host.compiler.frontends.common.lengths import length_of
 from edgekit.host.compiler.frontends.common.refusal import MisfitInputError
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.index import one_of
-from edgekit.host.compiler.frontends.onnx.repeat import (
+from edgekit.host.compiler.frontends.onnx.loop import (
     STEPS,
     EndlessError,
     Operand,
     counted,
     in_direction,
-    repeat,
+    emit_loop,
 )
 from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
 from edgekit.host.compiler.ir import ops
@@ -35,7 +35,7 @@ def if_(call: Call) -> list[Value | None]:
     With a computed condition, a branch may not fit the input shapes, for example if it is for
     another sampling rate. No engine could run it, so it is dropped with a note to the user.
     """
-    condition = _one(call, call.x(0))
+    condition = _scalar_condition(call, call.x(0))
     branches = [call.graph("then_branch"), call.graph("else_branch")]
     if condition.data is not None:
         return list(call.run(branches[not condition.data], []))
@@ -59,16 +59,16 @@ def if_(call: Call) -> list[Value | None]:
         raise ShapeError(
             f"expected {len(made[0])} outputs from both branches, found {len(made[1])}"
         )
-    return [_picked(call, condition, a, b) for a, b in zip(*made, strict=True)]
+    return [_select_value(call, condition, a, b) for a, b in zip(*made, strict=True)]
 
 
-def _one(call: Call, x: Tensor) -> Tensor:
+def _scalar_condition(call: Call, x: Tensor) -> Tensor:
     if x.elements != 1 or x.dtype is not DType.BOOL:
         raise ShapeError(f"expected one bool as condition, found {x.dtype.value}{list(x.shape)}")
     return call.reshape(x, ())
 
 
-def _picked(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
+def _select_value(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
     """Selects a where the computed condition is true, else b."""
     if a is b:
         return a
@@ -118,7 +118,7 @@ def loop(call: Call) -> list[Value | None]:
             return made
         except (ShapeError, InputError) as error:
             failed = error
-    return _unrolled(call, limit, failed)
+    return _unroll_loop(call, limit, failed)
 
 
 def _as_operator(call: Call, limit: int) -> list[Value | None]:
@@ -126,28 +126,28 @@ def _as_operator(call: Call, limit: int) -> list[Value | None]:
     body, least = call.graph("body"), len(call.values) - 1
     if len(body.inputs) < least + 1 or len(body.outputs) < least:
         raise ShapeError(f"expected a body with {least + 1} inputs and {least} outputs or more")
-    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    going = None if call.maybe(1) is None else _scalar_condition(call, call.x(1))
     if going is not None and going.data is not None:
         if not going.data:
             raise ShapeError("expected a loop of at least 1 step, found none")
         going = None
     states = list(call.values[2:])
     try:
-        return _repeated(call, states, 0, limit, going, [])
+        return _emit_loop(call, states, 0, limit, going, [])
     except (ShapeError, InputError) as error:
         if going is not None or isinstance(error, EndlessError):
             raise
         number = call.constant(np.array(0, np.int64))
         outs = call.run(body, [number, call.constant(np.array(True)), *states])
-        again = _one(call, outs[0]) if isinstance(outs[0], Tensor) else None
+        again = _scalar_condition(call, outs[0]) if isinstance(outs[0], Tensor) else None
         if again is None or (again.data is not None and not again.data):
             raise
         again = None if again.data is not None else again
         rows = [v for v in outs[len(states) + 1 :] if isinstance(v, Tensor)]
-        return _repeated(call, list(outs[1 : len(states) + 1]), 1, limit - 1, again, rows)
+        return _emit_loop(call, list(outs[1 : len(states) + 1]), 1, limit - 1, again, rows)
 
 
-def _repeated(
+def _emit_loop(
     call: Call, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
     rows: Sequence[Tensor],
 ) -> list[Value | None]:  # fmt: skip
@@ -168,7 +168,7 @@ def _repeated(
     if not changing and len(body.outputs) == len(states) + 1:
         raise ShapeError("expected a loop that computes something, found none")
     outputs = [1 + i for i in changing]
-    made = repeat(
+    made = emit_loop(
         call, partial(call.run, body), operands, known.steps, outputs, 1 + len(states), going
     )
     ends = dict(zip(changing, made.states, strict=True))
@@ -189,7 +189,9 @@ def _repeated(
     return [*(ends.get(i, state) for i, state in enumerate(states)), *kept]
 
 
-def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) -> list[Value | None]:
+def _unroll_loop(
+    call: Call, limit: int, failed: ShapeError | InputError | None
+) -> list[Value | None]:
     """`failed`: why the loop cannot be rolled.
 
     With a computed condition all steps run; those after the end have no effect.
@@ -199,7 +201,7 @@ def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) ->
     """
     body = call.graph("body")
     made = _Loop([list(call.values[2:])])
-    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    going = None if call.maybe(1) is None else _scalar_condition(call, call.x(1))
     for step in range(min(limit, _STEPS + 1)):
         if going is not None and not _goes_on(call, made, going):
             break
@@ -207,10 +209,10 @@ def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) ->
             raise failed or ShapeError(f"expected a loop of at most {_STEPS} steps, found more")
         number = call.constant(np.array(step, np.int64))
         active = made.flags[-1] if made.flags else call.constant(np.array(True))
-        going = _advance(call, made, call.run(body, [number, active, *made.states[-1]]))
+        going = _record_step(call, made, call.run(body, [number, active, *made.states[-1]]))
     count = len(body.outputs) - 1 - len(made.states[0])
-    rows = [_stacked(call, made.rows, i, 0, False) for i in range(count)]
-    return [*_ends(call, made), *(_that_count(call, made, t) for t in rows)]
+    rows = [_stack_outputs(call, made.rows, i, 0, False) for i in range(count)]
+    return [*_final_states(call, made), *(_that_count(call, made, t) for t in rows)]
 
 
 def _trip_count(call: Call) -> int:
@@ -229,17 +231,17 @@ def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
     return True
 
 
-def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
+def _record_step(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
     """Records the results of one step of the body; returns its loop condition."""
     count = len(made.states[0])
     if len(outs) <= count or not isinstance(outs[0], Tensor):
         raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
     made.states.append(list(outs[1 : count + 1]))
     made.rows.append([v for v in outs[count + 1 :] if isinstance(v, Tensor)])
-    return _one(call, outs[0])
+    return _scalar_condition(call, outs[0])
 
 
-def _ends(call: Call, made: _Loop) -> list[Value | None]:
+def _final_states(call: Call, made: _Loop) -> list[Value | None]:
     """The states after the last active step."""
     first = len(made.states) - 1 - len(made.flags)
     ends: list[Value | None] = []
@@ -248,7 +250,7 @@ def _ends(call: Call, made: _Loop) -> list[Value | None]:
         if end is None:
             end = history[0]
             for active, new in zip(made.flags, history[1:], strict=True):
-                end = _picked(call, active, new, end)
+                end = _select_value(call, active, new, end)
         ends.append(end)
     return ends
 
@@ -262,16 +264,16 @@ def _known_end(
         return None
     if values[0].size > 1:
         return None
-    count = call.reshape(_count(call, flags), ())
+    count = call.reshape(_count_set_flags(call, flags), ())
     return call.emit(ops.Gather(0), call.constant(np.stack(values)), count)
 
 
-def _count(call: Call, flags: Sequence[Tensor]) -> Tensor:
+def _count_set_flags(call: Call, flags: Sequence[Tensor]) -> Tensor:
     """The number of set flags, [1] s64."""
-    return length_of(call, _joined(call, flags))
+    return length_of(call, _concat_flags(call, flags))
 
 
-def _joined(call: Call, flags: Sequence[Tensor]) -> Tensor:
+def _concat_flags(call: Call, flags: Sequence[Tensor]) -> Tensor:
     parts = [call.reshape(f, (1,)) for f in flags]
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
 
@@ -281,14 +283,14 @@ def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
     if not made.flags:
         return rows
     sure = call.constant(np.ones(rows.shape[0] - len(made.flags), np.bool_))
-    there = _joined(call, made.flags)
+    there = _concat_flags(call, made.flags)
     there = call.emit(ops.Concat(0), sure, there) if sure.elements else there
     along = call.reshape(there, (rows.shape[0], *(1,) * (len(rows.shape) - 1)))
     kept = call.emit(ops.Where(), along, rows, call.scalar(0, rows))
     return call.counted(kept, length_of(call, there))
 
 
-def _stacked(
+def _stack_outputs(
     call: Call, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
 ) -> Tensor:
     """Output `index` of all steps, stacked along a new axis."""
@@ -315,7 +317,7 @@ def scan(call: Call) -> list[Value | None]:
     for b in range(xs[0].shape[0]):
         own = [one_of(call, x, 0, b) for x in xs]
         made.append([v for v in _scan(call, own[:-count], own[-count:]) if isinstance(v, Tensor)])
-    return [_stacked(call, made, i, 0, False) for i in range(len(made[0]))]
+    return [_stack_outputs(call, made, i, 0, False) for i in range(len(made[0]))]
 
 
 def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> list[Value | None]:
@@ -336,7 +338,7 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     back = call.list("scan_output_directions", (0,) * count)
     if len(along) != count or len(back) != count:
         raise ShapeError(f"expected an axis and a direction for {count} outputs, found others")
-    rows = [_along(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
+    rows = [_steps_to_axis(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
     return [*ends, *rows]
 
 
@@ -357,7 +359,7 @@ def _steps_of_scan(
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
         begun = call.builder.begun
         try:
-            found = repeat(
+            found = emit_loop(
                 call, partial(call.run, body), operands, steps, range(count), count, None
             )
             call.builder.resume(begun)
@@ -376,15 +378,10 @@ def _steps_of_scan(
         made.states.append(list(outs[:count]))
         made.rows.append([v for v in outs[count:] if isinstance(v, Tensor)])
     kept = range(len(body.outputs) - count)
-    return made.states[-1], [_stacked(call, made.rows, i, 0, False) for i in kept]
+    return made.states[-1], [_stack_outputs(call, made.rows, i, 0, False) for i in kept]
 
 
-def _first(call: Call, x: Tensor, axis: int) -> Tensor:
-    """`x` with `axis` moved to the front."""
-    return call.transpose(x, [axis, *(i for i in range(len(x.shape)) if i != axis)])
-
-
-def _along(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
+def _steps_to_axis(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
     """`rows` [steps, ...] with the steps moved to `axis`, in reverse order if `back`."""
     rank = len(rows.shape)
     order = [*range(1, rank)]

@@ -90,7 +90,7 @@ def conv(call: Call) -> Tensor:
     s = sliding(call, x.shape[2:], window, False)
     image, groups = call.nhwc(as_image(call, x)), groups_of(call)
     if w.data is None or (term is not None and term.data is None):
-        y = _computed(call, image, call.nhwc(as_image(call, w)), term, groups, s)
+        y = _conv_computed_weights(call, image, call.nhwc(as_image(call, w)), term, groups, s)
     else:
         bias = None if term is None else call.value(2, "bias").reshape(-1)
         y = grouped(call, image, weights_of(call, 1, "weights"), bias, groups, s, call.quant(1))
@@ -98,7 +98,7 @@ def conv(call: Call) -> Tensor:
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _computed(
+def _conv_computed_weights(
     call: Call, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
 ) -> Tensor:
     """Weights [oc, kh, kw, ic/groups] on an NHWC image; at least one operand is computed."""
@@ -205,7 +205,7 @@ def batch_normalization(call: Call) -> Tensor | list[Tensor]:
     """
     mean, variance = call.x(3), call.x(4)
     if not call.integer("training_mode", 0):
-        return _scaled(call, mean, variance)
+        return _apply_batch_norm(call, mean, variance)
     x = call.x(0)
     need_axes(x, 2)
     axes = (0, *range(2, len(x.shape)))
@@ -219,10 +219,10 @@ def batch_normalization(call: Call) -> Tensor | list[Tensor]:
         kept = call.emit(ops.Mul(), before, call.builder.floats(momentum))
         added = call.emit(ops.Mul(), new, call.builder.floats(1 - momentum))
         running.append(call.emit(ops.Add(), kept, added))
-    return [_scaled(call, *now), *running]
+    return [_apply_batch_norm(call, *now), *running]
 
 
-def _scaled(call: Call, mean: Tensor, variance: Tensor) -> Tensor:
+def _apply_batch_norm(call: Call, mean: Tensor, variance: Tensor) -> Tensor:
     x, scale, bias = (call.x(i) for i in range(3))
     channels = (-1 if len(x.shape) > 1 else 1, *(1,) * (len(x.shape) - 2))
     epsilon = call.builder.floats(call.number("epsilon", 1e-5))

@@ -61,20 +61,24 @@ class _Finder:
 
     def fused(self, product: FileNode) -> dict[int, FileNode | None]:
         """Replacements of nodes by index, None for removed nodes; empty if nothing matches."""
-        x = self._quantized(product)
+        x = self._find_quantizer(product)
         cast = self._only_user(product, "Cast")
         if x is None or cast is None or cast.attributes.get("to") != _FLOAT:
             return {}
         last = self._only_user(cast, "Mul")
-        scale = None if last is None else self._scale(x, _other(last, cast.outputs[0]))
-        layout = _layout(product, self._constants[product.inputs[1]])
+        scale = (
+            None
+            if last is None
+            else self._weight_scale_name(x, _other_operand(last, cast.outputs[0]))
+        )
+        layout = _weight_layout(product, self._constants[product.inputs[1]])
         if last is None or scale is None or not layout.takes(self._constants[scale]):
             return {}
         gone: dict[int, FileNode | None] = {n.index: None for n in (product, cast, last)}
         bias = ""
         add = self._only_user(last, "Add")
         if add is not None:
-            other = self._of_channels(_other(add, last.outputs[0]), layout)
+            other = self._of_channels(_other_operand(add, last.outputs[0]), layout)
             if other:
                 bias, last = other, add
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
@@ -87,7 +91,7 @@ class _Finder:
         """The replacement of MatMulIntegerToFloat, or None."""
         a, b, a_scale, scale, a_zero, zero, bias = (*product.inputs, *[""] * 7)[:7]
         x, weights = self._maker.get(a), self._constants.get(b)
-        if x is None or not _quantizes(x) or x.outputs != (a, a_scale, a_zero):
+        if x is None or not _is_dynamic_quantize(x) or x.outputs != (a, a_scale, a_zero):
             return None
         if weights is None or weights.ndim != 2 or scale not in self._constants:
             return None
@@ -108,16 +112,16 @@ class _Finder:
         given = () if shape is None else tuple(int(s) for s in shape.reshape(-1))
         return made.inputs[0] if fits and given in {*wanted, *layout.shapes} else ""
 
-    def _quantized(self, product: FileNode) -> FileNode | None:
+    def _find_quantizer(self, product: FileNode) -> FileNode | None:
         """The node that quantizes the first operand, if the second operand is supported."""
         made = self._maker.get(product.inputs[0]) if len(product.inputs) > 2 else None
-        if made is None or not _quantizes(made):
+        if made is None or not _is_dynamic_quantize(made):
             return None
         if (product.inputs[0], product.inputs[2:3]) != (made.outputs[0], made.outputs[2:]):
             return None
-        return made if self._fits(product) else None
+        return made if self._has_supported_weights(product) else None
 
-    def _fits(self, product: FileNode) -> bool:
+    def _has_supported_weights(self, product: FileNode) -> bool:
         """Whether the second operand is a constant 8-bit tensor that the operator supports."""
         weights = self._constants.get(product.inputs[1])
         if weights is None or weights.dtype not in _BYTES or not weights.size:
@@ -127,15 +131,15 @@ class _Finder:
             return False
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         points = self._constants.get(zero) if zero else np.zeros(1, np.int64)
-        channels = _layout(product, weights).channels
+        channels = _weight_layout(product, weights).channels
         return points is not None and points.ndim < 2 and points.size in (1, channels)
 
-    def _scale(self, x: FileNode, factor: str) -> str | None:
+    def _weight_scale_name(self, x: FileNode, factor: str) -> str | None:
         """The name of the constant weight scale in the scale of a product."""
         made = self._maker.get(factor)
         if made is None or made.op != "Mul" or x.outputs[1] not in made.inputs:
             return None
-        scale = _other(made, x.outputs[1])
+        scale = _other_operand(made, x.outputs[1])
         found = self._constants.get(scale)
         if found is None or found.dtype != np.float32 or not np.isfinite(found).all():
             return None
@@ -162,18 +166,18 @@ class _Layout:
         return scale.size == 1 or scale.shape in self.shapes
 
 
-def _layout(product: FileNode, weights: Array) -> _Layout:
+def _weight_layout(product: FileNode, weights: Array) -> _Layout:
     if product.op == "MatMulInteger":
         return _Layout(FUSED, weights.shape[1], ((weights.shape[1],),))
     channels, ones = weights.shape[0], (1,) * (weights.ndim - 2)
     return _Layout(FUSED_CONV, channels, ((channels, *ones), (1, channels, *ones)))
 
 
-def _quantizes(node: FileNode) -> bool:
+def _is_dynamic_quantize(node: FileNode) -> bool:
     return node.op == "DynamicQuantizeLinear" and (len(node.inputs), len(node.outputs)) == (1, 3)
 
 
-def _other(node: FileNode, name: str) -> str:
+def _other_operand(node: FileNode, name: str) -> str:
     """The other operand of two; "" if there are not two."""
     if len(node.inputs) != 2:
         return ""
@@ -194,7 +198,7 @@ def dynamic_layer(
     call: Call, x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None, bias: Tensor | None
 ) -> Tensor | None:
     """x (f32) times w [k, n] as an 8-bit layer; None if the operator does not apply."""
-    weights = _weights(call, w, scale, zero)
+    weights = _quantized_matrix(call, w, scale, zero)
     if weights is None or x.dtype is not DType.F32 or not x.shape or x.elements == 0:
         return None
     fits = bias is not None and bias.data is not None and bias.shape == (w.shape[1],)
@@ -204,7 +208,7 @@ def dynamic_layer(
     return y if bias is None or fits else call.emit(ops.Add(), y, bias)
 
 
-def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+def _quantized_matrix(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
     """w as an 8-bit matrix [n, k] with its quantization."""
     if w.data is None or len(w.shape) != 2 or w.dtype not in (DType.I8, DType.U8) or not w.elements:
         return None

@@ -26,21 +26,21 @@ class _Term:
 
 
 def einsum(call: Call) -> Tensor:
-    terms, out = _parsed(call, call.text("equation").replace(" ", ""))
-    joined, *rest = [_diagonal(call, x, letters) for x, letters in terms]
+    terms, out = _parse_equation(call, call.text("equation").replace(" ", ""))
+    joined, *rest = [_take_diagonals(call, x, letters) for x, letters in terms]
     for i, term in enumerate(rest):
         later = {*out, *(s for t in rest[i + 1 :] for s in t.letters)}
-        joined = _product(
-            call, _summed(call, joined, later | {*term.letters}),
-            _summed(call, term, later | {*joined.letters}), later,
+        joined = _contract_pair(
+            call, _sum_unkept(call, joined, later | {*term.letters}),
+            _sum_unkept(call, term, later | {*joined.letters}), later,
         )  # fmt: skip
-    joined = _summed(call, joined, {*out})
+    joined = _sum_unkept(call, joined, {*out})
     if sorted(joined.letters) != sorted(out):
         raise ShapeError(f"expected letters of the operands on the right, found {out:.40}")
     return call.transpose(joined.x, [joined.letters.index(s) for s in out])
 
 
-def _parsed(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
+def _parse_equation(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
     """Operands with a letter per axis, and the letters of the result. Axes covered by `...` get
     Greek letters, which no equation may contain."""
     left, arrow, out = equation.partition("->")
@@ -69,7 +69,7 @@ def _parsed(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
     return terms, out
 
 
-def _diagonal(call: Call, x: Tensor, letters: str) -> _Term:
+def _take_diagonals(call: Call, x: Tensor, letters: str) -> _Term:
     """Merges axes with the same letter: takes every (n + 1)-th element of the flattened pair."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
@@ -85,7 +85,7 @@ def _diagonal(call: Call, x: Tensor, letters: str) -> _Term:
     return _Term(x, letters)
 
 
-def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
+def _sum_unkept(call: Call, term: _Term, kept: set[str]) -> _Term:
     x, letters = term.x, term.letters
     for letter in letters:
         if letter not in kept:
@@ -94,7 +94,7 @@ def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
     return _Term(x, letters)
 
 
-def _product(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
+def _contract_pair(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
     """Sums over shared letters that are not kept: [batch, m, k] · [batch, k, n], or [m, k] · [k, n]
     without a batch. A constant operand comes second, as weights."""
     if a.x.data is not None:

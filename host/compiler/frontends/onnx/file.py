@@ -95,8 +95,8 @@ class FileModel:
 
 def read_onnx(path: Path) -> FileModel:
     """Raises `InputError` with one line if the file is not a readable ONNX model."""
-    onnx = _package()
-    return _Reader(onnx, path.parent).model(_decoded(onnx, read_model_file(path)))
+    onnx = _import_onnx()
+    return _Reader(onnx, path.parent).model(_decode_model(onnx, read_model_file(path)))
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
@@ -107,9 +107,11 @@ def external_files(path: Path) -> tuple[Path, ...]:
     content = read_model_file(path)
     if _LOCATION.encode() not in content:  # saves decoding most models twice
         return ()
-    onnx = _package()
-    reader, proto = _Reader(onnx, path.parent), _decoded(onnx, content)
-    return tuple(sorted({reader.external(t) for t in _tensors(proto, onnx) if _is_external(t)}))
+    onnx = _import_onnx()
+    reader, proto = _Reader(onnx, path.parent), _decode_model(onnx, content)
+    return tuple(
+        sorted({reader.external(t) for t in _iter_tensors(proto, onnx) if _is_external(t)})
+    )
 
 
 def onnx_metadata(path: Path) -> Mapping[str, str]:
@@ -117,11 +119,11 @@ def onnx_metadata(path: Path) -> Mapping[str, str]:
 
     Raises `InputError` like `read_onnx`.
     """
-    proto = _decoded(_package(), read_model_file(path))
+    proto = _decode_model(_import_onnx(), read_model_file(path))
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 
-def _decoded(onnx: Any, content: bytes) -> Any:
+def _decode_model(onnx: Any, content: bytes) -> Any:
     try:
         return onnx.load_model_from_string(content)
     except Exception as error:  # the protobuf runtime's errors for damaged data vary
@@ -131,7 +133,7 @@ def _decoded(onnx: Any, content: bytes) -> Any:
         ) from None
 
 
-def _tensors(message: Any, onnx: Any) -> Iterator[Any]:
+def _iter_tensors(message: Any, onnx: Any) -> Iterator[Any]:
     """All tensors in a message. Recursion is bounded by protobuf's own depth limit."""
     if isinstance(message, onnx.TensorProto):
         yield message
@@ -139,14 +141,14 @@ def _tensors(message: Any, onnx: Any) -> Iterator[Any]:
     for field_, value in message.ListFields():
         if field_.message_type is not None:
             for item in [value] if hasattr(value, "ListFields") else value:
-                yield from _tensors(item, onnx)
+                yield from _iter_tensors(item, onnx)
 
 
 def _is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == type(tensor).EXTERNAL)
 
 
-def _package() -> Any:
+def _import_onnx() -> Any:
     try:
         import onnx
         import onnx.numpy_helper
@@ -168,44 +170,47 @@ class _Reader:
         graph = proto.graph
         if not graph.node and not graph.output:
             raise InputError("expected an ONNX model with a graph, found none; fetch it again")
-        constants = self._constants(graph)
-        inputs = tuple(self._input(i) for i in graph.input if _text(i.name) not in constants)
+        constants = self._read_initializers(graph)
+        inputs = tuple(
+            self._read_input(i) for i in graph.input if _decode_text(i.name) not in constants
+        )
         return FileModel(
-            self._opset(proto),
+            self._read_opset(proto),
             inputs,
-            tuple(_text(o.name) for o in graph.output),
+            tuple(_decode_text(o.name) for o in graph.output),
             constants,
-            self._nodes(graph),
-            tuple(self._input(v) for v in (*graph.value_info, *graph.output)),
-            {_operator(f.domain, f.name): self._function(f) for f in proto.functions},
+            self._read_nodes(graph),
+            tuple(self._read_input(v) for v in (*graph.value_info, *graph.output)),
+            {_operator_name(f.domain, f.name): self._read_function(f) for f in proto.functions},
         )
 
-    def _constants(self, graph: Any) -> dict[str, Array]:
+    def _read_initializers(self, graph: Any) -> dict[str, Array]:
         for sparse in graph.sparse_initializer:
-            raise InputError(
-                f"expected dense initializers, found sparse {shown_name(_text(sparse.values.name))}"
-            )
-        return {_text(t.name): self.array(t) for t in graph.initializer}
+            shown = shown_name(_decode_text(sparse.values.name))
+            raise InputError(f"expected dense initializers, found sparse {shown}")
+        return {_decode_text(t.name): self.array(t) for t in graph.initializer}
 
-    def _nodes(self, graph: Any) -> tuple[FileNode, ...]:
-        return tuple(self._node(n, i) for i, n in enumerate(graph.node))
+    def _read_nodes(self, graph: Any) -> tuple[FileNode, ...]:
+        return tuple(self._read_node(n, i) for i, n in enumerate(graph.node))
 
-    def _graph(self, graph: Any) -> FileGraph:
+    def _read_graph(self, graph: Any) -> FileGraph:
         return FileGraph(
-            tuple(_text(i.name) for i in graph.input),
-            tuple(_text(o.name) for o in graph.output),
-            self._constants(graph),
-            self._nodes(graph),
+            tuple(_decode_text(i.name) for i in graph.input),
+            tuple(_decode_text(o.name) for o in graph.output),
+            self._read_initializers(graph),
+            self._read_nodes(graph),
         )
 
-    def _function(self, function: Any) -> FileFunction:
-        ends = [tuple(_text(n) for n in names) for names in (function.input, function.output)]
-        defaults = {_text(a.name): self._attribute(a) for a in function.attribute_proto}
+    def _read_function(self, function: Any) -> FileFunction:
+        ends = [
+            tuple(_decode_text(n) for n in names) for names in (function.input, function.output)
+        ]
+        defaults = {_decode_text(a.name): self._read_attribute(a) for a in function.attribute_proto}
         opsets = [o.version for o in function.opset_import if o.domain in _DOMAINS]
-        graph = FileGraph(ends[0], ends[1], {}, self._nodes(function))
+        graph = FileGraph(ends[0], ends[1], {}, self._read_nodes(function))
         return FileFunction(graph, defaults, int(opsets[0]) if opsets else 0)
 
-    def _opset(self, proto: Any) -> int:
+    def _read_opset(self, proto: Any) -> int:
         versions = [o.version for o in proto.opset_import if o.domain in _DOMAINS]
         if not versions:
             raise InputError("expected an opset of ONNX's own operators, found none")
@@ -217,8 +222,8 @@ class _Reader:
             )
         return version
 
-    def _input(self, value: Any) -> FileInput:
-        name, kind = _text(value.name), value.type.WhichOneof("value")
+    def _read_input(self, value: Any) -> FileInput:
+        name, kind = _decode_text(value.name), value.type.WhichOneof("value")
         if kind != "tensor_type":
             return FileInput(name, kind or "no type", ())
         tensor = value.type.tensor_type
@@ -227,7 +232,7 @@ class _Reader:
         dims: list[int | str | None] = []
         for dim in tensor.shape.dim:
             known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
-            dims.append(int(dim.dim_value) if known else (_text(dim.dim_param) or None))
+            dims.append(int(dim.dim_value) if known else (_decode_text(dim.dim_param) or None))
         return FileInput(name, self._type_name(tensor.elem_type), tuple(dims))
 
     def _type_name(self, number: int) -> str:
@@ -236,7 +241,7 @@ class _Reader:
 
     def array(self, tensor: Any) -> Array:
         """The value of a constant."""
-        name = shown_name(_text(tensor.name))
+        name = shown_name(_decode_text(tensor.name))
         if len(tensor.dims) > _RANK_LIMIT or any(d < 0 for d in tensor.dims):
             raise InputError(f"tensor {name}: expected a shape, found {list(tensor.dims)[:9]}")
         count = math.prod(tensor.dims)
@@ -262,8 +267,8 @@ class _Reader:
     def external(self, tensor: Any) -> Path:
         """The file with a tensor's values. Raises `InputError` if it is outside the model's folder
         or missing."""
-        name = shown_name(_text(tensor.name))
-        entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
+        name = shown_name(_decode_text(tensor.name))
+        entries = {_decode_text(e.key): _decode_text(e.value) for e in tensor.external_data}
         location = entries.get(_LOCATION, "")
         folder = self._folder.resolve()
         inside = location and "\0" not in location
@@ -280,25 +285,25 @@ class _Reader:
             )
         return target
 
-    def _node(self, node: Any, index: int) -> FileNode:
-        op = _operator(node.domain, node.op_type)
-        shown = shown_name(_text(node.name or (node.output[0] if node.output else "")))
+    def _read_node(self, node: Any, index: int) -> FileNode:
+        op = _operator_name(node.domain, node.op_type)
+        shown = shown_name(_decode_text(node.name or (node.output[0] if node.output else "")))
         return FileNode(
             index,
             op,
             f"{index} ({shown_name(op)} {shown})",
-            tuple(_text(n) for n in node.input),
-            tuple(_text(n) for n in node.output),
-            {_text(a.name): self._attribute(a) for a in node.attribute},
+            tuple(_decode_text(n) for n in node.input),
+            tuple(_decode_text(n) for n in node.output),
+            {_decode_text(a.name): self._read_attribute(a) for a in node.attribute},
         )
 
-    def _attribute(self, attribute: Any) -> Any:
+    def _read_attribute(self, attribute: Any) -> Any:
         """Numbers, strings (decoded), lists of these, an array, or a graph; otherwise None."""
         kinds = self._onnx.AttributeProto
         if attribute.ref_attr_name:
-            return AttributeOf(_text(attribute.ref_attr_name))
+            return AttributeOf(_decode_text(attribute.ref_attr_name))
         if attribute.type == kinds.GRAPH:
-            return self._graph(attribute.g)
+            return self._read_graph(attribute.g)
         if attribute.type == kinds.TENSOR:
             return self.array(attribute.t)
         if attribute.type == kinds.STRING:
@@ -316,12 +321,12 @@ class _Reader:
         return None
 
 
-def _operator(domain: str | bytes, kind: str | bytes) -> str:
+def _operator_name(domain: str | bytes, kind: str | bytes) -> str:
     """An operator's name, prefixed with its domain unless that is ONNX's own."""
-    named = _text(domain)
-    return _text(kind) if named in _DOMAINS else f"{named}:{_text(kind)}"
+    named = _decode_text(domain)
+    return _decode_text(kind) if named in _DOMAINS else f"{named}:{_decode_text(kind)}"
 
 
-def _text(value: str | bytes) -> str:
+def _decode_text(value: str | bytes) -> str:
     """Protobuf returns text that is not valid UTF-8 as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -14,7 +14,7 @@ _PAIR = 2  # real and imaginary part, on the last axis
 
 def dft(call: Call) -> Tensor:
     """[..., n, ..., 1 or 2] → [..., frequencies, ..., 2]; a one-sided inverse returns 1 part."""
-    x = _signal(call, 2)
+    x = _signal_operand(call, 2)
     rank = len(x.shape)
     if call.opset >= 20:
         given = call.single(2, "axis") if call.maybe(2) is not None else -2
@@ -31,7 +31,7 @@ def dft(call: Call) -> Tensor:
     _check_points(points)
     order = [*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1]
     rows = call.transpose(x, order)
-    weights = _matrix(points, x.shape[-1], inverse, half)[:, :, :size]
+    weights = _dft_matrix(points, x.shape[-1], inverse, half)[:, :, :size]
     kept = weights.shape[2]
     if kept < size:
         extent = (*rows.shape[:-2], kept, rows.shape[-1])
@@ -46,7 +46,7 @@ def dft(call: Call) -> Tensor:
 
 def stft(call: Call) -> Tensor:
     """[b, n, 1 or 2] → [b, frames, frequencies, 2], as filters sliding over the signal."""
-    x = _signal(call, 3)
+    x = _signal_operand(call, 3)
     if len(x.shape) == 2:
         x = call.reshape(x, (*x.shape, 1))
     step = call.single(1, "frame step")
@@ -61,7 +61,7 @@ def stft(call: Call) -> Tensor:
             f"found {points}, {points if window is None else window.size} and {step}"
         )
     batch, length, parts = x.shape
-    weights = _matrix(points, parts, False, bool(call.integer("onesided", 1)))
+    weights = _dft_matrix(points, parts, False, bool(call.integer("onesided", 1)))
     if window is not None:
         weights = weights * window.astype(np.float64)[:, None]
     filters = weights.reshape(-1, 1, points, parts).astype(np.float32)
@@ -70,7 +70,7 @@ def stft(call: Call) -> Tensor:
     return call.reshape(made, (batch, made.shape[2], len(weights), _PAIR))
 
 
-def _signal(call: Call, rank: int) -> Tensor:
+def _signal_operand(call: Call, rank: int) -> Tensor:
     x = call.x(0)
     if len(x.shape) < 2 or x.dtype is not DType.F32:
         raise ShapeError(f"expected a signal of floats, found {x.dtype.value}{list(x.shape)}")
@@ -84,7 +84,7 @@ def _check_points(points: int) -> None:
         raise ShapeError(f"expected a transform of 1 to {LONGEST} points, found {points}")
 
 
-def _matrix(points: int, parts: int, inverse: bool, half: bool) -> Array:
+def _dft_matrix(points: int, parts: int, inverse: bool, half: bool) -> Array:
     """The transform matrix [out, parts, in, parts], f64.
 
     `half`: one-sided; frequencies above the middle mirror those below and are omitted.

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 _NBITS_LIMIT = 1 << 28  # weights to unpack
 
 
-def _activated(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
+def _apply_activation(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
     name = call.text("activation", "").lower()
     if not name:
         return y
@@ -33,13 +33,13 @@ def fused_conv(call: Call) -> Tensor:
     y = conv.conv(replace(call, values=call.values[:3]))
     z = call.maybe(3)
     y = y if z is None else call.emit(ops.Add(), y, z)
-    return _activated(call, y, call.floats("activation_params"))
+    return _apply_activation(call, y, call.floats("activation_params"))
 
 
 def fused_gemm(call: Call) -> Tensor:
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     values = tuple(call.number(name) for name in names if call.has(name))
-    return _activated(call, product.gemm(call), values)
+    return _apply_activation(call, product.gemm(call), values)
 
 
 def fused_matmul(call: Call) -> Tensor:
@@ -47,12 +47,12 @@ def fused_matmul(call: Call) -> Tensor:
     a, b = call.x(0), call.x(1)
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
         raise ShapeError("expected transBatchA and transBatchB of 0, found others")
-    a = _transposed(call, a) if call.integer("transA", 0) else a
-    b = _transposed(call, b) if call.integer("transB", 0) else b
+    a = _swap_last_axes(call, a) if call.integer("transA", 0) else a
+    b = _swap_last_axes(call, b) if call.integer("transB", 0) else b
     return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))
 
 
-def _transposed(call: Call, x: Tensor) -> Tensor:
+def _swap_last_axes(call: Call, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return x if rank < 2 else call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -90,7 +90,7 @@ def simplified_layer_norm(call: Call) -> Tensor:
 def skip_layer_norm(call: Call) -> list[Tensor | None]:
     """[LayerNorm(input + skip + bias), mean, 1 / deviation, the sum]"""
     total = biased(call, _sum_of_two(call), 4)
-    return [*_normalized(call, total, 2), total]
+    return [*_layer_norm(call, total, 2), total]
 
 
 def skip_simplified_layer_norm(call: Call) -> list[Tensor | None]:
@@ -105,7 +105,7 @@ def _sum_of_two(call: Call) -> Tensor:
     return call.emit(ops.Add(), call.x(0), call.x(1))
 
 
-def _normalized(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
+def _layer_norm(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
     """LayerNorm over the last axis; gamma is input `gamma`, beta the one after it."""
     values = (x, call.x(gamma), call.maybe(gamma + 1))
     return reduce.layer_normalization(call.given(*values, epsilon=call.number("epsilon", 1e-12)))
@@ -127,16 +127,16 @@ def embed_layer_norm(call: Call) -> list[Tensor | None]:
     counts, mask = call.constant(np.zeros(batch, np.int32)), call.maybe(7)
     if mask is not None and call.integer("mask_index_type", 1) == 1:
         counts = call.emit(ops.ReduceSum((1,)), call.convert(mask, DType.I32))
-    return [_normalized(call, total, 5)[0], counts, total]
+    return [_layer_norm(call, total, 5)[0], counts, total]
 
 
 def matmul_nbits(call: Call) -> Tensor:
     """MatMulNBits: weights of 2, 4 or 8 bits, with one scale per block of a column."""
-    y = product.product(call, call.x(0), call.constant(_unpacked(call).T))
+    y = product.product(call, call.x(0), call.constant(_dequantize_weights(call).T))
     return biased(call, y, 5)
 
 
-def _unpacked(call: Call) -> Array:
+def _dequantize_weights(call: Call) -> Array:
     """Weights [n, k], dequantized to f32."""
     n, k, size = call.integer("N"), call.integer("K"), call.integer("block_size")
     bits = call.integer("bits", 4)
@@ -145,21 +145,21 @@ def _unpacked(call: Call) -> Array:
     if call.maybe(4) is not None:
         raise ShapeError("expected no g_idx, found one")
     blocks = -(-k // size)
-    codes = _values(call.value(1, "weights"), bits).reshape(-1)
+    codes = _unpack_bits(call.value(1, "weights"), bits).reshape(-1)
     scales = call.value(2, "scales").astype(np.float32).reshape(-1)
     if codes.size != n * blocks * size or scales.size != n * blocks:
         raise ShapeError(f"expected {n * blocks} blocks of {size} weights, found {codes.size}")
     zero: Array = np.full((n, blocks), 1 << (bits - 1), np.float32)
     if call.maybe(3) is not None:
         given = call.value(3, "zero points")
-        plain = given if given.dtype.kind == "f" else _values(given.reshape(n, -1), bits)
+        plain = given if given.dtype.kind == "f" else _unpack_bits(given.reshape(n, -1), bits)
         zero = plain.reshape(n, -1)[:, :blocks].astype(np.float32)
     real = codes.reshape(n, blocks, size).astype(np.float32) - zero[:, :, None]
     real = real * scales.reshape(n, blocks, 1)
     return np.ascontiguousarray(real.reshape(n, blocks * size)[:, :k])
 
 
-def _values(packed: Array, bits: int) -> Array:
+def _unpack_bits(packed: Array, bits: int) -> Array:
     """Unpacks bytes along the last axis, lowest bits first."""
     if packed.dtype != np.uint8:
         raise ShapeError(f"expected packed bytes, found {packed.dtype}")

@@ -59,7 +59,7 @@ def attention(call: Call) -> list[Tensor]:
             call.emit(ops.Concat(2), call.reshape(past, past.shape[1:]), now)
             for past, now in zip(pasts, (k, v), strict=True)
         )
-    y = _attended(call, q, k, v, _Masks(call.maybe(3), call.maybe(5), before))
+    y = _masked_attention(call, q, k, v, _Masks(call.maybe(3), call.maybe(5), before))
     if len(call.node.outputs) < 2:
         return [y]
     both = [call.reshape(t, (1, *t.shape)) for t in (k, v)]
@@ -86,7 +86,7 @@ def multi_head_attention(call: Call) -> list[Tensor]:
         need_rank(call.x(6), 4)
         before = call.x(6).shape[2]
         k, v = call.emit(ops.Concat(2), call.x(6), k), call.emit(ops.Concat(2), call.x(7), v)
-    return [_attended(call, q, k, v, _Masks(call.maybe(4), call.maybe(5), before)), k, v]
+    return [_masked_attention(call, q, k, v, _Masks(call.maybe(4), call.maybe(5), before)), k, v]
 
 
 def quantized_attention(call: Call) -> list[Tensor]:
@@ -114,12 +114,12 @@ def rotary(call: Call) -> Tensor:
     return rotary_embedding(call.given(x, cosine, call.x(3), at, **attributes))
 
 
-def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Tensor:
+def _masked_attention(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Tensor:
     check_heads(q, k, v)
     scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
     bias = masks.added
     if masks.keys is not None:
-        seen = _seen(call, masks.keys, q.shape[0], k.shape[2])
+        seen = _visible_columns(call, masks.keys, q.shape[0], k.shape[2])
         filtered = call.scalar(call.number("mask_filter_value", _FILTERED), q)
         keys = call.emit(ops.Where(), seen, call.scalar(0, q), filtered)
         bias = keys if bias is None else call.emit(ops.Add(), bias, keys)
@@ -131,7 +131,7 @@ def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Ten
     return join_heads(call, attend(call, q, k, v, scale, bias, 0.0).y)
 
 
-def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
+def _visible_columns(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
     """A mask of visible columns, bool [b, 1, rows or 1, columns]. `keys` has a mask or, per
     sequence, an end or an end and a start."""
     at = call.constant(np.arange(columns, dtype=np.int64))
@@ -170,7 +170,7 @@ def group_query_attention(call: Call) -> list[Tensor]:
         raise ShapeError("expected unquantized keys and values, found quantized ones")
     heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
     parts = _queries_keys_values(call, heads, shared)
-    cache = _cache(call, parts[0])
+    cache = _kv_cache(call, parts[0])
     if call.integer("do_rotary", 0):
         at = call.maybe(9)
         if at is None:
@@ -189,10 +189,10 @@ def group_query_attention(call: Call) -> list[Tensor]:
     q, new_k, new_v = (
         split_heads(call, x, n) for x, n in zip(parts, (heads, shared, shared), strict=True)
     )
-    k, v = _appended(call, new_k, 3, cache), _appended(call, new_v, 4, cache)
+    k, v = _append_to_cache(call, new_k, 3, cache), _append_to_cache(call, new_v, 4, cache)
     check_heads(q, k, v)
     scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
-    bias = _behind(call, q, cache)
+    bias = _causal_bias(call, q, cache)
     return [
         join_heads(call, attend(call, q, k, v, scale, bias, call.number("softcap", 0.0)).y),
         k,
@@ -213,7 +213,7 @@ def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
     return call.builder.emit_all(ops.Split(2, sizes), [call.x(0)])
 
 
-def _cache(call: Call, q: Tensor) -> _Cache:
+def _kv_cache(call: Call, q: Tensor) -> _Cache:
     """The cache of a node; if all rows are new, no sequence has a past."""
     batch, rows = q.shape[:2]
     total = call.single(6, "total_sequence_length")
@@ -233,7 +233,7 @@ def _cache(call: Call, q: Tensor) -> _Cache:
     return _Cache(rows, total, room, before, now)
 
 
-def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
+def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
     """Keys or values [b, heads, room, size]: the valid past rows followed by the new ones."""
     batch, heads, rows, size = new.shape
     past = call.maybe(index)
@@ -254,7 +254,7 @@ def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
     return tensor_scatter(call.given(past, new, call.reshape(cache.before, (batch,)), axis=2))
 
 
-def _behind(call: Call, q: Tensor, cache: _Cache) -> Tensor:
+def _causal_bias(call: Call, q: Tensor, cache: _Cache) -> Tensor:
     """The additive bias: -inf for rows that are later, or before the local window."""
     column = call.constant(np.arange(cache.room, dtype=np.int64))
     row = call.constant(np.arange(cache.rows, dtype=np.int64)[:, None])

@@ -102,11 +102,11 @@ class _Import:
     def run(self, name: str, file: str) -> Graph:
         model, builder = self._model, self._builder
         builder.reserve([*(i.name for i in model.inputs), *model.outputs])
-        fixed = self._fixed(file)
+        fixed = self._fix_input_shapes(file)
         inputs = []
         for item in model.inputs:
             try:
-                tensor = builder.input(item.name, fixed.shapes[item.name], self._dtype(item))
+                tensor = builder.input(item.name, fixed.shapes[item.name], self._input_dtype(item))
             except ShapeError as error:
                 raise InputError(f"input {shown_name(item.name)}: {error}") from error
             inputs.append(tensor)
@@ -116,7 +116,7 @@ class _Import:
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
-        outputs = {name: self._output(walk, scope, name) for name in model.outputs}
+        outputs = {name: self._output_tensor(walk, scope, name) for name in model.outputs}
         builder.begin("output")
         outputs |= {n: walk.rounded(t) for n, t in outputs.items() if n in narrow}
         self._note_bfloat16(narrow)
@@ -135,9 +135,9 @@ class _Import:
                 listed, many = ", ".join(map(shown_name, names)), "s" if len(names) > 1 else ""
                 self._builder.note(f"{what}{many} {listed}: bfloat16 in the file, f32 here")
 
-    def _fixed(self, file: str) -> FixedShapes:
+    def _fix_input_shapes(self, file: str) -> FixedShapes:
         """The shapes of all inputs, within the rank limit of the graph."""
-        inputs = [OpenInput(i.name, self._dtype(i), i.shape) for i in self._model.inputs]
+        inputs = [OpenInput(i.name, self._input_dtype(i), i.shape) for i in self._model.inputs]
         fixed = fix_shapes(inputs, self._shapes, file)
         for name, shape in fixed.shapes.items():
             if len(shape) > _RANK_LIMIT:
@@ -147,7 +147,7 @@ class _Import:
                 )
         return fixed
 
-    def _dtype(self, item: FileInput) -> DType:
+    def _input_dtype(self, item: FileInput) -> DType:
         if item.dtype not in INPUT_TYPES:
             raise InputError(
                 f"input {shown_name(item.name)}: expected one of the types "
@@ -155,7 +155,7 @@ class _Import:
             )
         return INPUT_TYPES[item.dtype]
 
-    def _output(self, walk: Walk, scope: Scope, name: str) -> Tensor:
+    def _output_tensor(self, walk: Walk, scope: Scope, name: str) -> Tensor:
         value = walk.value(name, scope)
         if not isinstance(value, Tensor):
             raise InputError(f"output {shown_name(name)}: expected a tensor, found a sequence")

@@ -43,14 +43,14 @@ def gather_nd(call: Call) -> Tensor:
 def scatter_elements(call: Call) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
-    return indexing.scatter_elements(call, x, call.x(1), call.x(2), axis, _join(call))
+    return indexing.scatter_elements(call, x, call.x(1), call.x(2), axis, _read_reduction(call))
 
 
 def scatter_nd(call: Call) -> Tensor:
-    return indexing.scatter_nd(call, call.x(0), call.x(1), call.x(2), _join(call))
+    return indexing.scatter_nd(call, call.x(0), call.x(1), call.x(2), _read_reduction(call))
 
 
-def _join(call: Call) -> str:
+def _read_reduction(call: Call) -> str:
     kind = call.text("reduction", "none")
     if kind not in _JOINS:
         raise ShapeError(f"expected reduction {', '.join(_JOINS)}, found {kind}")

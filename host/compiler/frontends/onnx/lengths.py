@@ -29,7 +29,7 @@ _COLUMNS_LIMIT = 256  # distinct-row search sorts once per column
 _RANGE_LIMIT = 1 << 28  # elements of a constant range
 
 
-def _none(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
+def _empty_buffer(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
     """A buffer without valid elements."""
     return call.counted(call.constant(np.zeros(shape, kind)), call.constant(np.zeros(1, np.int64)))
 
@@ -50,13 +50,13 @@ def non_max_suppression(call: Call) -> Tensor:
     images, classes, n = scores.shape
     limit = min(call.single(2, "largest number") if call.maybe(2) is not None else 0, n)
     if limit < 1:
-        return _none(call, (0, 3), np.dtype(np.int64))
+        return _empty_buffer(call, (0, 3), np.dtype(np.int64))
     check_rows(images * classes * limit)
     overlap = call.numbers(3, "overlap")[0] if call.maybe(3) is not None else 0.0
     threshold = call.numbers(4, "threshold")[0] if call.maybe(4) is not None else -math.inf
     ranked, order = call.builder.emit_all(ops.TopK(n, index=DType.I32), [scores])
     op = ops.SelectBoxes(limit, overlap, threshold, above=True)
-    chosen = call.emit(op, _corners(call, boxes), order, ranked)
+    chosen = call.emit(op, _box_corners(call, boxes), order, ranked)
     numbers = np.indices(chosen.shape).reshape(3, -1, 1)
     rows = [call.constant(part.astype(np.int64)) for part in numbers[:2]]
     rows.append(call.convert(call.reshape(chosen, (chosen.elements, 1)), DType.I64))
@@ -65,7 +65,7 @@ def non_max_suppression(call: Call) -> Tensor:
     return call.counted(kept, length_of(call, there))
 
 
-def _corners(call: Call, boxes: Tensor) -> Tensor:
+def _box_corners(call: Call, boxes: Tensor) -> Tensor:
     """[b, n, 4]: minimum y and x, maximum y and x."""
     first, second = call.builder.emit_all(ops.Split(2, (2, 2)), [boxes])
     if call.integer("center_point_box", 0):
@@ -109,7 +109,7 @@ def arange(call: Call) -> Tensor:
     start, limit, delta = (call.reshape(call.convert(call.x(i), wide), ()) for i in range(3))
     count = _most_steps(call, start, limit, delta)
     if count == 0:
-        return _none(call, (0,), kind.numpy)
+        return _empty_buffer(call, (0,), kind.numpy)
     numbers = call.constant(np.arange(count).astype(wide.numpy))
     values = call.emit(ops.Add(), start, call.emit(ops.Mul(), numbers, delta))
     if wide is DType.F32:
@@ -137,7 +137,7 @@ def _constant_range(call: Call) -> Tensor:
 
 def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
     """The maximum length of a computed range."""
-    low, high = _span(call, start, limit)
+    low, high = _difference_range(call, start, limit)
     least, most = extent(call.builder, delta)
     if not start.dtype.is_float and least <= 0 <= most:
         least, most = (1, most) if most > 0 else (least, -1)
@@ -156,7 +156,7 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
     return max(math.ceil(steps), 0)
 
 
-def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
+def _difference_range(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
     """The range of limit − start; exact if the limit is start + n."""
     known = distance(call.builder, start, limit)
     if known is not None:
@@ -188,9 +188,11 @@ def slice_(call: Call) -> Tensor:
     most = distance(call.builder, start, end)
     inside = low >= 0 and high <= size
     if not inside:
-        start, end = _within(call, start, size), _within(call, end, size)
+        start, end = _clamp_index(call, start, size), _clamp_index(call, end, size)
     if most is None or not inside:
-        most = max(min(most or size, size, math.ceil(min(_span(call, start, end)[1], size))), 1)
+        most = max(
+            min(most or size, size, math.ceil(min(_difference_range(call, start, end)[1], size))), 1
+        )
     count = call.emit(ops.Sub(), end, start)
     numbers = call.constant(np.arange(most))
     found = call.emit(ops.Gather(axis), x, call.emit(ops.Add(), start, numbers))
@@ -202,7 +204,7 @@ def slice_(call: Call) -> Tensor:
     return call.counted(kept, length_of(call, there), axis)
 
 
-def _within(call: Call, place: Tensor, size: int) -> Tensor:
+def _clamp_index(call: Call, place: Tensor, size: int) -> Tensor:
     """An index wrapped if negative, then clamped to 0..size."""
     if extent(call.builder, place)[0] < 0:
         back = call.emit(ops.Add(), place, call.scalar(size, place))
@@ -229,18 +231,20 @@ def unique(call: Call) -> list[Tensor]:
     ordered = call.emit(ops.Gather(0), rows, order)
     new = _differs_from_previous(call, ordered)
     length = length_of(call, new)
-    group = call.emit(ops.Sub(), running_total(call, call.convert(new, DType.I64)), _one(call))
+    group = call.emit(
+        ops.Sub(), running_total(call, call.convert(new, DType.I64)), _constant_one(call)
+    )
     place = call.constant(np.arange(count, dtype=np.int64))
     starts = packed(call, place, new, count)
     ends = call.emit(ops.Concat(0), *_behind_first(call, starts), call.constant(np.array([count])))
     counts = call.emit(ops.Sub(), ends, starts)
     values, first = packed(call, ordered, new, 0), packed(call, order, new, count)
     if not call.integer("sorted", 1):
-        _, by_first = _sorted(call, first, smallest=True)
+        _, by_first = _stable_sort(call, first, smallest=True)
         values, first, counts = (
             call.emit(ops.Gather(0), t, by_first) for t in (values, first, counts)
         )
-        group = call.emit(ops.Gather(0), _inverse(call, by_first), group)
+        group = call.emit(ops.Gather(0), _invert_permutation(call, by_first), group)
     inverse = call.emit(ops.Scatter(), call.constant(np.zeros(count, np.int64)), order, group)
     there = call.emit(ops.Less(), place, length)
     first = call.emit(ops.Where(), there, first, call.scalar(0, first))
@@ -279,13 +283,13 @@ def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
         keys = call.emit(pick, columns)
         if order is not None:
             keys = call.emit(ops.Gather(0), keys, order)
-        _, by_column = _sorted(call, keys, smallest=True)
+        _, by_column = _stable_sort(call, keys, smallest=True)
         order = by_column if order is None else call.emit(ops.Gather(0), order, by_column)
     assert order is not None
     return order
 
 
-def _sorted(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
+def _stable_sort(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
     """[values, positions]; the sort is stable."""
     if keys.dtype in (DType.U16, DType.U32, DType.U64):
         keys = signed(call, keys)
@@ -312,12 +316,12 @@ def _behind_first(call: Call, x: Tensor) -> list[Tensor]:
     return [call.emit(ops.StridedSlice((1,), (1,), (count,), (count,)), x)] if count else []
 
 
-def _inverse(call: Call, order: Tensor) -> Tensor:
+def _invert_permutation(call: Call, order: Tensor) -> Tensor:
     numbers = call.constant(np.arange(order.shape[0], dtype=np.int64))
     return call.emit(ops.Scatter(), numbers, order, numbers)
 
 
-def _one(call: Call) -> Tensor:
+def _constant_one(call: Call) -> Tensor:
     return call.constant(np.array(1, np.int64))
 
 

@@ -12,15 +12,15 @@ from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 
 def negative_log_likelihood_loss(call: Call) -> Tensor:
-    return _loss(call, call.x(0))
+    return _nll_loss(call, call.x(0))
 
 
 def softmax_cross_entropy_loss(call: Call) -> list[Tensor]:
     logs = log_of_softmax(call, call.x(0), (1,))
-    return [_loss(call, logs), logs]
+    return [_nll_loss(call, logs), logs]
 
 
-def _loss(call: Call, logs: Tensor) -> Tensor:
+def _nll_loss(call: Call, logs: Tensor) -> Tensor:
     """−weight · log at each target class (input 1); or their weighted mean, or their sum."""
     target, classes = call.x(1), logs.shape[1:2]
     need_axes(logs, 2)

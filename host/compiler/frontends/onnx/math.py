@@ -119,8 +119,8 @@ def modulo(call: Call) -> Tensor:
 
 def clip(call: Call) -> Tensor:
     x = call.x(0)
-    low = call.number("min", -math.inf) if call.opset < 11 else _bound(call, 1, -math.inf)
-    high = call.number("max", math.inf) if call.opset < 11 else _bound(call, 2, math.inf)
+    low = call.number("min", -math.inf) if call.opset < 11 else _clip_bound(call, 1, -math.inf)
+    high = call.number("max", math.inf) if call.opset < 11 else _clip_bound(call, 2, math.inf)
     if low is None or high is None or x.dtype is not DType.F32:
         for i, op in ((1, ops.Maximum()), (2, ops.Minimum())):
             bound = call.maybe(i)
@@ -134,7 +134,7 @@ def clip(call: Call) -> Tensor:
     return call.emit(ops.Clip(low, high), x)
 
 
-def _bound(call: Call, index: int, default: float) -> float | None:
+def _clip_bound(call: Call, index: int, default: float) -> float | None:
     """None if the bound is computed."""
     bound = call.maybe(index)
     if bound is None:

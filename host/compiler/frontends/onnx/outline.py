@@ -40,17 +40,17 @@ _TYPES = {
 def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     """`shapes` set open input dimensions. Raises `InputError` for unreadable files."""
     model = read_onnx(path)
-    inputs = tuple(_slot(item, shapes.get(item.name)) for item in model.inputs)
+    inputs = tuple(_to_slot(item, shapes.get(item.name)) for item in model.inputs)
     declared = {item.name: item for item in (*model.inputs, *model.values)}
     tensors: dict[object, Sized] = {
-        name: _sized(item, shapes.get(name)) for name, item in declared.items()
+        name: _to_sized(item, shapes.get(name)) for name, item in declared.items()
     }
-    nodes = list(_all(model.nodes))
+    nodes = list(_walk_nodes(model.nodes))
     constants = {
         **model.constants,
-        **{n.outputs[0]: v for n in nodes if n.outputs and (v := _value(n)) is not None},
+        **{n.outputs[0]: v for n in nodes if n.outputs and (v := _constant_value(n)) is not None},
     }
-    for graph in _graphs(nodes):
+    for graph in _subgraphs(nodes):
         constants |= graph.constants
     tensors |= {name: Sized(v.shape, v.itemsize, True) for name, v in constants.items()}
     steps = []
@@ -63,7 +63,7 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     return Outline(
         "ONNX",
         inputs,
-        tuple(_slot(declared.get(name, unknown), None, name) for name in model.outputs),
+        tuple(_to_slot(declared.get(name, unknown), None, name) for name in model.outputs),
         (),
         tuple((str(n.index), n.op) for n in nodes),
         onnx_operators(),
@@ -74,32 +74,32 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     )
 
 
-def _graphs(nodes: Iterable[FileNode]) -> Iterator[FileGraph]:
+def _subgraphs(nodes: Iterable[FileNode]) -> Iterator[FileGraph]:
     """The subgraph attributes of `nodes`: branches and loop bodies."""
     for node in nodes:
         yield from (v for v in node.attributes.values() if isinstance(v, FileGraph))
 
 
-def _all(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
+def _walk_nodes(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
     """`nodes` and, recursively, the nodes of their subgraphs."""
     for node in nodes:
         yield node
-        for graph in _graphs([node]):
-            yield from _all(graph.nodes)
+        for graph in _subgraphs([node]):
+            yield from _walk_nodes(graph.nodes)
 
 
-def _value(node: FileNode) -> Array | None:
+def _constant_value(node: FileNode) -> Array | None:
     """The value of a Constant node."""
     found = node.attributes.get("value") if node.op == "Constant" else None
     return found if isinstance(found, np.ndarray) else None
 
 
-def _slot(item: FileInput, given: Shape | None, name: str = "") -> Slot:
+def _to_slot(item: FileInput, given: Shape | None, name: str = "") -> Slot:
     dtype = _TYPES.get(item.dtype, (0, item.dtype.lower()))[1]
     return Slot(name or item.name, dtype, item.shape if given is None else given)
 
 
-def _sized(item: FileInput, given: Shape | None) -> Sized:
+def _to_sized(item: FileInput, given: Shape | None) -> Sized:
     shape = item.shape if given is None else given
     whole = None if shape is None else tuple(d for d in shape if isinstance(d, int))
     known = whole is not None and shape is not None and len(whole) == len(shape)

@@ -57,8 +57,8 @@ def columns_to_image(call: Call) -> Tensor:
     at = np.zeros((1,) * (2 * rank), np.int64)
     inside = np.ones(at.shape, np.bool_)
     for i, size in enumerate(image):
-        inner = np.arange(block[i]).reshape(_along(2 * rank, i)) * dilation[i] - pads[i]
-        place = inner + np.arange(counts[i]).reshape(_along(2 * rank, rank + i)) * steps[i]
+        inner = np.arange(block[i]).reshape(_axis_shape(2 * rank, i)) * dilation[i] - pads[i]
+        place = inner + np.arange(counts[i]).reshape(_axis_shape(2 * rank, rank + i)) * steps[i]
         at, inside = at * size + place, inside & (place >= 0) & (place < size)
     rows = call.constant(np.where(inside, at, pixels).reshape(-1))
     n, share = x.shape[0], x.shape[1] // values
@@ -70,7 +70,7 @@ def columns_to_image(call: Call) -> Tensor:
     return call.reshape(transposed, (n, share, *image))
 
 
-def _along(rank: int, axis: int) -> tuple[int, ...]:
+def _axis_shape(rank: int, axis: int) -> tuple[int, ...]:
     return tuple(-1 if i == axis else 1 for i in range(rank))
 
 

@@ -31,17 +31,17 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
     need_rank(x, 3, 4, 5)
     s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
     if len(call.node.outputs) > 1:
-        return _indices(call, x, s)
+        return _max_with_indices(call, x, s)
     simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
     if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
         image = call.nhwc(as_image(call, x))
         op = ops.MaxPool2D(pair(s.window, 1), pair(s.stride, 1), padding_of(s))
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
-    return _by_slices(call, x, s, _least(x), lambda a, b: call.emit(ops.Maximum(), a, b))
+    return _by_slices(call, x, s, _lowest_value(x), lambda a, b: call.emit(ops.Maximum(), a, b))
 
 
-def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
+def _max_with_indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
     """[maxima, their positions in flattened x]; the first of equal maxima."""
     shape = x.shape[2:]
     at = np.arange(math.prod(shape), dtype=np.int64)
@@ -55,8 +55,8 @@ def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
     widths = list(zip(s.before, s.after, strict=True))
     padded = np.pad(places, widths, constant_values=-1)
     best: list[Tensor] = []
-    wide = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), _least(x))
-    for part, tap in _slices(call, wide, s):
+    wide = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), _lowest_value(x))
+    for part, tap in _window_slices(call, wide, s):
         cut = tuple(
             slice(t * d, t * d + (n - 1) * st + 1, st)
             for t, d, n, st in zip(tap, s.dilation, part.shape[2:], s.stride, strict=True)
@@ -70,7 +70,7 @@ def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
     return [best[0], call.emit(ops.Add(), best[1], call.constant(starts))]
 
 
-def _least(x: Tensor) -> float:
+def _lowest_value(x: Tensor) -> float:
     """The lowest value of the type of x."""
     return -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.numpy).min)
 
@@ -80,25 +80,25 @@ def lp_pool(call: Call) -> Tensor:
     x = call.x(0)
     need_rank(x, 3, 4, 5)
     s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
-    total = _by_slices(call, _raised(call, x), s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
-    return _root(call, total)
+    total = _by_slices(call, _abs_power(call, x), s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
+    return _pth_root(call, total)
 
 
 def global_lp_pool(call: Call) -> Tensor:
     x = call.x(0)
-    return _root(
-        call, call.emit(ops.ReduceSum(tuple(range(2, len(x.shape))), True), _raised(call, x))
+    return _pth_root(
+        call, call.emit(ops.ReduceSum(tuple(range(2, len(x.shape))), True), _abs_power(call, x))
     )
 
 
-def _raised(call: Call, x: Tensor) -> Tensor:
+def _abs_power(call: Call, x: Tensor) -> Tensor:
     p = call.integer("p", 2)
     if p == 2:
         return call.emit(ops.Mul(), x, x)
     return call.emit(ops.Pow(), call.emit(ops.Abs(), x), call.builder.floats(float(p)))
 
 
-def _root(call: Call, x: Tensor) -> Tensor:
+def _pth_root(call: Call, x: Tensor) -> Tensor:
     p = call.integer("p", 2)
     if p < 1:
         raise ShapeError(f"expected p of at least 1, found {p}")
@@ -121,10 +121,10 @@ def average_pool(call: Call) -> Tensor:
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
     total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
-    return call.emit(ops.Mul(), total, call.constant(1 / _counts(call, x, s, whole)))
+    return call.emit(ops.Mul(), total, call.constant(1 / _window_counts(call, x, s, whole)))
 
 
-def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
+def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
     """The number of elements in each window's mean: [1, 1, ...]."""
     counts = np.ones((), np.float32)
     explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
@@ -146,13 +146,15 @@ def _by_slices(
     """A pool of any rank as combined slices, one per window element."""
     padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
     total: Tensor | None = None
-    for part, _ in _slices(call, padded, s):
+    for part, _ in _window_slices(call, padded, s):
         total = part if total is None else join(total, part)
     assert total is not None
     return total
 
 
-def _slices(call: Call, padded: Tensor, s: Sliding) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+def _window_slices(
+    call: Call, padded: Tensor, s: Sliding
+) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """The slice under each window element, and the element's index."""
     if math.prod(s.window) > _TAPS:
         raise ShapeError(f"expected a window of at most {_TAPS} elements, found {list(s.window)}")

@@ -26,7 +26,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     if a.shape[-1] != b.shape[-2]:
         raise MisfitError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
     if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
-        y = call.emit(ops.FullyConnected(True), a, _transposed(call, b), None)
+        y = call.emit(ops.FullyConnected(True), a, _transpose_weights(call, b), None)
     else:
         y = call.emit(ops.MatMul(), a, b)
     if row:
@@ -34,7 +34,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, y.shape[:-1]) if column else y
 
 
-def _transposed(call: Call, b: Tensor) -> Tensor:
+def _transpose_weights(call: Call, b: Tensor) -> Tensor:
     """The constant [k, n] as weights [n, k]; per-tensor or per-column quantization is kept."""
     data, quant = b.data, b.quant
     assert data is not None
@@ -65,6 +65,6 @@ def gemm(call: Call) -> Tensor:
     bias = None
     if fits and c is not None and c.data is not None:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
-    weights = _transposed(call, b) if rows is None else rows
+    weights = _transpose_weights(call, b) if rows is None else rows
     y = call.emit(ops.FullyConnected(), a, weights, bias)
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)

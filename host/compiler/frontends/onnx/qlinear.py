@@ -31,7 +31,7 @@ def real(call: Call, index: int, axis: int = 1) -> Tensor:
     )
 
 
-def _codes(call: Call, y: Tensor, index: int, like: Tensor) -> Tensor:
+def _quantize_output(call: Call, y: Tensor, index: int, like: Tensor) -> Tensor:
     """y, quantized with scale and zero point from inputs `index` and `index + 1`."""
     zero = call.maybe(index + 1) or call.constant(np.zeros((), like.dtype.numpy))
     return quant.quantize_linear(call.given(y, call.x(index), zero))
@@ -40,7 +40,7 @@ def _codes(call: Call, y: Tensor, index: int, like: Tensor) -> Tensor:
 def binary(op: ops.Add | ops.Mul) -> Row:
     def build(call: Call) -> Tensor:
         y = call.emit(op, real(call, 0), real(call, 3))
-        return _codes(call, y, 6, call.x(0))
+        return _quantize_output(call, y, 6, call.x(0))
 
     return build
 
@@ -54,7 +54,7 @@ def unary(row: Callable[[Call], Value | list[Tensor]]) -> Row:
         y = row(replace(call, values=[x]))
         assert isinstance(y, Tensor)
         y = channels_last(call, y) if transposed else y
-        return _codes(call, y, 3, call.x(0))
+        return _quantize_output(call, y, 3, call.x(0))
 
     return build
 
@@ -70,7 +70,7 @@ def channels_last(call: Call, x: Tensor) -> Tensor:
 
 def softmax(call: Call) -> Tensor:
     forms = replace(call, values=[real(call, 0)], opset=call.integer("opset", call.opset))
-    return _codes(call, reduce.softmax(forms), 3, call.x(0))
+    return _quantize_output(call, reduce.softmax(forms), 3, call.x(0))
 
 
 def concat(call: Call) -> Tensor:
@@ -79,12 +79,12 @@ def concat(call: Call) -> Tensor:
         raise ShapeError("expected at least one input, found none")
     axis = call.axis(call.integer("axis"), len(parts[0].shape))
     y = parts[0] if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
-    return _codes(call, y, 0, call.x(2))
+    return _quantize_output(call, y, 0, call.x(2))
 
 
 def where(call: Call) -> Tensor:
     y = call.emit(ops.Where(), call.x(0), real(call, 1), real(call, 4))
-    return _codes(call, y, 7, call.x(1))
+    return _quantize_output(call, y, 7, call.x(1))
 
 
 def max_pool(call: Call) -> Value | list[Tensor]:
@@ -109,7 +109,7 @@ def gemm(call: Call) -> Tensor:
     need_rank(a, 2)
     need_rank(b, 2)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    b = _transposed(call, b) if transposed else b
+    b = _transpose_matrix(call, b) if transposed else b
     alpha = call.number("alpha", 1.0)
     y = product(call, a, b)
     y = y if alpha == 1 else call.emit(ops.Mul(), y, call.builder.floats(alpha))
@@ -118,17 +118,17 @@ def gemm(call: Call) -> Tensor:
         unit = call.constant(np.asarray(np.float32(alpha) * scales[0] * scales[1], np.float32))
         bias = call.emit(ops.Mul(), call.convert(call.x(6), DType.F32), unit)
         y = call.emit(ops.Add(), y, bias)
-    return y if call.maybe(7) is None else _codes(call, y, 7, call.x(0))
+    return y if call.maybe(7) is None else _quantize_output(call, y, 7, call.x(0))
 
 
-def _transposed(call: Call, b: Tensor) -> Tensor:
+def _transpose_matrix(call: Call, b: Tensor) -> Tensor:
     """b transposed; a constant keeps its quantization."""
     if b.data is None or b.quant is None:
         return call.transpose(b, (1, 0))
     return call.quantized(b.data.T, replace(b.quant, axis=1 - b.quant.axis))
 
 
-def _weights(call: Call, index: int, scale: int, zero: int) -> Tensor:
+def _dequantized_weights(call: Call, index: int, scale: int, zero: int) -> Tensor:
     """A quantized matrix in f32, with scales per tensor or column."""
     w, scales = call.x(index), call.x(scale)
     return quant.dequantize_linear(call.given(w, scales, call.maybe(zero), axis=len(w.shape) - 1))
@@ -144,18 +144,22 @@ def dynamic_matmul(call: Call) -> Tensor:
     ins = (call.x(0), call.x(1), call.x(2), call.maybe(3), call.maybe(4))
     if (y := dynamic_layer(call, *ins)) is not None:
         return y
-    y = product(call, quant.rounded(call, call.x(0)), _weights(call, 1, 2, 3))
+    y = product(call, quant.rounded(call, call.x(0)), _dequantized_weights(call, 1, 2, 3))
     return _with_bias(call, y, 4)
 
 
 def matmul_to_float(call: Call) -> Tensor:
     """MatMulIntegerToFloat; its scales may be computed."""
-    a = _scaled(call, call.x(0), call.x(2), call.maybe(4), max(len(call.x(0).shape) - 2, 0))
-    b = _scaled(call, call.x(1), call.x(3), call.maybe(5), len(call.x(1).shape) - 1)
+    a = _dequantize_operand(
+        call, call.x(0), call.x(2), call.maybe(4), max(len(call.x(0).shape) - 2, 0)
+    )
+    b = _dequantize_operand(call, call.x(1), call.x(3), call.maybe(5), len(call.x(1).shape) - 1)
     return _with_bias(call, product(call, a, b), 6)
 
 
-def _scaled(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int) -> Tensor:
+def _dequantize_operand(
+    call: Call, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int
+) -> Tensor:
     wide = quant.without_zero(call, x, zero, DType.F32, axis)
     if scale.elements > 1:
         scale = call.reshape(scale, (scale.elements, *(1,) * (len(x.shape) - 1 - axis)))

@@ -59,7 +59,7 @@ def _code_type(call: Call, index: int) -> DType:
     return kind
 
 
-def _along(values: Array, axis: int, rank: int) -> Array:
+def _align_to_axis(values: Array, axis: int, rank: int) -> Array:
     return values if values.size == 1 else values.reshape(-1, *(1,) * (rank - 1 - axis))
 
 
@@ -68,9 +68,11 @@ def quantize_linear(call: Call) -> Tensor:
     x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
     if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
         return call.emit(ops.Quantize(kind, True), x, quant=_scale_and_zero(call, 1))
-    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, _spread(call, call.x(1), x)))
+    steps = call.emit(
+        ops.RoundEven(), call.emit(ops.Div(), x, _broadcast_param(call, call.x(1), x))
+    )
     if call.maybe(2) is not None:
-        zero = _spread(call, call.convert(call.x(2), DType.F32), x)
+        zero = _broadcast_param(call, call.convert(call.x(2), DType.F32), x)
         steps = call.emit(ops.Add(), steps, zero)
     low, high = code_range(kind)
     return call.convert(call.emit(ops.Clip(low, high), steps), kind)
@@ -82,7 +84,7 @@ def _is_known(call: Call) -> bool:
     return constant and len(call.x(1).shape) < 2
 
 
-def _spread(call: Call, t: Tensor, x: Tensor) -> Tensor:
+def _broadcast_param(call: Call, t: Tensor, x: Tensor) -> Tensor:
     """Scales or zero points (per tensor, per axis or blockwise), shaped to broadcast to x."""
     if t.elements == 1:
         return call.reshape(t, ())
@@ -112,16 +114,16 @@ def dequantize_linear(call: Call) -> Tensor:
     x = call.x(0)
     if _is_known(call):
         quant = _scale_and_zero(call, 1)
-        if x.quant is not None and _same(x.quant, quant):
+        if x.quant is not None and _equal_scalar_quant(x.quant, quant):
             return call.emit(ops.Cast(), x)
         if x.data is not None and x.dtype in (DType.I8, DType.U8):
-            return _real(call, x, x.data, quant)
+            return _dequantized_constant(call, x, x.data, quant)
     wide = call.convert(x, DType.F32)
     zero = call.maybe(2)
     if zero is not None and (zero.data is None or zero.data.any()):
-        moved = _spread(call, call.convert(zero, DType.F32), x)
+        moved = _broadcast_param(call, call.convert(zero, DType.F32), x)
         wide = call.emit(ops.Add(), wide, call.emit(ops.Neg(), moved))
-    return call.emit(ops.Mul(), wide, _spread(call, call.x(1), x))
+    return call.emit(ops.Mul(), wide, _broadcast_param(call, call.x(1), x))
 
 
 def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Call], _Made | Tensor]:
@@ -132,7 +134,11 @@ def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Cal
     def build(call: Call) -> _Made | Tensor:
         given = call.all() if every else [call.maybe(0)]
         x = given[0]
-        if x is None or len(call.node.outputs) > 1 or not all(_like(t, x) for t in given):
+        if (
+            x is None
+            or len(call.node.outputs) > 1
+            or not all(_is_quantized_like(t, x) for t in given)
+        ):
             return row(call)
         reals = [call.emit(ops.Cast(), t) for t in given if t is not None]
         y = row(replace(call, values=[*reals, *call.values[len(reals) :]]))
@@ -162,14 +168,14 @@ def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
     return build
 
 
-def _like(t: Tensor | None, x: Tensor) -> bool:
+def _is_quantized_like(t: Tensor | None, x: Tensor) -> bool:
     """Whether t is computed and has the same type and quantization as x."""
     if t is None or t.data is not None or not t.is_quantized or t.quant is None or x.quant is None:
         return False
-    return t.dtype is x.dtype and _same(t.quant, x.quant)
+    return t.dtype is x.dtype and _equal_scalar_quant(t.quant, x.quant)
 
 
-def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
+def _dequantized_constant(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
     """A dequantized 8-bit constant that keeps its quantization (as s8), so that a pass can make
     integer operators of it."""
     if x.dtype is DType.U8:
@@ -179,12 +185,12 @@ def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
     if quant.per_channel:
         axis = call.axis(call.integer("axis", 1), len(x.shape))
         _need_length(x, axis, quant)
-    zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
-    real = (codes - zero) * _along(quant.scale, axis, len(x.shape))
+    zero = _align_to_axis(quant.zero_point.astype(np.float32), axis, len(x.shape))
+    real = (codes - zero) * _align_to_axis(quant.scale, axis, len(x.shape))
     return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
 
 
-def _same(a: Quant, b: Quant) -> bool:
+def _equal_scalar_quant(a: Quant, b: Quant) -> bool:
     return (
         a.scale.size == b.scale.size == 1
         and a.scale[0] == b.scale[0]
@@ -201,7 +207,7 @@ class _Dynamic:
     point: Tensor
 
 
-def _dynamic(call: Call, x: Tensor) -> _Dynamic:
+def _quantize_dynamic(call: Call, x: Tensor) -> _Dynamic:
     """x quantized to u8 over its own range, extended to include 0."""
     axes = tuple(range(len(x.shape)))
     zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
@@ -222,13 +228,13 @@ def _dynamic(call: Call, x: Tensor) -> _Dynamic:
 
 def dynamic_quantize_linear(call: Call) -> list[Tensor]:
     """[quantized values, scale, zero point]; u8."""
-    found = _dynamic(call, call.x(0))
+    found = _quantize_dynamic(call, call.x(0))
     return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
 
 
 def rounded(call: Call, x: Tensor) -> Tensor:
     """x quantized dynamically to u8 and dequantized, as products with quantized weights see it."""
-    found = _dynamic(call, x)
+    found = _quantize_dynamic(call, x)
     return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
 
 
@@ -253,10 +259,10 @@ def matmul_integer(call: Call) -> Tensor:
 def conv_integer(call: Call) -> Tensor:
     x = without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
     w = without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
-    return _integer_sums(call, x, _fixed(w))
+    return _integer_sums(call, x, _constant_weights(w))
 
 
-def _fixed(w: Tensor) -> Array:
+def _constant_weights(w: Tensor) -> Array:
     if w.data is None:
         raise ShapeError("expected constant weights as input 1, found a computed tensor")
     return w.data
@@ -270,11 +276,11 @@ def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
     s = sliding(call, x.shape[2:], w.shape[2:], False)
     kernel = w if w.ndim == 4 else w[:, :, None, :]
     image = call.nhwc(as_image(call, x))
-    y = call.nchw(_summed(call, image, kernel, s))
+    y = call.nchw(_exact_conv(call, image, kernel, s))
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _summed(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
+def _exact_conv(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
     groups, taps = groups_of(call), int(w.shape[2] * w.shape[3])
     step = max((_EXACT // _LARGEST_PRODUCT) // max(taps, 1), 1)
     if taps * _LARGEST_PRODUCT > _EXACT or (groups > 1 and w.shape[1] > step):
@@ -293,7 +299,7 @@ def _summed(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
     return total
 
 
-def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
+def _requantize(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
     """s32 sums times `factor`, quantized to the type of the zero point in input `index`."""
     kind = _code_type(call, index)
     scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
@@ -320,10 +326,14 @@ def _known_real(call: Call, index: int) -> Tensor | None:
         return None
     quant = _scale_and_zero(part, 1)
     if x.data is None:
-        return dequantize_linear(part) if x.quant is not None and _same(x.quant, quant) else None
+        return (
+            dequantize_linear(part)
+            if x.quant is not None and _equal_scalar_quant(x.quant, quant)
+            else None
+        )
     if index == 0 or len(x.shape) != 2 or x.dtype not in (DType.I8, DType.U8):
         return None
-    return _real(replace(part, attributes={"axis": 1}), x, x.data, quant)
+    return _dequantized_constant(replace(part, attributes={"axis": 1}), x, x.data, quant)
 
 
 def qlinear_matmul(call: Call) -> Tensor:
@@ -336,7 +346,7 @@ def qlinear_matmul(call: Call) -> Tensor:
     if scales[0].ndim == 1 and scales[0].size > 1:
         scales[0] = scales[0][:, None]
     factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
-    return _requantized(call, product(call, left, right), factor, 7)
+    return _requantize(call, product(call, left, right), factor, 7)
 
 
 def _quantized_conv(call: Call) -> Tensor | None:
@@ -349,7 +359,7 @@ def _quantized_conv(call: Call) -> Tensor | None:
     if call.x(6).elements != 1 or (bias is not None and bias.data is None):
         return None
     one = _scale_and_zero(call, 1)
-    if x.quant is None or not _same(x.quant, one):
+    if x.quant is None or not _equal_scalar_quant(x.quant, one):
         return None
     weights = dequantize_linear(call.given(*call.values[3:6], axis=0))
     terms = None
@@ -365,7 +375,7 @@ def qlinear_conv(call: Call) -> Tensor:
     if (y := _quantized_conv(call)) is not None:
         return y
     x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
-    w = _fixed(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
+    w = _constant_weights(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
     sums = _integer_sums(call, x, w)
     if call.maybe(8) is not None:
         shape = (-1, *(1,) * (len(sums.shape) - 2))
@@ -375,4 +385,4 @@ def qlinear_conv(call: Call) -> Tensor:
     factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
     if factor.size > 1:
         factor = factor.reshape(-1, *(1,) * (len(sums.shape) - 2))
-    return _requantized(call, sums, factor, 7)
+    return _requantize(call, sums, factor, 7)

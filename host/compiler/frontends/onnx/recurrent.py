@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.activations import Chosen, chosen
 from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.repeat import Operand, in_direction, repeat
+from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_loop, in_direction
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, MisfitError, Operator, Quant, ShapeError, Tensor
@@ -77,20 +77,20 @@ class _Kind:
 def lstm(call: Call, before: Before | None = None) -> list[Tensor]:
     """[Y, Y_h, Y_c]"""
     functions = ("Sigmoid", "Tanh", "Tanh")
-    return _recurrent(call, _Kind(4, 2, functions, _lstm_step, _whole_lstm), before)
+    return _import_recurrent(call, _Kind(4, 2, functions, _lstm_step, _whole_lstm), before)
 
 
 def gru(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _whole_gru))
+    return _import_recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _whole_gru))
 
 
 def rnn(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _whole_rnn))
+    return _import_recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _whole_rnn))
 
 
-def _recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
+def _import_recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
     x, recurrence = call.x(0), call.x(2)
     need_rank(x, 3, error=MisfitError)
     need_rank(recurrence, 3, error=MisfitError)
@@ -106,9 +106,9 @@ def _recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Te
     sequences, ends = [], []
     for way, back in enumerate(backwards):
         sizes = (kind.gates * hidden, x.shape[2], hidden)
-        cell = replace(_cell(call, way, len(backwards), sizes, acts[way]), before=before)
-        start = [_initial(call, 5 + k, way, x.shape[1], hidden) for k in range(kind.states)]
-        made = _layer(call, x, cell, start, back, kind)
+        cell = replace(_build_cell(call, way, len(backwards), sizes, acts[way]), before=before)
+        start = [_initial_state(call, 5 + k, way, x.shape[1], hidden) for k in range(kind.states)]
+        made = _emit_layer(call, x, cell, start, back, kind)
         sequences.append(made[0])
         ends.append(made[1])
     directions = [call.reshape(s, (x.shape[0], 1, x.shape[1], hidden)) for s in sequences]
@@ -122,7 +122,7 @@ def _recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Te
     return [y, *last]
 
 
-def _cell(
+def _build_cell(
     call: Call, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Chosen]
 ) -> _Cell:
     rows, size, hidden = sizes
@@ -137,19 +137,19 @@ def _cell(
     if given is not None:
         if given.shape != (ways, 3 * hidden):
             raise ShapeError(f"expected peepholes [{ways}, {3 * hidden}], found {given.shape}")
-        peepholes = tuple(_part(call, given, way, i * hidden, hidden) for i in range(3))
+        peepholes = tuple(_slice_direction(call, given, way, i * hidden, hidden) for i in range(3))
     return _Cell(
-        _matrix(call, call.x(1), way),
-        _matrix(call, call.x(2), way),
-        _part(call, bias, way, 0, rows),
-        _part(call, bias, way, rows, rows),
+        _direction_weights(call, call.x(1), way),
+        _direction_weights(call, call.x(2), way),
+        _slice_direction(call, bias, way, 0, rows),
+        _slice_direction(call, bias, way, rows, rows),
         peepholes,
         functions,
         None,
     )
 
 
-def _matrix(call: Call, x: Tensor, way: int) -> Tensor:
+def _direction_weights(call: Call, x: Tensor, way: int) -> Tensor:
     """The weights of one direction; they keep their quantization, with per-row scales."""
     shape, quant = x.shape[1:], x.quant
     if x.data is not None and quant is not None and quant.axis == 1:
@@ -158,11 +158,11 @@ def _matrix(call: Call, x: Tensor, way: int) -> Tensor:
     return call.emit(op, x)
 
 
-def _part(call: Call, x: Tensor, way: int, start: int, size: int) -> Tensor:
+def _slice_direction(call: Call, x: Tensor, way: int, start: int, size: int) -> Tensor:
     return call.emit(ops.StridedSlice((way, start), (1, 1), (1, size), (size,)), x)
 
 
-def _initial(call: Call, index: int, way: int, batch: int, hidden: int) -> Tensor:
+def _initial_state(call: Call, index: int, way: int, batch: int, hidden: int) -> Tensor:
     given = call.maybe(index)
     if given is None:
         return call.constant(np.zeros((batch, hidden), np.float32))
@@ -173,7 +173,7 @@ def _initial(call: Call, index: int, way: int, batch: int, hidden: int) -> Tenso
     return call.emit(op, given)
 
 
-def _layer(
+def _emit_layer(
     call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, kind: _Kind
 ) -> tuple[Tensor, list[Tensor]]:
     """The first state at every step, [time, batch, hidden], and all final states."""
@@ -187,13 +187,13 @@ def _layer(
         call.builder.note("weights of recurrent layers: 8-bit in the file, converted to f32")
     gates = cell.dense(call, x, cell.w, whole.bias)
     op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
-    lengths = _lengths(call, *x.shape[:2])
+    lengths = _sequence_lengths(call, *x.shape[:2])
     y, *ends = call.builder.emit_all(op, [gates, cell.r, lengths, *states, whole.more])
     return y, ends
 
 
 def _whole_rnn(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
-    return _Whole(ops.Rnn(squash=functions[0]), _sum(call, cell.input_bias, cell.hidden_bias))
+    return _Whole(ops.Rnn(squash=functions[0]), _add(call, cell.input_bias, cell.hidden_bias))
 
 
 def _whole_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
@@ -201,7 +201,7 @@ def _whole_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whol
     rows = [call.reshape(p, (1, cell.hidden)) for p in cell.peepholes]
     return _Whole(
         ops.Lstm(gate=gate, squash=squash, last=last),
-        _sum(call, cell.input_bias, cell.hidden_bias),
+        _add(call, cell.input_bias, cell.hidden_bias),
         _concat(call, 0, rows) if rows else None,
     )
 
@@ -212,10 +212,10 @@ def _whole_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole
     op = ops.Gru(gate=gate, squash=squash, linear_before_reset=linear)
     added, size = cell.hidden_bias, cell.hidden
     if not linear:
-        return _Whole(op, _sum(call, cell.input_bias, added))
+        return _Whole(op, _add(call, cell.input_bias, added))
     first, inner = call.builder.emit_all(ops.Split(0, (2 * size, size)), [added])
     zeros = call.constant(np.zeros(size, np.float32))
-    return _Whole(op, _sum(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
+    return _Whole(op, _add(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
 
 
 def _in_steps(
@@ -224,7 +224,7 @@ def _in_steps(
     """One set of nodes per time step: unrolled if there are few, else a loop."""
     time, batch, _ = x.shape
     whole = cell.dense(call, x, cell.w, cell.input_bias)
-    lengths = _lengths(call, time, batch)
+    lengths = _sequence_lengths(call, time, batch)
 
     def one(given: Sequence[Value | None]) -> list[Value | None]:
         """(states, input gates, step index) → (new states, output)"""
@@ -243,7 +243,7 @@ def _in_steps(
         rows = [in_direction(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
                 else numbers)]  # fmt: skip
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
-        found = repeat(call, one, operands, time, range(len(states)), len(states), None)
+        found = emit_loop(call, one, operands, time, range(len(states)), len(states), None)
         return in_direction(call, found.rows[0], backwards), found.states
     made: list[Tensor] = []
     width = cell.w.shape[0]
@@ -257,7 +257,7 @@ def _in_steps(
     return _concat(call, 0, made), states
 
 
-def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
+def _sequence_lengths(call: Call, time: int, batch: int) -> Tensor | None:
     """The length of each sequence, s32; None if all have full length."""
     lengths = call.maybe(4)
     if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
@@ -271,16 +271,16 @@ def _concat(call: Call, axis: int, parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
 
 
-def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _add(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Add(), a, b)
 
 
-def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _mul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Mul(), a, b)
 
 
 def _rnn_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
-    inner = _sum(call, x, cell.dense(call, states[0], cell.r, cell.hidden_bias))
+    inner = _add(call, x, cell.dense(call, states[0], cell.r, cell.hidden_bias))
     return [cell.functions[0].emit(call, inner)]
 
 
@@ -288,18 +288,18 @@ def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list
     """Gate order: input, output, forget, cell."""
     hidden, inner = states
     gate, squash, last = cell.functions
-    gates = _sum(call, x, cell.dense(call, hidden, cell.r, cell.hidden_bias))
+    gates = _add(call, x, cell.dense(call, hidden, cell.r, cell.hidden_bias))
     i, o, f, c = call.builder.emit_all(ops.Split(1, (cell.hidden,) * 4), [gates])
     if cell.peepholes:
-        i = _sum(call, i, _product(call, cell.peepholes[0], inner))
-        f = _sum(call, f, _product(call, cell.peepholes[2], inner))
+        i = _add(call, i, _mul(call, cell.peepholes[0], inner))
+        f = _add(call, f, _mul(call, cell.peepholes[2], inner))
     i, f = gate.emit(call, i), gate.emit(call, f)
     if call.integer("input_forget", 0):
         f = call.emit(ops.Sub(), call.builder.floats(1.0), i)
-    inner = _sum(call, _product(call, f, inner), _product(call, i, squash.emit(call, c)))
+    inner = _add(call, _mul(call, f, inner), _mul(call, i, squash.emit(call, c)))
     if cell.peepholes:
-        o = _sum(call, o, _product(call, cell.peepholes[1], inner))
-    return [_product(call, gate.emit(call, o), last.emit(call, inner)), inner]
+        o = _add(call, o, _mul(call, cell.peepholes[1], inner))
+    return [_mul(call, gate.emit(call, o), last.emit(call, inner)), inner]
 
 
 def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
@@ -314,13 +314,13 @@ def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[
         own = ops.StridedSlice((number * size,), (1,), (size,), (size,))
         return cell.dense(call, value, r, call.emit(own, cell.hidden_bias))
 
-    update = gate.emit(call, _sum(call, xz, recurrent(hidden, 0)))
-    reset = gate.emit(call, _sum(call, xr, recurrent(hidden, 1)))
+    update = gate.emit(call, _add(call, xz, recurrent(hidden, 0)))
+    reset = gate.emit(call, _add(call, xr, recurrent(hidden, 1)))
     if call.integer("linear_before_reset", 0):
-        inner = _product(call, reset, recurrent(hidden, 2))
+        inner = _mul(call, reset, recurrent(hidden, 2))
     else:
-        inner = recurrent(_product(call, reset, hidden), 2)
-    new = squash.emit(call, _sum(call, xh, inner))
+        inner = recurrent(_mul(call, reset, hidden), 2)
+    new = squash.emit(call, _add(call, xh, inner))
     # (1 − z) · new + z · hidden, rewritten as new + z · (hidden − new)
     difference = call.emit(ops.Sub(), hidden, new)
-    return [_sum(call, new, _product(call, update, difference))]
+    return [_add(call, new, _mul(call, update, difference))]

@@ -199,7 +199,7 @@ def average(call: Emitter, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tens
     return call.emit(ops.Mul(), sums, call.builder.floats(1 / count))
 
 
-def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
+def _reduction_axes(call: Call, x: Tensor) -> tuple[int, ...]:
     axes = call.axes(len(x.shape))
     if axes or (axes is not None and call.integer("noop_with_empty_axes", 0)):
         return axes
@@ -212,7 +212,7 @@ def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
 
     def build(call: Call) -> Tensor:
         x = call.x(0)
-        axes, keep = _axes(call, x), bool(call.integer("keepdims", 1))
+        axes, keep = _reduction_axes(call, x), bool(call.integer("keepdims", 1))
         if x.dtype is DType.BOOL:
             found = total(call, kind, call.convert(x, DType.U8), axes, keep)
             return call.convert(found, DType.BOOL)
@@ -228,12 +228,12 @@ def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
 
 def reduce_mean(call: Call) -> Tensor:
     x = call.x(0)
-    return average(call, x, _axes(call, x), bool(call.integer("keepdims", 1)))
+    return average(call, x, _reduction_axes(call, x), bool(call.integer("keepdims", 1)))
 
 
 def reduce_log_sum_exp(call: Call) -> Tensor:
     x = call.x(0)
-    axes, keep = _axes(call, x), bool(call.integer("keepdims", 1))
+    axes, keep = _reduction_axes(call, x), bool(call.integer("keepdims", 1))
     if not axes:
         return x
     largest = total(call, ops.ReduceMax, x, axes, True)

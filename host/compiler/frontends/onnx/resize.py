@@ -32,8 +32,8 @@ def upsample(call: Call) -> Tensor:
     x = call.x(0)
     if not isinstance(scales, tuple) or len(scales) != len(x.shape):
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
-    sizes = [_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return _resized(
+    sizes = [_scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
+    return _resize_axes(
         call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), "floor"
     )
 
@@ -59,7 +59,7 @@ def resize(call: Call) -> Tensor:
             sizes[axis], scales[axis] = int(whole), ratio
     else:
         for axis, value in zip(axes, given, strict=True):
-            sizes[axis] = int(value) if has_sizes else _size(x.shape[axis], value)
+            sizes[axis] = int(value) if has_sizes else _scaled_size(x.shape[axis], value)
             scales[axis] = value / x.shape[axis] if has_sizes else float(value)
     mode = "asymmetric" if call.opset < 11 else call.text(
         "coordinate_transformation_mode", "half_pixel"
@@ -67,11 +67,13 @@ def resize(call: Call) -> Tensor:
     nearest = "floor" if call.opset < 11 else call.text("nearest_mode", "round_prefer_floor")
     kind = call.text("mode", "nearest")
     if mode == "tf_crop_and_resize":
-        return _cropped(call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, kind, nearest)
-    return _resized(call, x, sizes, scales, mode, kind, nearest)
+        return _crop_and_resize(
+            call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, kind, nearest
+        )
+    return _resize_axes(call, x, sizes, scales, mode, kind, nearest)
 
 
-def _cropped(
+def _crop_and_resize(
     call: Call, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
 ) -> Tensor:
     """The part of x given by `roi` (input 1: starts, then ends, as fractions of the axes);
@@ -80,21 +82,21 @@ def _cropped(
     if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
         raise ShapeError(f"expected {2 * len(axes)} finite numbers as roi, found {len(roi)}")
     y, outside = x, np.zeros((1,) * len(x.shape), np.bool_)
-    _check(sizes, [1.0] * len(sizes), kind)
+    _check_sizes(sizes, [1.0] * len(sizes), kind)
     for i, axis in enumerate(axes):
         last, size, (start, end) = x.shape[axis] - 1, sizes[axis], (roi[i], roi[i + len(axes)])
         steps = np.arange(size) / (size - 1) if size > 1 else np.full(1, 0.5)
         position = (start + steps * (end - start)) * last
         beyond = ((position < 0) | (position > last)).reshape(-1, *(1,) * (len(x.shape) - 1 - axis))
         outside = outside | beyond
-        y = _along(call, y, axis, np.clip(position, 0, last), 1.0, kind, nearest)
+        y = _resample_axis(call, y, axis, np.clip(position, 0, last), 1.0, kind, nearest)
     if not outside.any():
         return y
     value = call.scalar(call.number("extrapolation_value", 0.0), y)
     return call.emit(ops.Where(), call.constant(outside), value, y)
 
 
-def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
+def _check_sizes(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
     if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(
         0 < s < _SCALE_LIMIT for s in scales
     ):
@@ -103,17 +105,17 @@ def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
         raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
 
 
-def _size(source: int, scale: float) -> int:
+def _scaled_size(source: int, scale: float) -> int:
     """The output size of an axis of `source` elements."""
     if not 0 < scale < _SCALE_LIMIT:  # false for NaN
         raise ShapeError(f"expected scales above 0 and below {_SCALE_LIMIT:g}, found {scale}")
     return math.floor(source * scale)
 
 
-def _resized(
+def _resize_axes(
     call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
 ) -> Tensor:
-    _check(sizes, scales, kind)
+    _check_sizes(sizes, scales, kind)
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
         return call.nchw(call.emit(op, call.nhwc(x)))
@@ -121,11 +123,13 @@ def _resized(
     for axis, size in enumerate(sizes):
         source, scale = x.shape[axis], scales[axis]
         if size != source or scale != 1.0:
-            y = _along(call, y, axis, _positions(mode, source, size, scale), scale, kind, nearest)
+            y = _resample_axis(
+                call, y, axis, _source_positions(mode, source, size, scale), scale, kind, nearest
+            )
     return y
 
 
-def _along(
+def _resample_axis(
     call: Call, x: Tensor, axis: int, position: F64, scale: float, kind: str, nearest: str
 ) -> Tensor:
     """x resampled along `axis` at `position`."""
@@ -135,7 +139,7 @@ def _along(
             raise ShapeError(f"expected a known nearest_mode, found {nearest}")
         index = np.clip(_NEAREST[nearest](position), 0, source - 1).astype(np.int64)
         return call.emit(ops.Gather(axis), x, call.constant(index))
-    matrix = _weights(call, kind, position, source, scale)
+    matrix = _interpolation_weights(call, kind, position, source, scale)
     moved = call.emit(ops.FullyConnected(True), call.last(x, axis), call.constant(matrix), None)
     return call.back(moved, axis)
 
@@ -149,7 +153,7 @@ def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode
     return exact and plain and mode in ("half_pixel", "asymmetric", "align_corners")
 
 
-def _positions(mode: str, source: int, size: int, scale: float) -> F64:
+def _source_positions(mode: str, source: int, size: int, scale: float) -> F64:
     """The input coordinate of each output element."""
     i = np.arange(size, dtype=np.float64)
     if mode == "half_pixel":
@@ -167,7 +171,7 @@ def _positions(mode: str, source: int, size: int, scale: float) -> F64:
     raise ShapeError(f"expected a known coordinate_transformation_mode, found {mode}")
 
 
-def _weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
+def _interpolation_weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
     """Interpolation weights [size, source]; positions outside read the nearest edge."""
     antialias = bool(call.integer("antialias", 0)) and scale < 1.0
     stretch = scale if antialias else 1.0
@@ -178,7 +182,7 @@ def _weights(call: Call, kind: str, position: F64, source: int, scale: float) ->
     if kind == "linear":
         taps = np.maximum(1.0 - distance, 0.0)
     else:
-        taps = _cubic(distance, call.number("cubic_coeff_a", -0.75))
+        taps = _cubic_kernel(distance, call.number("cubic_coeff_a", -0.75))
     inside = (base >= 0) & (base < source)
     if call.integer("exclude_outside", 0):
         taps = np.where(inside, taps, 0.0)
@@ -189,7 +193,7 @@ def _weights(call: Call, kind: str, position: F64, source: int, scale: float) ->
     return matrix.astype(np.float32)
 
 
-def _cubic(d: F64, a: float) -> F64:
+def _cubic_kernel(d: F64, a: float) -> F64:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

@@ -44,23 +44,25 @@ def grid_sample(call: Call) -> Tensor:
     parts = call.builder.emit_all(ops.Split(len(grid.shape) - 1, (1,) * rank), [grid])
     taps = []
     for length, part in zip(size, reversed(parts), strict=True):
-        at = _pixels(call, call.reshape(part, grid.shape[:-1]), length, corners)
-        taps.append(_taps(call, at, length, _MODES[mode], padding, corners))
+        at = _to_pixel_coordinates(call, call.reshape(part, grid.shape[:-1]), length, corners)
+        taps.append(_axis_taps(call, at, length, _MODES[mode], padding, corners))
     starts = np.arange(x.shape[0]).reshape(-1, *(1,) * (len(grid.shape) - 2))
     image = call.constant((starts * math.prod(size)).astype(np.int32))
-    y = _mixed(call, _rows(call, x), size, image, taps, ops.Add())
+    y = _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())
     return _channels_first(call, y)
 
 
-def _pixels(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
+def _to_pixel_coordinates(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
     """Converts -1..1 to pixel coordinates, with the rounding of ONNX's reference."""
-    at = _plus(call, at, 1)
+    at = _add_scalar(call, at, 1)
     if corners:
-        return _times(call, _times(call, at, 0.5), length - 1)
-    return _times(call, _plus(call, _times(call, at, length), -1), 0.5)
+        return _mul_scalar(call, _mul_scalar(call, at, 0.5), length - 1)
+    return _mul_scalar(call, _add_scalar(call, _mul_scalar(call, at, length), -1), 0.5)
 
 
-def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners: bool) -> list[Tap]:
+def _axis_taps(
+    call: Call, at: Tensor, length: int, mode: str, padding: str, corners: bool
+) -> list[Tap]:
     """The pixels that each position reads along one axis."""
     low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
     if mode == "nearest":
@@ -71,22 +73,22 @@ def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners:
         beyond = call.emit(ops.Less(), call.builder.floats(high), at)
         at = call.emit(ops.Where(), call.emit(ops.Or(), outside, beyond), inner, at)
     elif padding == "reflection":
-        at = _reflected(call, at, low, high)
+        at = _reflect(call, at, low, high)
     first = call.emit(ops.Floor(), at)
-    weights = _weights(call, call.emit(ops.Sub(), at, first), mode)
+    weights = _tap_weights(call, call.emit(ops.Sub(), at, first), mode)
     before = 1 if mode == "cubic" else 0
     taps = []
     for i, weight in enumerate(weights):
-        place = first if i == before else _plus(call, first, i - before)
+        place = first if i == before else _add_scalar(call, first, i - before)
         if padding == "zeros":
-            weight = _inside(call, place, 0, length - 1, weight)
+            weight = _mask_in_range(call, place, 0, length - 1, weight)
         elif padding == "reflection":
-            place = _reflected(call, place, low, high)
-        taps.append((_index(call, place, length), weight))
+            place = _reflect(call, place, low, high)
+        taps.append((_clamp_to_index(call, place, length), weight))
     return taps
 
 
-def _weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
+def _tap_weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
     """Weights of the pixels around a position with fractional part `rest`."""
     if mode == "nearest":
         return [None]
@@ -97,30 +99,32 @@ def _weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
     near = [[a + 2, -(a + 3), 0.0, 1.0], [a, -5 * a, 8 * a, -4 * a]]
     places = ((rest, 1, 1), (rest, 0, 0), (other, 0, 0), (other, 1, 1))
     return [
-        _polynomial(call, _plus(call, t, shift) if shift else t, near[kind])
+        _polynomial(call, _add_scalar(call, t, shift) if shift else t, near[kind])
         for t, shift, kind in places
     ]
 
 
 def _polynomial(call: Call, t: Tensor, factors: Sequence[float]) -> Tensor:
-    total = _plus(call, _times(call, t, factors[0]), factors[1])
+    total = _add_scalar(call, _mul_scalar(call, t, factors[0]), factors[1])
     for factor in factors[2:]:
-        total = _plus(call, call.emit(ops.Mul(), total, t), factor)
+        total = _add_scalar(call, call.emit(ops.Mul(), total, t), factor)
     return total
 
 
-def _reflected(call: Call, at: Tensor, low: float, high: float) -> Tensor:
+def _reflect(call: Call, at: Tensor, low: float, high: float) -> Tensor:
     """Coordinates reflected at both ends until they are in range."""
     reach = high - low
     if reach <= 0:
-        return _times(call, at, 0)
-    away = call.emit(ops.Abs(), _plus(call, at, -low))
+        return _mul_scalar(call, at, 0)
+    away = call.emit(ops.Abs(), _add_scalar(call, at, -low))
     rest = call.emit(ops.Modulo(True), away, call.builder.floats(2 * reach))
-    flipped = call.emit(ops.Abs(), _plus(call, rest, -reach))
+    flipped = call.emit(ops.Abs(), _add_scalar(call, rest, -reach))
     return call.emit(ops.Sub(), call.builder.floats(low + reach), flipped)
 
 
-def _inside(call: Call, at: Tensor, low: float, high: float, weight: Tensor | None) -> Tensor:
+def _mask_in_range(
+    call: Call, at: Tensor, low: float, high: float, weight: Tensor | None
+) -> Tensor:
     """`weight` (or 1) where `at` is in range, else 0."""
     above = call.emit(ops.LessOrEqual(), call.builder.floats(low), at)
     below = call.emit(ops.LessOrEqual(), at, call.builder.floats(high))
@@ -128,11 +132,11 @@ def _inside(call: Call, at: Tensor, low: float, high: float, weight: Tensor | No
     return there if weight is None else call.emit(ops.Mul(), weight, there)
 
 
-def _index(call: Call, place: Tensor, length: int) -> Tensor:
+def _clamp_to_index(call: Call, place: Tensor, length: int) -> Tensor:
     return call.convert(call.emit(ops.Clip(0.0, length - 1.0), place), DType.I32)
 
 
-def _mixed(
+def _combine_taps(
     call: Call, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
     join: Operator,
 ) -> Tensor:  # fmt: skip
@@ -154,7 +158,7 @@ def _mixed(
     return total
 
 
-def _rows(call: Call, x: Tensor) -> Tensor:
+def _flatten_pixels(call: Call, x: Tensor) -> Tensor:
     """[n, c, ...] → [n · pixels, c]"""
     order = [0, *range(2, len(x.shape)), 1]
     return call.reshape(call.transpose(x, order), (x.elements // x.shape[1], x.shape[1]))
@@ -165,11 +169,11 @@ def _channels_first(call: Call, x: Tensor) -> Tensor:
     return call.transpose(x, [0, rank - 1, *range(1, rank - 1)])
 
 
-def _plus(call: Call, x: Tensor, value: float) -> Tensor:
+def _add_scalar(call: Call, x: Tensor, value: float) -> Tensor:
     return call.emit(ops.Add(), x, call.builder.floats(float(value)))
 
 
-def _times(call: Call, x: Tensor, value: float) -> Tensor:
+def _mul_scalar(call: Call, x: Tensor, value: float) -> Tensor:
     return call.emit(ops.Mul(), x, call.builder.floats(float(value)))
 
 
@@ -203,15 +207,15 @@ def roi_align(call: Call) -> Tensor:
             f"found {list(regions.shape)}, {high}x{wide} and {samples}"
         )
     half = call.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    scaled = _times(call, regions, call.number("spatial_scale", 1.0))
-    scaled = _plus(call, scaled, -0.5) if half else scaled
+    scaled = _mul_scalar(call, regions, call.number("spatial_scale", 1.0))
+    scaled = _add_scalar(call, scaled, -0.5) if half else scaled
     edges = call.builder.emit_all(ops.Split(1, (1,) * 4), [scaled])
     axes, grids, places = [], [], ((0, high, edges[1], edges[3]), (1, wide, edges[0], edges[2]))
     for axis, bins, start, end in places:
         extent = call.emit(ops.Sub(), end, start)
         if not half:
             extent = call.emit(ops.Maximum(), extent, call.builder.floats(1.0))
-        grid = _grid(call, extent, bins, samples, x.shape[2 + axis])
+        grid = _sampling_grid(call, extent, bins, samples, x.shape[2 + axis])
         across = call.emit(ops.Mul(), call.reshape(extent, (count, 1, 1)), grid.steps)
         at = call.emit(ops.Add(), across, call.reshape(start, (count, 1, 1)))
         shape = (count, bins * grid.most, 1) if axis == 0 else (count, 1, bins * grid.most)
@@ -221,11 +225,16 @@ def roi_align(call: Call) -> Tensor:
     first = call.emit(ops.Mul(), call.convert(images, DType.I32), pixels)
     largest = call.text("mode", "avg") == "max"
     image = call.reshape(first, (count, 1, 1))
-    y = _mixed(
-        call, _rows(call, x), x.shape[2:], image, axes, ops.Maximum() if largest else ops.Add()
+    y = _combine_taps(
+        call,
+        _flatten_pixels(call, x),
+        x.shape[2:],
+        image,
+        axes,
+        ops.Maximum() if largest else ops.Add(),
     )
     for axis, bins, grid in zip((2, 1), (wide, high), reversed(grids), strict=True):
-        y = _gathered(call, y, axis, bins, grid, largest)
+        y = _pool_samples(call, y, axis, bins, grid, largest)
     return _channels_first(call, y)
 
 
@@ -239,13 +248,15 @@ class _Grid:
     count: Tensor | None
 
 
-def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
+def _sampling_grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
     """A grid of `samples` per bin, or about one per pixel if 0."""
     number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
     if samples:
         share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
-        return _Grid(samples, _times(call, call.emit(ops.Add(), number, share), 1 / bins), None)
-    count = call.emit(ops.Ceil(), _times(call, extent, 1 / bins))
+        return _Grid(
+            samples, _mul_scalar(call, call.emit(ops.Add(), number, share), 1 / bins), None
+        )
+    count = call.emit(ops.Ceil(), _mul_scalar(call, extent, 1 / bins))
     if count.data is not None:
         most = max(int(np.max(count.data, initial=1)), 1)
     else:
@@ -258,11 +269,13 @@ def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _
     each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))
     there = call.emit(ops.Maximum(), count, call.builder.floats(1.0))
     share = call.emit(ops.Div(), each, call.reshape(there, (count.elements, 1, 1)))
-    steps = _times(call, call.emit(ops.Add(), number, share), 1 / bins)
+    steps = _mul_scalar(call, call.emit(ops.Add(), number, share), 1 / bins)
     return _Grid(most, steps, call.reshape(count, (count.elements,)))
 
 
-def _gathered(call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool) -> Tensor:
+def _pool_samples(
+    call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool
+) -> Tensor:
     """The mean or maximum over the samples of each bin along `axis` of [regions, h, w, c]."""
     y = call.reshape(y, (*y.shape[:axis], bins, grid.most, *y.shape[axis + 1 :]))
     if grid.count is None:
@@ -287,10 +300,10 @@ def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
     """Two pixels per position; positions more than one pixel outside count as 0."""
     inner = call.emit(ops.Clip(0.0, length - 1.0), at)
     first = call.emit(ops.Floor(), inner)
-    weights = _weights(call, call.emit(ops.Sub(), inner, first), "linear")
-    places = (first, _plus(call, first, 1))
+    weights = _tap_weights(call, call.emit(ops.Sub(), inner, first), "linear")
+    places = (first, _add_scalar(call, first, 1))
     return [
-        (_index(call, place, length), _inside(call, at, -1, length, weight))
+        (_clamp_to_index(call, place, length), _mask_in_range(call, at, -1, length, weight))
         for place, weight in zip(places, weights, strict=True)
     ]
 
@@ -322,32 +335,35 @@ def deform_conv(call: Call) -> Tensor:
         grid = base + window_at[i] * s.dilation[i]
         at = call.reshape(part, (spread, n, *out, taps))
         at = call.emit(ops.Add(), at, call.constant(grid.astype(np.float32)))
-        axes.append(_taps(call, at, size[i], "linear", "zeros", True))
-    parts = [_deformed(call, x, axes, group, spread) for group in range(spread)]
+        axes.append(_axis_taps(call, at, size[i], "linear", "zeros", True))
+    parts = [_sample_windows(call, x, axes, group, spread) for group in range(spread)]
     rows = parts[0] if spread == 1 else call.emit(ops.Concat(4), *parts)
     if call.maybe(4) is not None:
         mask = call.reshape(call.x(4), (n, spread, taps, *out))
         mask = call.reshape(call.transpose(mask, (0, 3, 4, 2, 1)), (n, *out, taps, spread, 1))
         rows = call.reshape(rows, (n, *out, taps, spread, depth // spread))
         rows = call.emit(ops.Mul(), rows, mask)
-    return _products(call, call.reshape(rows, (n, *out, taps, groups, share)), w, groups)
+    return _grouped_product(call, call.reshape(rows, (n, *out, taps, groups, share)), w, groups)
 
 
-def _deformed(
+def _sample_windows(
     call: Call, x: Tensor, axes: Sequence[Sequence[Tap]], group: int, groups: int
 ) -> Tensor:
     """[n, oh, ow, taps, c]: the pixels each window reads, for channels that share offsets."""
     depth, size = x.shape[1] // groups, x.shape[2:]
-    taps = [[(_part(call, at, group), _part(call, by, group)) for at, by in own] for own in axes]
+    taps = [
+        [(_index_first_axis(call, at, group), _index_first_axis(call, by, group)) for at, by in own]
+        for own in axes
+    ]
     if groups > 1:
         begin, extent = (0, group * depth, 0, 0), (x.shape[0], depth, *size)
         x = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), x)
     starts = np.arange(x.shape[0]).reshape(-1, 1, 1, 1) * math.prod(size)
     image = call.constant(starts.astype(np.int32))
-    return _mixed(call, _rows(call, x), size, image, taps, ops.Add())
+    return _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())
 
 
-def _part(call: Call, x: Tensor | None, index: int) -> Tensor:
+def _index_first_axis(call: Call, x: Tensor | None, index: int) -> Tensor:
     """x[index]"""
     assert x is not None
     begin, extent = (index, *(0,) * (len(x.shape) - 1)), (1, *x.shape[1:])
@@ -355,7 +371,7 @@ def _part(call: Call, x: Tensor | None, index: int) -> Tensor:
     return call.emit(ops.StridedSlice(begin, ones, extent, x.shape[1:]), x)
 
 
-def _products(call: Call, rows: Tensor, w: Array, groups: int) -> Tensor:
+def _grouped_product(call: Call, rows: Tensor, w: Array, groups: int) -> Tensor:
     """[n, oc, oh, ow] of rows [n, oh, ow, taps, groups, channels of a group]."""
     n, oh, ow, taps, _, share = rows.shape
     oc = w.shape[0] // groups

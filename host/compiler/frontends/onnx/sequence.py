@@ -21,25 +21,25 @@ def length(call: Call) -> Tensor:
 
 def at(call: Call) -> Tensor:
     items = call.sequence(0)
-    return items[_position(call, 1, len(items))]
+    return items[_read_position(call, 1, len(items))]
 
 
 def insert(call: Call) -> TensorList:
     items = list(call.sequence(0))
     position = len(items)
     if call.maybe(2) is not None:
-        position = _position(call, 2, len(items) + 1)
+        position = _read_position(call, 2, len(items) + 1)
     items.insert(position, call.x(1))
     return TensorList(tuple(items))
 
 
 def erase(call: Call) -> TensorList:
     items = list(call.sequence(0))
-    del items[_position(call, 1, len(items)) if call.maybe(1) is not None else -1]
+    del items[_read_position(call, 1, len(items)) if call.maybe(1) is not None else -1]
     return TensorList(tuple(items))
 
 
-def _position(call: Call, index: int, count: int) -> int:
+def _read_position(call: Call, index: int, count: int) -> int:
     if not count:
         raise ShapeError("expected a sequence with elements, found an empty one")
     return call.axis(call.integers(index, "position")[0], count)
@@ -93,20 +93,20 @@ def sequence_map(call: Call) -> list[Value | None]:
     return [TensorList(tuple(row[k] for row in made)) for k in range(len(body.outputs))]
 
 
-def _given(call: Call) -> Value | None:
+def _optional_value(call: Call) -> Value | None:
     return call.values[0] if call.values else None
 
 
 def optional(call: Call) -> list[Value | None]:
-    return [_given(call)]
+    return [_optional_value(call)]
 
 
 def has_element(call: Call) -> Tensor:
-    return call.constant(np.array(_given(call) is not None))
+    return call.constant(np.array(_optional_value(call) is not None))
 
 
 def get_element(call: Call) -> Value:
-    found = _given(call)
+    found = _optional_value(call)
     if found is None:
         raise ShapeError("expected an optional value that is present, found none")
     return found

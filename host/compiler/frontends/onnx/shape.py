@@ -33,13 +33,13 @@ def constant(call: Call) -> Tensor:
 
 
 def constant_of_shape(call: Call) -> Tensor:
-    shape = _shape(call.integers(0, "shape"))
+    shape = _checked_shape(call.integers(0, "shape"))
     filler = call.attributes.get("value")
     value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
     return call.constant(np.full(shape, value[0], value.dtype))
 
 
-def _shape(values: Sequence[int]) -> Shape:
+def _checked_shape(values: Sequence[int]) -> Shape:
     # Check the other sizes even if one is 0: NumPy multiplies them too.
     if any(v < 0 for v in values) or math.prod(max(v, 1) for v in values) > _LIMIT:
         raise ShapeError(f"expected a shape of at most {_LIMIT} elements, found {list(values)}")
@@ -185,7 +185,7 @@ def expand(call: Call) -> Tensor:
     x = call.x(0)
     asked = call.integers(1, "shape")
     try:
-        shape = np.broadcast_shapes(x.shape, _shape(asked))
+        shape = np.broadcast_shapes(x.shape, _checked_shape(asked))
     except ValueError:
         raise MisfitError(f"expected a shape for {list(x.shape)}, found {list(asked)}") from None
     return x if shape == x.shape else call.emit(ops.BroadcastTo(shape), x)
@@ -234,12 +234,12 @@ def pad(call: Call) -> Tensor:
         if before[axis] or after[axis]:
             if max(before[axis], after[axis]) > _LIMIT:
                 raise ShapeError(f"expected padding of at most {_LIMIT}, found more")
-            index = _mirrored(x.shape[axis], before[axis], after[axis], mode)
+            index = _pad_indices(x.shape[axis], before[axis], after[axis], mode)
             x = call.emit(ops.Gather(axis), x, call.constant(index))
     return x
 
 
-def _mirrored(size: int, before: int, after: int, mode: str) -> Array:
+def _pad_indices(size: int, before: int, after: int, mode: str) -> Array:
     """The source element of each position of a padded axis."""
     at = np.arange(-before, size + after, dtype=np.int64)
     if mode == "edge":

@@ -13,18 +13,18 @@ _SIZE_LIMIT = 1 << 24
 
 
 def hann_window(call: Call) -> Tensor:
-    return _cosines(call, (0.5, -0.5))
+    return _cosine_window(call, (0.5, -0.5))
 
 
 def hamming_window(call: Call) -> Tensor:
-    return _cosines(call, (25 / 46, -21 / 46))
+    return _cosine_window(call, (25 / 46, -21 / 46))
 
 
 def blackman_window(call: Call) -> Tensor:
-    return _cosines(call, (0.42, -0.5, 0.08))
+    return _cosine_window(call, (0.42, -0.5, 0.08))
 
 
-def _cosines(call: Call, factors: Sequence[float]) -> Tensor:
+def _cosine_window(call: Call, factors: Sequence[float]) -> Tensor:
     """Σ factor · cos(2π k i / n), with k the index of the factor."""
     sizes = call.integers(0, "size")
     if len(sizes) != 1 or not 0 <= sizes[0] <= _SIZE_LIMIT:

@@ -69,9 +69,9 @@ def transposed(
         data = call.quantized(w.transpose(1, 2, 3, 0), quant)
         b = None if bias is None else call.constant(bias)
         return call.emit(ops.TransposeConv2D(stride, Padding(), size), x, data, b)
-    axes = _axes(x, kernel, s)
+    axes = _phase_axes(x, kernel, s)
     if axes is None:
-        return _spread(call, x, w, bias, groups, s, quant)
+        return _conv_zero_inserted(call, x, w, bias, groups, s, quant)
     return _in_steps(call, x, w, bias, groups, axes, quant)
 
 
@@ -126,7 +126,7 @@ class _Step:
     count: int
 
 
-def _axes(x: Tensor, kernel: Pair, s: Sliding) -> list[_Axis] | None:
+def _phase_axes(x: Tensor, kernel: Pair, s: Sliding) -> list[_Axis] | None:
     """The two axes; None without stride, with dilation, or if phases would be mostly padding."""
     stride, low, high = pair(s.stride, 1), pair(s.before, 0), pair(s.after, 0)
     padded = math.prod(-(-k // st) * st for k, st in zip(kernel, stride, strict=True))
@@ -152,10 +152,10 @@ def _in_steps(
     """Computes all phases as channels, interleaves them as pixels, and crops."""
     (sh, sw), channels = (axis.stride for axis in axes), groups * w.shape[1]
     if groups == 1 and (channels < _FEW_CHANNELS or sh * sw > _MOST_ALONE):
-        made = _together(call, x, w, bias, axes, quant)
+        made = _conv_all_phases(call, x, w, bias, axes, quant)
         cut = [axis.cut % axis.stride for axis in axes]
     else:
-        made = _apart(call, x, w, bias, groups, axes, quant)
+        made = _conv_per_phase(call, x, w, bias, groups, axes, quant)
         cut = [0, 0]
     n, height, width, _ = made.shape
     split = call.reshape(made, (n, height, width, sh, sw, channels))
@@ -168,7 +168,7 @@ def _in_steps(
     return crop(call, image, (0, *cut, 0), (0, *rest, 0))
 
 
-def _apart(
+def _conv_per_phase(
     call: Emitter,
     x: Tensor,
     w: Array,
@@ -179,18 +179,18 @@ def _apart(
 ) -> Tensor:
     """One convolution per phase, with only its taps and only the needed pixels."""
     parts = []
-    wide = _padded(w, [max(a.taps, a.stride) for a in axes])
+    wide = _pad_kernel(w, [max(a.taps, a.stride) for a in axes])
     for row, column in itertools.product(*(range(a.stride) for a in axes)):
         steps = [
             _Step((i + a.cut) % a.stride, (i + a.cut) // a.stride, -(-a.size // a.stride))
             for i, a in zip((row, column), axes, strict=True)
         ]
         own = wide[:, :, steps[0].tap :: axes[0].stride, steps[1].tap :: axes[1].stride]
-        parts.append(_convolved(call, x, _oriented(own, groups), bias, groups, steps, quant))
+        parts.append(_conv_phase(call, x, _flip_kernel(own, groups), bias, groups, steps, quant))
     return call.emit(ops.Concat(3), *parts)
 
 
-def _together(
+def _conv_all_phases(
     call: Emitter,
     x: Tensor,
     w: Array,
@@ -200,9 +200,9 @@ def _together(
 ) -> Tensor:
     """One convolution whose output channels are those of all phases, on shared windows."""
     (sh, sw) = (axis.stride for axis in axes)
-    wide = _padded(w, [-(-a.taps // a.stride) * a.stride for a in axes])
+    wide = _pad_kernel(w, [-(-a.taps // a.stride) * a.stride for a in axes])
     windows = [
-        _oriented(wide[:, :, row::sh, column::sw], 1)
+        _flip_kernel(wide[:, :, row::sh, column::sw], 1)
         for row, column in itertools.product(range(sh), range(sw))
     ]
     term = None if bias is None else np.tile(bias, sh * sw)
@@ -212,15 +212,15 @@ def _together(
     for a in axes:
         first = a.cut // a.stride
         steps.append(_Step(0, first, -(-(a.cut + a.size) // a.stride) - first))
-    return _convolved(call, x, np.concatenate(windows), term, 1, steps, quant)
+    return _conv_phase(call, x, np.concatenate(windows), term, 1, steps, quant)
 
 
-def _padded(w: Array, taps: Sequence[int]) -> Array:
+def _pad_kernel(w: Array, taps: Sequence[int]) -> Array:
     more = [(0, size - k) for size, k in zip(taps, w.shape[2:], strict=True)]
     return np.pad(w, [(0, 0), (0, 0), *more])
 
 
-def _oriented(w: Array, groups: int) -> Array:
+def _flip_kernel(w: Array, groups: int) -> Array:
     """Weights [ic, oc/groups, kh, kw] of a transposed convolution as [oc, ic/groups, kh, kw] of the
     equivalent convolution."""
     share = w.shape[0] // groups
@@ -228,7 +228,7 @@ def _oriented(w: Array, groups: int) -> Array:
     return np.ascontiguousarray(flipped).reshape(-1, share, *w.shape[2:])
 
 
-def _convolved(
+def _conv_phase(
     call: Emitter,
     x: Tensor,
     w: Array,
@@ -247,7 +247,7 @@ def _convolved(
     return grouped(call, met, w, bias, groups, Sliding(taps, (1, 1), (1, 1), *pads), quant)
 
 
-def _spread(
+def _conv_zero_inserted(
     call: Emitter,
     x: Tensor,
     w: Array,
@@ -273,4 +273,4 @@ def _spread(
     pads = ((0, *(max(b, 0) for b in before), 0), (0, *(max(a, 0) for a in after), 0))
     padded = call.emit(ops.Pad(*pads), cut) if any((*pads[0], *pads[1])) else cut
     plain = Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
-    return grouped(call, padded, _oriented(w, groups), bias, groups, plain, quant)
+    return grouped(call, padded, _flip_kernel(w, groups), bias, groups, plain, quant)

@@ -126,12 +126,12 @@ class Floats:
         """The operands for the handler of `op`, widened to f32 as needed."""
         known = any(isinstance(t, Tensor) and t.name in self._wide for t in given)
         if op in _CASTS and given:
-            return [self._widened(given[0]) if known else given[0], *given[1:]]
+            return [self._widen_to_f32(given[0]) if known else given[0], *given[1:]]
         if op in _UNTOUCHED or (op in _MOVES and not known):
             return list(given)
-        return [self._widened(t) for t in given]
+        return [self._widen_to_f32(t) for t in given]
 
-    def _widened(self, t: Value | None) -> Value | None:
+    def _widen_to_f32(self, t: Value | None) -> Value | None:
         if not isinstance(t, Tensor) or t.dtype not in _STORED:
             return t
         if t.name not in self._wide:
@@ -156,7 +156,7 @@ class Floats:
             return list(made)
         kind = floats[0].dtype
         return [
-            self._converted(t, kind)
+            self._to_stored_type(t, kind)
             if isinstance(t, Tensor) and t.dtype is DType.F32 and (op, i) not in _ALWAYS_F32
             else t
             for i, t in enumerate(made)
@@ -167,7 +167,7 @@ class Floats:
         floats = [t for t in made if isinstance(t, Tensor) and t.dtype is DType.F32]
         self.bfloat16.update(t.name for t in floats)
 
-    def _converted(self, t: Tensor, kind: DType) -> Tensor:
+    def _to_stored_type(self, t: Tensor, kind: DType) -> Tensor:
         if kind not in _STORED:
             return t
         before = self._stored.get(t.name)

@@ -19,7 +19,7 @@ def conv(call: Call) -> Tensor:
     x = call.x(0)
     if len(x.shape) != _RANK:
         return onnx_conv.conv(call)
-    w, bias = _weights(call)
+    w, bias = _read_weights(call)
     s = sliding(call, x.shape[2:], w.shape[2:], False)
     groups, flat = groups_of(call), _of_images(s)
     volume = _channels_last(call, x)
@@ -38,11 +38,11 @@ def conv(call: Call) -> Tensor:
     if groups == 1:
         image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
         weights = w.transpose(0, 2, 1, 3, 4).reshape(len(w), -1, *w.shape[3:])
-        return _volume(call, grouped(call, image, weights, bias, 1, flat), n)
+        return _unfold_depth(call, grouped(call, image, weights, bias, 1, flat), n)
     y = grouped(call, parts[0], w[:, :, 0], bias, groups, flat)
     for k, part in enumerate(parts[1:], 1):
         y = call.emit(ops.Add(), y, grouped(call, part, w[:, :, k], None, groups, flat))
-    return _volume(call, y, n)
+    return _unfold_depth(call, y, n)
 
 
 def conv_transpose(call: Call) -> Tensor:
@@ -50,7 +50,7 @@ def conv_transpose(call: Call) -> Tensor:
     x = call.x(0)
     if len(x.shape) != _RANK:
         return onnx_transpose.conv_transpose(call)
-    w, bias = _weights(call)
+    w, bias = _read_weights(call)
     groups, s = groups_of(call), onnx_transpose.cut_of(call, x.shape[2:], w.shape[2:])
     if w.shape[0] != x.shape[1] or w.shape[0] % groups:
         raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
@@ -77,7 +77,7 @@ def conv_transpose(call: Call) -> Tensor:
     return call.transpose(y, (0, 4, 1, 2, 3))
 
 
-def _weights(call: Call) -> tuple[Array, Array | None]:
+def _read_weights(call: Call) -> tuple[Array, Array | None]:
     w = call.value(1, "weights")
     if w.ndim != _RANK or not w.size or call.list("kernel_shape", w.shape[2:]) != w.shape[2:]:
         raise ShapeError(f"expected weights of rank {_RANK}, found shape {list(w.shape)}")
@@ -93,7 +93,7 @@ def _channels_last(call: Call, x: Tensor) -> Tensor:
     return call.transpose(x, (0, 2, 3, 4, 1))
 
 
-def _volume(call: Call, y: Tensor, n: int) -> Tensor:
+def _unfold_depth(call: Call, y: Tensor, n: int) -> Tensor:
     """[n · depth, h, w, c] → [n, c, depth, h, w]"""
     shape: Shape = (n, y.shape[0] // n, *y.shape[1:])
     return call.transpose(call.reshape(y, shape), (0, 4, 1, 2, 3))

@@ -108,9 +108,9 @@ class Walk:
     def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:
         for node in nodes:
             try:
-                self._add(node, scope)
+                self._add_node(node, scope)
             except (ShapeError, InputError) as error:
-                raise _kind(error)(f"operator {node.shown}: {error}") from error
+                raise _error_type(error)(f"operator {node.shown}: {error}") from error
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """Resolves `name`; None is an absent optional value."""
@@ -119,24 +119,24 @@ class Walk:
             if name in at.values:
                 return at.values[name]
             if name in at.constants:
-                return self._constant(at.constants, name)
+                return self._constant_tensor(at.constants, name)
             at = at.outer
         raise InputError(
             f"expected {shown_name(name)} to be a constant, an input or the output of an "
             "earlier operator, found none of these"
         )
 
-    def _constant(self, constants: Mapping[str, Array], name: str) -> Tensor:
+    def _constant_tensor(self, constants: Mapping[str, Array], name: str) -> Tensor:
         key = (id(constants), name)
         if key not in self._known:
             self._known[key] = self.floats.constant(constants[name])
         return self._known[key]
 
-    def _add(self, node: FileNode, scope: Scope) -> None:
-        label = _label(node)
+    def _add_node(self, node: FileNode, scope: Scope) -> None:
+        label = _node_prefix(node)
         self._builder.begin(label)
         ins = [self.value(n, scope) if n else None for n in node.inputs]
-        wide, made = self._made(node, self.bounded.operands(node.op, ins), scope)
+        wide, made = self._emit_node(node, self.bounded.operands(node.op, ins), scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
             wanted.pop()
@@ -161,25 +161,28 @@ class Walk:
         names = [scope.values[n] if n else None for n in wanted]
         names += made[len(names) :]
         self.bounded.follow(
-            node.op, ins, zip(wide, names, strict=True), lambda x: self._made(node, x, scope)[1],
+            node.op, ins, zip(wide, names, strict=True),
+            lambda x: self._emit_node(node, x, scope)[1],
             axis_of(node.op, node.attributes, scope.opset),
         )  # fmt: skip
 
-    def _made(
+    def _emit_node(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
     ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
         """The node's outputs as its handler returns them, and converted to the file's types."""
-        resolved = {k: _resolved(v, scope) for k, v in node.attributes.items()}
+        resolved = {k: _resolve_attribute(v, scope) for k, v in node.attributes.items()}
         function = self._functions.get(node.op)
         if function is not None:
-            found = self._inside(function.graph, ins, _called(function, resolved, scope.opset))
+            found = self._emit_subgraph(
+                function.graph, ins, _function_scope(function, resolved, scope.opset)
+            )
             return found, found
         rows = ROWS if node.op in ROWS else MADE
         refuse(unsupported([(str(node.index), node.op)], rows))
 
         def run(graph: FileGraph, given: Sequence[Value | None]) -> Sequence[Value | None]:
             inner = Scope(graph.constants, scope.opset, {}, scope, scope.attributes)
-            return self._inside(graph, given, inner)
+            return self._emit_subgraph(graph, given, inner)
 
         seen = self.floats.operands(node.op, ins)
         own = {k: plain(v) for k, v in resolved.items()}
@@ -205,7 +208,7 @@ class Walk:
         self.bounded.follow("Cast", [x], [(made[0],)], run)
         return made[0]
 
-    def _inside(
+    def _emit_subgraph(
         self, graph: FileGraph, given: Sequence[Value | None], scope: Scope
     ) -> Sequence[Value | None]:
         """Emits a subgraph for the given inputs and returns its outputs."""
@@ -227,25 +230,25 @@ class Walk:
         return [self.value(name, scope) for name in graph.outputs]
 
 
-def _kind(error: ShapeError | InputError) -> type[InputError]:
+def _error_type(error: ShapeError | InputError) -> type[InputError]:
     """The error type with which an error in a subgraph is reported at its node."""
     if isinstance(error, UnsupportedError | MisfitInputError):
         return type(error)
     return MisfitInputError if isinstance(error, MisfitError) else InputError
 
 
-def _resolved(value: Any, scope: Scope) -> Any:
+def _resolve_attribute(value: Any, scope: Scope) -> Any:
     """The value of an attribute; inside a function it may refer to the caller's attributes."""
     return scope.attributes.get(value.name) if isinstance(value, AttributeOf) else value
 
 
-def _called(function: FileFunction, given: Mapping[str, Any], opset: int) -> Scope:
+def _function_scope(function: FileFunction, given: Mapping[str, Any], opset: int) -> Scope:
     """The scope of a function body: only its inputs and attributes."""
     known = {k: v for k, v in given.items() if v is not None}
     return Scope({}, function.opset or opset, {}, None, {**function.attributes, **known})
 
 
-def _label(node: FileNode) -> str:
+def _node_prefix(node: FileNode) -> str:
     """A prefix for the names of a node's tensors."""
     stem = node.outputs[0] if node.outputs else ""
     short = 0 < len(stem) <= 40 and stem.isascii() and stem.isprintable()

@@ -71,15 +71,15 @@ def _mel_bands(points: int, rate: int, count: int, low: float, high: float) -> A
     """Triangular filters [count, points], evenly spaced on the mel scale, excluding the DC bin."""
     hertz = 0.5 * rate / (points - 1)
     first, last = int(1.5 + low / hertz), min(int(high / hertz), points - 1)
-    edges = np.linspace(_mel(low), _mel(high), count + 2)
+    edges = np.linspace(_hertz_to_mel(low), _hertz_to_mel(high), count + 2)
     bands = np.zeros((count + 2, points))
     for i in range(first, last + 1):
-        mel = _mel(i * hertz)
+        mel = _hertz_to_mel(i * hertz)
         left = min(max(int(np.searchsorted(edges, mel)) - 1, 0), count)
         falling = (edges[left + 1] - mel) / (edges[left + 1] - edges[left])
         bands[left, i], bands[left + 1, i] = falling, 1 - falling
     return bands[1:-1]
 
 
-def _mel(hertz: float) -> float:
+def _hertz_to_mel(hertz: float) -> float:
     return 1127 * math.log1p(hertz / 700)

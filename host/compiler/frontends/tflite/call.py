@@ -169,11 +169,11 @@ class Call(Emitter):
         raise ShapeError(f"expected one operator of two inputs as subgraph {number}, found others")
 
     def stride(self) -> Pair:
-        return _positive("stride", self.option("StrideH"), self.option("StrideW"))
+        return _check_positive("stride", self.option("StrideH"), self.option("StrideW"))
 
     def dilation(self) -> Pair:
         height, width = self.option("DilationHFactor"), self.option("DilationWFactor")
-        return _positive("dilation", height, width)
+        return _check_positive("dilation", height, width)
 
     def activation(self) -> Activation:
         number = self.option("FusedActivationFunction")
@@ -206,18 +206,18 @@ class Call(Emitter):
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
         """Emits `op` and returns its only output, an intermediate tensor."""
-        return self._checked(op, ins, quant)[0]
+        return self._emit_checked(op, ins, quant)[0]
 
     def result(self, op: Operator, *ins: Tensor | None) -> Tensor:
         """Emits `op` and returns its only output, quantized like the first file output."""
-        return self._checked(op, ins, self.outputs[0].quant)[0]
+        return self._emit_checked(op, ins, self.outputs[0].quant)[0]
 
     def results(self, op: Operator, *ins: Tensor | None) -> list[Tensor]:
         """Emits `op`; its outputs are those of the file, with their quantization."""
         made = op.infer(ins)
         if len(made) != len(self.outputs):
             raise ShapeError(f"expected {len(made)} outputs, found {len(self.outputs)}")
-        return self._checked(op, ins, [o.quant for o in self.outputs])
+        return self._emit_checked(op, ins, [o.quant for o in self.outputs])
 
     def keep(self, index: int, value: Tensor) -> None:
         """Writes `value` to the variable at input `index`."""
@@ -253,7 +253,7 @@ class Call(Emitter):
     def remember(self, name: str, value: Tensor) -> None:
         self.builder.emit_all(ops.WriteState(f"{self.place}.{name}"), [value])
 
-    def _checked(
+    def _emit_checked(
         self,
         op: Operator,
         ins: Sequence[Tensor | None],
@@ -264,7 +264,7 @@ class Call(Emitter):
         return outs
 
 
-def _positive(name: str, height: int, width: int) -> Pair:
+def _check_positive(name: str, height: int, width: int) -> Pair:
     if height < 1 or width < 1:
         raise ShapeError(f"expected a {name} of at least 1, found {height}x{width}")
     return height, width

@@ -51,7 +51,7 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
         return
     if isinstance(op, ops.Softmax):
         _check_fraction(op, tensors[0], outs[0])
-    for factor in _factors(op, tensors, outs[0]):
+    for factor in _output_multipliers(op, tensors, outs[0]):
         if factor.shift.max() > _LARGEST_SHIFT:
             raise ShapeError(
                 f"expected a ratio of scales below 2^{_LARGEST_SHIFT}, found one of "
@@ -120,7 +120,7 @@ def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
         raise ShapeError(f"expected an input scale of at least 1e-7, found {scale_of(x)}")
 
 
-def _factors(op: Operator, ins: list[Tensor], y: Tensor) -> list[Multiplier]:
+def _output_multipliers(op: Operator, ins: list[Tensor], y: Tensor) -> list[Multiplier]:
     if isinstance(op, _CONVOLUTIONS):
         return [convolution_multiplier(ins[0], ins[1], y)]
     if isinstance(op, ops.FullyConnected):

@@ -22,7 +22,7 @@ MOVES = {
 def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
     """[..., h, w] → complex [..., fh, fw / 2 + 1]; inputs are zero-padded or cropped to the
     transform size."""
-    _need(operator, 2)
+    _check_arity(operator, 2)
     x, lengths = (scope.tensors.get(i) for i in operator.inputs)
     if lengths.data is None or lengths.elements != 2 or x.dtype is not DType.F32:
         raise InputError("expected an f32 input and two constant lengths, found others")
@@ -34,7 +34,9 @@ def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
     if extent != x.shape:
         rank = len(extent)
         x = call.emit(ops.StridedSlice((0,) * rank, (1,) * rank, extent, extent), x)
-    scope.complexes[operator.outputs[0]] = _columns(call, _rows(call, x, columns), rows)
+    scope.complexes[operator.outputs[0]] = _transform_columns(
+        call, _transform_rows(call, x, columns), rows
+    )
     return []
 
 
@@ -43,7 +45,7 @@ class _Pieces(Emitter):
         self.builder = scope.builder
 
 
-def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
+def _transform_rows(call: Emitter, x: Tensor, points: int) -> Complex:
     """Transforms each row to the first half of its frequencies."""
     shown = points // 2 + 1
     cosine, sine = waves(points, x.shape[-1], shown)
@@ -54,7 +56,7 @@ def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
     return real, imaginary
 
 
-def _columns(call: Emitter, x: Complex, points: int) -> Complex:
+def _transform_columns(call: Emitter, x: Complex, points: int) -> Complex:
     """Transforms each column."""
     length, axis = x[0].shape[-2], len(x[0].shape) - 2
     if points == 1:
@@ -68,21 +70,21 @@ def _columns(call: Emitter, x: Complex, points: int) -> Complex:
 
 def real(scope: Scope, operator: FileOperator) -> list[Tensor]:
     """REAL, or CAST to f32, which drops the imaginary part."""
-    return [_complex(scope, operator)[0]]
+    return [_complex_operand(scope, operator)[0]]
 
 
 def imaginary(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    return [_complex(scope, operator)[1]]
+    return [_complex_operand(scope, operator)[1]]
 
 
 def magnitude(scope: Scope, operator: FileOperator) -> list[Tensor]:
     emit = scope.builder.emit
-    squares = [emit(ops.Mul(), part, part) for part in _complex(scope, operator)]
+    squares = [emit(ops.Mul(), part, part) for part in _complex_operand(scope, operator)]
     return [emit(ops.Sqrt(), emit(ops.Add(), *squares))]
 
 
-def _complex(scope: Scope, operator: FileOperator) -> Complex:
-    _need(operator, 1)
+def _complex_operand(scope: Scope, operator: FileOperator) -> Complex:
+    _check_arity(operator, 1)
     found = scope.complexes.get(operator.inputs[0])
     if found is None:
         raise InputError(
@@ -91,7 +93,7 @@ def _complex(scope: Scope, operator: FileOperator) -> Complex:
     return found
 
 
-def _need(operator: FileOperator, inputs: int) -> None:
+def _check_arity(operator: FileOperator, inputs: int) -> None:
     if (len(operator.inputs), len(operator.outputs)) != (inputs, 1):
         raise InputError(
             f"expected {inputs} inputs and one output, "

@@ -24,14 +24,14 @@ from edgekit.host.compiler.ir.windows import Pair, span
 _CUSTOM_SAME, _CUSTOM_VALID = 1, 2
 
 
-def _image(call: Call, index: int) -> Pair:
+def _image_size(call: Call, index: int) -> Pair:
     shape = call.tensor(index, "image").shape
     if len(shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(shape)}")
     return shape[1], shape[2]
 
 
-def _window(call: Call) -> Pair:
+def _window_size(call: Call) -> Pair:
     shape = call.tensor(1, "weights").shape
     if len(shape) != 4:
         raise ShapeError(f"expected weights of rank 4, found shape {list(shape)}")
@@ -40,17 +40,17 @@ def _window(call: Call) -> Pair:
 
 def conv_2d(call: Call) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
-    padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
+    padding = call.padding(_image_size(call, 0), span(_window_size(call), dilation), stride)
     op = ops.Conv2D(stride, dilation, padding, call.activation())
     if wide.is_wide(call.maybe(0)):
         return wide.conv_2d(call, op)
     depth, channels = call.tensor(1, "weights").shape[3], call.tensor(0, "image").shape[3]
     if 0 < depth < channels and channels % depth == 0:
-        return _grouped(call, op, channels // depth)
-    return _weighted(call, op)
+        return _grouped_conv(call, op, channels // depth)
+    return _emit_convolution(call, op)
 
 
-def _grouped(call: Call, op: Operator, groups: int) -> Tensor:
+def _grouped_conv(call: Call, op: Operator, groups: int) -> Tensor:
     """One convolution per group of input channels; their outputs are concatenated."""
     x, w, bias = call.tensor(0, "image"), call.tensor(1, "weights"), call.maybe(2)
     outputs, depth = w.shape[0], w.shape[3]
@@ -62,11 +62,15 @@ def _grouped(call: Call, op: Operator, groups: int) -> Tensor:
     made = []
     for i, part in enumerate(parts):
         own = slice(i * share, (i + 1) * share)
-        made.append(call.result(op, part, _rows(call, w, own), bias and _rows(call, bias, own)))
+        made.append(
+            call.result(
+                op, part, _slice_outputs(call, w, own), bias and _slice_outputs(call, bias, own)
+            )
+        )
     return call.result(ops.Concat(3), *made)
 
 
-def _rows(call: Call, t: Tensor, own: slice) -> Tensor:
+def _slice_outputs(call: Call, t: Tensor, own: slice) -> Tensor:
     """A range of output channels of a constant, with its quantization."""
     if t.data is None:
         raise ShapeError("expected constant weights and bias, found computed ones")
@@ -78,14 +82,14 @@ def _rows(call: Call, t: Tensor, own: slice) -> Tensor:
 
 def depthwise_conv_2d(call: Call) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
-    padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
+    padding = call.padding(_image_size(call, 0), span(_window_size(call), dilation), stride)
     channels = call.tensor(0, "image").shape[3]
     # The DepthMultiplier option is redundant and wrong in some files; TFLite ignores it.
     multiplier = call.tensor(1, "weights").shape[3] // max(channels, 1)
     op = ops.DepthwiseConv2D(stride, dilation, padding, multiplier, call.activation())
     if wide.is_wide(call.maybe(0)):
         return wide.depthwise_conv_2d(call, op)
-    return _weighted(call, op)
+    return _emit_convolution(call, op)
 
 
 def transpose_conv(call: Call) -> Tensor:
@@ -93,9 +97,9 @@ def transpose_conv(call: Call) -> Tensor:
     if len(size) != 4:
         raise ShapeError(f"expected an output shape of 4 dimensions, found {list(size)}")
     stride = call.stride()
-    padding = call.padding((size[1], size[2]), _window(call), stride)
+    padding = call.padding((size[1], size[2]), _window_size(call), stride)
     op = ops.TransposeConv2D(stride, padding, (size[1], size[2]), call.activation())
-    return _transposed(call, op, (2, 1, 3))
+    return _emit_transpose_conv(call, op, (2, 1, 3))
 
 
 def transpose_conv_bias(call: Call) -> Tensor:
@@ -107,7 +111,7 @@ def transpose_conv_bias(call: Call) -> Tensor:
         raise ShapeError(f"expected a stride of at least 1, found {height}x{width}")
     if kind not in (_CUSTOM_SAME, _CUSTOM_VALID):
         raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
-    stride, size, window = (height, width), _image(call, 0), _window(call)
+    stride, size, window = (height, width), _image_size(call, 0), _window_size(call)
     borders: list[int] = []
     out: list[int] = []
     for pixels, taps, step in zip(size, window, stride, strict=True):
@@ -115,10 +119,14 @@ def transpose_conv_bias(call: Call) -> Tensor:
         cut = max(taps - (pixels - 1) % step - 1, 0) if kind == _CUSTOM_SAME else 0
         borders += [cut // 2, cut - cut // 2]
         out.append((pixels - 1) * step + taps - cut)
-    return _transposed(call, ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1])))
+    return _emit_transpose_conv(
+        call, ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1]))
+    )
 
 
-def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
+def _emit_transpose_conv(
+    call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)
+) -> Tensor:
     x, w, bias = (call.maybe(i) for i in order)
     if wide.is_wide(x):
         return wide.transpose_conv(call, op, order)
@@ -182,7 +190,7 @@ def _at_image_codes(call: Call, x: Tensor) -> Tensor:
     return at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
 
 
-def _weighted(call: Call, op: Convolution) -> Tensor:
+def _emit_convolution(call: Call, op: Convolution) -> Tensor:
     """`op` on the image, weights and bias."""
     x, weights, bias = (call.maybe(i) for i in range(3))
     if any(t is not None and t.data is None for t in (weights, bias)):
@@ -197,14 +205,14 @@ def _weighted(call: Call, op: Convolution) -> Tensor:
 
 def average_pool(call: Call) -> Tensor:
     window, stride = _pool_window(call), call.stride()
-    padding = call.padding(_image(call, 0), window, stride)
+    padding = call.padding(_image_size(call, 0), window, stride)
     op = ops.AveragePool2D(window, stride, padding, call.activation())
     return call.result(op, call.tensor(0, "image"))
 
 
 def max_pool(call: Call) -> Tensor:
     window, stride = _pool_window(call), call.stride()
-    padding = call.padding(_image(call, 0), window, stride)
+    padding = call.padding(_image_size(call, 0), window, stride)
     op = ops.MaxPool2D(window, stride, padding, call.activation())
     return call.result(op, call.tensor(0, "image"))
 
@@ -212,7 +220,7 @@ def max_pool(call: Call) -> Tensor:
 def l2_pool(call: Call) -> Tensor:
     """The square root of the mean of squares."""
     x, window, stride = call.tensor(0, "image"), _pool_window(call), call.stride()
-    padding = call.padding(_image(call, 0), window, stride)
+    padding = call.padding(_image_size(call, 0), window, stride)
     average = call.emit(ops.AveragePool2D(window, stride, padding), call.emit(ops.Mul(), x, x))
     root = call.emit(ops.Sqrt(), average)
     activation = call.activation()

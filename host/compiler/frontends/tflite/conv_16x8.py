@@ -17,7 +17,7 @@ def is_wide(x: Tensor | None) -> bool:
 
 def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
     """A convolution, grouped if the weights have fewer input channels than the image."""
-    x, w, bias = _operands(call)
+    x, w, bias = _conv_operands(call)
     groups = max(x.shape[3] // max(w.shape[3], 1), 1)
     short = bias is None or bias.dtype is DType.I64
     rounding = ops.Rounding.SHORT if short else ops.Rounding.TWICE
@@ -28,7 +28,7 @@ def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
 
 
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
-    x, w, bias = _operands(call)
+    x, w, bias = _conv_operands(call)
     _need_long(bias)
     assert w.data is not None
     quant = w.quant
@@ -41,14 +41,14 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
 
 
 def transpose_conv(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...]) -> Tensor:
-    x, w, bias = _operands(call, order)
+    x, w, bias = _conv_operands(call, order)
     _need_long(bias)
     op.check_size(x, w)
     return spread(call, op, x, w, bias)
 
 
 def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
-    x, w, bias = _operands(call, rank=2)
+    x, w, bias = _conv_operands(call, rank=2)
     n, k = w.shape
     if k < 1 or x.elements % k or (op.keep_dims and x.shape[-1:] != (k,)):
         raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
@@ -59,7 +59,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
     return call.reshape(y, (*x.shape[:-1], n) if op.keep_dims else (x.elements // k, n))
 
 
-def _operands(
+def _conv_operands(
     call: Call, order: tuple[int, ...] = (0, 1, 2), rank: int = 4
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Image, weights and bias, from the inputs with these indices."""

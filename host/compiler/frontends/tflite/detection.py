@@ -31,8 +31,8 @@ class _Options:
 def detections(call: Call) -> list[Tensor]:
     """[boxes, classes, scores, count], all f32: decodes boxes relative to anchors and applies
     non-maximum suppression."""
-    codes, scores, anchors = (_real(call, call.tensor(i, "operand")) for i in range(3))
-    o = _options(call)
+    codes, scores, anchors = (_to_float(call, call.tensor(i, "operand")) for i in range(3))
+    o = _read_options(call)
     count = codes.shape[1] if len(codes.shape) == 3 else 0
     background = scores.shape[-1] - o.classes
     if (
@@ -46,7 +46,7 @@ def detections(call: Call) -> list[Tensor]:
             f"expected boxes [1, n, 4], scores [1, n, classes] and anchors [n, 4], found "
             f"{list(codes.shape)}, {list(scores.shape)} and {list(anchors.shape)}"
         )
-    boxes = _decoded(call, codes, anchors, o.scales)
+    boxes = _decode_boxes(call, codes, anchors, o.scales)
     extent = (1, count, o.classes)
     begin = (0, 0, background)
     if background:
@@ -56,7 +56,7 @@ def detections(call: Call) -> list[Tensor]:
     return _by_class(call, boxes, scores, o) if o.by_class else _of_all(call, boxes, scores, o)
 
 
-def _options(call: Call) -> _Options:
+def _read_options(call: Call) -> _Options:
     sizes = [call.custom_number(n, d) for n, d in (
         ("max_detections", None), ("max_classes_per_detection", None), ("num_classes", None),
         ("detections_per_class", 100),
@@ -82,11 +82,11 @@ def _options(call: Call) -> _Options:
     )
 
 
-def _real(call: Call, x: Tensor) -> Tensor:
+def _to_float(call: Call, x: Tensor) -> Tensor:
     return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
 
 
-def _decoded(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
+def _decode_boxes(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
     """Decodes (y, x, height, width) relative to anchors into corners [1, n, 4]."""
     moved = call.emit(ops.Div(), codes, call.constant(scales))
     half = ops.Split(2, (2, 2))
@@ -104,7 +104,7 @@ def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tens
     count = boxes.shape[1]
     best, classes = call.builder.emit_all(ops.TopK(o.per_box, index=DType.I32), [scores])
     first = ops.StridedSlice((0, 0), (1, 1), (count, 1), (1, 1, count))
-    ranked, order = _ranked(call, call.emit(first, best))
+    ranked, order = _sort_descending(call, call.emit(first, best))
     op = ops.SelectBoxes(min(o.detections, count), o.overlap, o.least)
     chosen = call.emit(op, boxes, order, ranked)
     size = chosen.shape[2]
@@ -116,17 +116,17 @@ def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tens
     )
     corners = call.reshape(corners, (size, 1, 4))
     corners = call.emit(ops.BroadcastTo((size, o.per_box, 4)), corners)
-    parts = [_shown(call, found, t, o.detections) for t in (corners, numbers, values)]
+    parts = [_pad_selected(call, found, t, o.detections) for t in (corners, numbers, values)]
     rows = o.detections * o.per_box
     corners = call.reshape(parts[0], (1, rows, 4))
-    return [corners, *(call.reshape(t, (1, rows)) for t in parts[1:]), _count(call, found)]
+    return [corners, *(call.reshape(t, (1, rows)) for t in parts[1:]), _count_selected(call, found)]
 
 
 def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
     """Suppresses boxes within each class and reports the best over all classes."""
     count = boxes.shape[1]
     columns = call.reshape(call.transpose(scores, (1, 0)), (1, o.classes, count))
-    ranked, order = _ranked(call, columns)
+    ranked, order = _sort_descending(call, columns)
     limit = min(o.per_class, count)
     chosen = call.emit(ops.SelectBoxes(limit, o.overlap, o.least), boxes, order, ranked)
     there = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
@@ -143,16 +143,16 @@ def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Te
     classes = call.convert(call.emit(ops.Div(), numbers, each), DType.F32)
     picked = call.emit(ops.Modulo(), numbers, each)
     corners = call.emit(ops.Gather(0), call.reshape(boxes, (count, 4)), picked)
-    parts = [_shown(call, found, t, o.detections) for t in (corners, classes, best)]
-    return [*(call.reshape(t, (1, *t.shape)) for t in parts), _count(call, found)]
+    parts = [_pad_selected(call, found, t, o.detections) for t in (corners, classes, best)]
+    return [*(call.reshape(t, (1, *t.shape)) for t in parts), _count_selected(call, found)]
 
 
-def _ranked(call: Call, scores: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_descending(call: Call, scores: Tensor) -> tuple[Tensor, Tensor]:
     values, order = call.builder.emit_all(ops.TopK(scores.shape[-1], index=DType.I32), [scores])
     return values, order
 
 
-def _shown(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
+def _pad_selected(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
     """The selected rows of x, zero-padded to `rows`."""
     mask = call.reshape(found, (*found.shape, *(1,) * (len(x.shape) - 1)))
     x = call.emit(ops.Where(), mask, x, call.scalar(0, x))
@@ -163,13 +163,13 @@ def _shown(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
     return call.emit(ops.Pad((0, *rest), (missing, *rest)), x)
 
 
-def _count(call: Call, found: Tensor) -> Tensor:
+def _count_selected(call: Call, found: Tensor) -> Tensor:
     return call.emit(ops.ReduceSum((0,), True), call.convert(found, DType.F32))
 
 
 def non_max_suppression_v4(call: Call) -> list[Tensor]:
     """[selected boxes, count], zero-padded."""
-    chosen, _, count = _suppressed(call)
+    chosen, _, count = _non_max_suppression(call)
     return [chosen, count]
 
 
@@ -177,10 +177,10 @@ def non_max_suppression_v5(call: Call) -> list[Tensor]:
     """[selected boxes, their scores, count], zero-padded; soft suppression is not supported."""
     if float(call.value(5, "sigma").reshape(-1)[0]) != 0.0:
         raise ShapeError("expected a sigma of 0, found soft suppression")
-    return list(_suppressed(call))
+    return list(_non_max_suppression(call))
 
 
-def _suppressed(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def _non_max_suppression(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Non-maximum suppression of boxes [n, 4] (corners in any order) with scores [n]."""
     boxes, scores = call.tensor(0, "boxes"), call.tensor(1, "scores")
     limit = call.integer(2, "number of boxes")
@@ -194,11 +194,11 @@ def _suppressed(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     pair = call.builder.emit_all(ops.Split(1, (2, 2)), [boxes])
     corners = [call.emit(op, *pair) for op in (ops.Minimum(), ops.Maximum())]
     boxes = call.reshape(call.emit(ops.Concat(1), *corners), (1, count, 4))
-    ranked, order = _ranked(call, call.reshape(scores, (1, 1, count)))
+    ranked, order = _sort_descending(call, call.reshape(scores, (1, 1, count)))
     size = min(limit, count)
     chosen = call.emit(ops.SelectBoxes(size, overlap, least, above=True), boxes, order, ranked)
     chosen = call.reshape(chosen, (size,))
     found = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
     kept = call.emit(ops.Gather(0), scores, chosen)
     total = call.emit(ops.ReduceSum((0,)), call.convert(found, DType.I32))
-    return _shown(call, found, chosen, limit), _shown(call, found, kept, limit), total
+    return _pad_selected(call, found, chosen, limit), _pad_selected(call, found, kept, limit), total

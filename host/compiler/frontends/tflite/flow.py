@@ -47,7 +47,7 @@ def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return FLOW[operator.name](scope, operator)
 
 
-def _inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _read_inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
     if any(i in scope.handles for i in operator.inputs):
         raise InputError("expected tensors as inputs of a subgraph, found a variable")
     found = [scope.tensors.get(i) for i in operator.inputs]
@@ -56,11 +56,11 @@ def _inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 def _call(scope: Scope, operator: FileOperator) -> list[Tensor]:
     number = operator.option(_CALLED[operator.name][0])
-    return scope.importer.call(number, _inputs(scope, operator), f"{operator.index}")
+    return scope.importer.call(number, _read_inputs(scope, operator), f"{operator.index}")
 
 
 def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    inputs = _inputs(scope, operator)
+    inputs = _read_inputs(scope, operator)
     if not inputs or inputs[0].elements != 1 or inputs[0].dtype is not DType.BOOL:
         raise InputError("expected a condition of one bool as input 0, found another")
     condition, args = inputs[0], inputs[1:]
@@ -97,7 +97,7 @@ def _refuse_writes(scope: Scope, branches: list[int]) -> None:
 
 def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
     condition, body = (operator.option(name) for name in _CALLED["WHILE"])
-    values, importer = _inputs(scope, operator), scope.importer
+    values, importer = _read_inputs(scope, operator), scope.importer
     for count in range(_ITERATION_LIMIT + 1):
         label = f"{operator.index}.{count}"
         found = importer.call(condition, values, f"{label}.cond")
@@ -130,16 +130,16 @@ def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 
 def _var_handle(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    _need(operator, 0, 1)
+    _check_arity(operator, 0, 1)
     (output,) = operator.outputs
     scope.tensors.source(output)
     scope.handles[output] = operator.option_text("SharedName") or f"state_{output}"
     return []
 
 
-def _read(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    _need(operator, 1, 1)
-    name = _handle(scope, operator.inputs[0])
+def _read_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    _check_arity(operator, 1, 1)
+    name = _variable_name(scope, operator.inputs[0])
     state = scope.importer.states.get(name)
     if state is None:
         raise InputError(f"expected variable {name} to have an initial value, found none")
@@ -150,9 +150,9 @@ def _read(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return [scope.builder.emit(op, quant=scope.tensors.quant(operator.outputs[0]))]
 
 
-def _assign(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    _need(operator, 2, 0)
-    name = _handle(scope, operator.inputs[0])
+def _assign_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    _check_arity(operator, 2, 0)
+    name = _variable_name(scope, operator.inputs[0])
     tensor, states = scope.tensors.get(operator.inputs[1]), scope.importer.states
     if scope.importer.initializing and tensor.data is not None and name not in states:
         states[name] = State(name, tensor.data)
@@ -171,7 +171,7 @@ def _assign(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
     """Sparse constants were expanded when they were read."""
-    _need(operator, 1, 1)
+    _check_arity(operator, 1, 1)
     tensor = scope.tensors.get(operator.inputs[0])
     if tensor.data is None:
         raise InputError(
@@ -181,14 +181,14 @@ def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return [tensor]
 
 
-def _handle(scope: Scope, index: int) -> str:
+def _variable_name(scope: Scope, index: int) -> str:
     name = scope.handles.get(index)
     if name is None:
         raise InputError(f"expected a variable, found {scope.tensors.shown(index)}")
     return name
 
 
-def _need(operator: FileOperator, inputs: int, outputs: int) -> None:
+def _check_arity(operator: FileOperator, inputs: int, outputs: int) -> None:
     if (len(operator.inputs), len(operator.outputs)) != (inputs, outputs):
         raise InputError(
             f"expected {inputs} inputs and {outputs} outputs, "
@@ -197,14 +197,14 @@ def _need(operator: FileOperator, inputs: int, outputs: int) -> None:
 
 
 FLOW: dict[str, Callable[[Scope, FileOperator], list[Tensor]]] = {
-    "ASSIGN_VARIABLE": _assign,
+    "ASSIGN_VARIABLE": _assign_variable,
     "CALL": _call,
     "CALL_ONCE": _call_once,
     "COMPLEX_ABS": fourier.magnitude,
     "DENSIFY": _densify,
     "IF": _if,
     "IMAG": fourier.imaginary,
-    "READ_VARIABLE": _read,
+    "READ_VARIABLE": _read_variable,
     "REAL": fourier.real,
     "RFFT2D": fourier.rfft2d,
     "STABLEHLO_COMPOSITE": _call,

@@ -118,7 +118,7 @@ def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _stored(tensors: TensorTable, index: int) -> StoredInput:
+def _stored_input(tensors: TensorTable, index: int) -> StoredInput:
     source = tensors.source(index)
     signature = source.signature or source.shape
     is_open = tuple(s < 0 or d < 1 for s, d in zip(signature, source.shape, strict=True))
@@ -145,17 +145,17 @@ class _Importer:
         graph = self.model.subgraphs[0]
         if not graph.outputs:
             raise InputError("expected a model with outputs, found none")
-        scope = self._scope(0, "")
+        scope = self._open_scope(0, "")
         tensors, inputs = scope.tensors, []
         for index in graph.inputs:
             if tensors.has_value(index):
                 raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
-        fixed = resize([_stored(tensors, i) for i in graph.inputs], shapes, name)
+        fixed = resize([_stored_input(tensors, i) for i in graph.inputs], shapes, name)
         try:
             for index in graph.inputs:
-                tensors.set(index, self._input(tensors, index, fixed.shapes))
+                tensors.set(index, self._add_input(tensors, index, fixed.shapes))
                 inputs.append(tensors.get(index))
-            self._walk(scope)
+            self._add_operators(scope)
         except InputError as error:
             raise InputError("; ".join((str(error), *fixed.hints))) from error
         outputs = {tensors.name(i): tensors.get(i) for i in graph.outputs}
@@ -180,14 +180,14 @@ class _Importer:
             raise InputError(
                 f"expected subgraphs at most {_DEPTH_LIMIT} deep, found more: a recursion?"
             )
-        scope = self._scope(number, f"{label}/")
+        scope = self._open_scope(number, f"{label}/")
         for index, tensor in zip(graph.inputs, args, strict=True):
             scope.tensors.set(index, tensor)
-        self._walk(scope)
+        self._add_operators(scope)
         self._depth -= 1
         return [scope.tensors.get(i) for i in graph.outputs]
 
-    def _scope(self, number: int, prefix: str) -> _Operators:
+    def _open_scope(self, number: int, prefix: str) -> _Operators:
         graph = self.model.subgraphs[number]
         for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
             if number == 0 and len(set(ends)) != len(ends):
@@ -201,14 +201,14 @@ class _Importer:
         constants = self._constants.setdefault(number, {})
         return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))
 
-    def _input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
+    def _add_input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
         name, dtype = tensors.name(index), tensors.dtype(index)
         try:
             return self.builder.input(name, shapes[name], dtype, tensors.quant(index))
         except ShapeError as error:
             raise InputError(f"input {tensors.shown(index)}: {error}") from error
 
-    def _walk(self, scope: _Operators) -> None:
+    def _add_operators(self, scope: _Operators) -> None:
         for operator in scope.graph.operators:
             try:
                 scope.add(operator)
@@ -232,22 +232,24 @@ class _Operators(Scope):
                     f"expected to write each tensor once, found {self.tensors.shown(index)}, "
                     "which already has a value"
                 )
-        self.builder.begin(self._label(operator))
+        self.builder.begin(self._node_prefix(operator))
         if operator.name in FLOW:
             made = run_flow(self, operator)
         elif operator.inputs and operator.inputs[0] in self.complexes:
             made = self._of_complex(operator)
         else:
-            ins = [None if i == -1 else self._operand(i) for i in operator.inputs]
-            made = self._row(operator, self.importer.bounded.operands(operator.name, ins))
+            ins = [None if i == -1 else self._read_operand(i) for i in operator.inputs]
+            made = self._run_handler(operator, self.importer.bounded.operands(operator.name, ins))
         tensors = [i for i in outputs if i not in self.handles and i not in self.complexes]
         if len(made) != len(tensors):
             raise InputError(f"expected {len(made)} outputs, found {len(tensors)}")
         for index, tensor in zip(tensors, made, strict=True):
-            self._name(index, tensor)
+            self._bind_output(index, tensor)
         pairs = zip(made, [self.tensors.get(i) for i in tensors], strict=True)
         ins = [self.tensors.known(i) for i in operator.inputs]
-        self.importer.bounded.follow(operator.name, ins, pairs, partial(self._row, operator))
+        self.importer.bounded.follow(
+            operator.name, ins, pairs, partial(self._run_handler, operator)
+        )
 
     def _of_complex(self, operator: FileOperator) -> list[Tensor]:
         """Applies an operator to both parts of a complex tensor, or emits a conversion to real."""
@@ -256,16 +258,16 @@ class _Operators(Scope):
         if operator.name not in MOVES:
             shown = self.tensors.shown(operator.inputs[0])
             raise InputError(f"expected a real tensor, found {shown}, which is complex")
-        rest = [None if i == -1 else self._operand(i) for i in operator.inputs[1:]]
+        rest = [None if i == -1 else self._read_operand(i) for i in operator.inputs[1:]]
         outputs = [Output(DType.F32, None)]
         parts = [
-            self._row(operator, [part, *rest], outputs)
+            self._run_handler(operator, [part, *rest], outputs)
             for part in self.complexes[operator.inputs[0]]
         ]
         self.complexes[operator.outputs[0]] = (parts[0][0], parts[1][0])
         return []
 
-    def _row(
+    def _run_handler(
         self,
         operator: FileOperator,
         tensors: Sequence[Tensor | None],
@@ -314,7 +316,7 @@ class _Operators(Scope):
         )
         return made if isinstance(made, list) else [made]
 
-    def _operand(self, index: int) -> Tensor:
+    def _read_operand(self, index: int) -> Tensor:
         """A tensor, or a variable's current value; initially 0 (the zero point if s8)."""
         if not self.tensors.is_variable(index):
             return self.tensors.get(index)
@@ -333,7 +335,7 @@ class _Operators(Scope):
             self.importer.states[name] = State(name, np.full(shape, first, dtype.numpy))
         return self.builder.emit(ops.ReadState(name, shape, dtype), quant=quant)
 
-    def _name(self, index: int, tensor: Tensor) -> None:
+    def _bind_output(self, index: int, tensor: Tensor) -> None:
         wanted = self.tensors.dtype(index)
         if tensor.dtype is not wanted:
             raise InputError(
@@ -341,7 +343,7 @@ class _Operators(Scope):
             )
         self.tensors.set(index, self.builder.rename(tensor, self.tensors.name(index)))
 
-    def _label(self, operator: FileOperator) -> str:
+    def _node_prefix(self, operator: FileOperator) -> str:
         """A prefix for the names of an operator's nodes."""
         for index in operator.outputs[:1]:
             self.tensors.source(index)

@@ -43,9 +43,9 @@ def scatter_nd(call: Call) -> Tensor:
     join = "max" if updates.dtype is DType.BOOL else "add"
     if join == "max":
         flags = call.convert(updates, DType.U8)
-        zeros = _filled(call, call.integers(2, "shape"), 0, flags)
+        zeros = _filled_like(call, call.integers(2, "shape"), 0, flags)
         return call.convert(indexing.scatter_nd(call, zeros, indices, flags, join), DType.BOOL)
-    zeros = _filled(call, call.integers(2, "shape"), 0, updates)
+    zeros = _filled_like(call, call.integers(2, "shape"), 0, updates)
     return indexing.scatter_nd(call, zeros, indices, updates, join)
 
 
@@ -58,11 +58,11 @@ def sparse_to_dense(call: Call) -> Tensor:
     indices = call.reshape(indices, (count, indices.elements // max(count, 1)))
     if values.shape != (count,):
         values = call.emit(ops.BroadcastTo((count,)), values, quant=values.quant)
-    x = _filled(call, shape, default.reshape(-1)[0], values)
+    x = _filled_like(call, shape, default.reshape(-1)[0], values)
     return indexing.scatter_nd(call, x, indices, values)
 
 
-def _filled(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
+def _filled_like(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
     """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
         raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {list(shape)}")
@@ -106,12 +106,12 @@ def embedding_lookup_sparse(call: Call) -> Tensor:
     at = call.part(at, 1, 0, depth) if depth else call.constant(np.zeros((count, 1), np.int32))
     by_row = call.reshape(weights, (count, *(1,) * len(rest)))
     values = call.emit(ops.Mul(), indexing.gather(call, table, ids, 0), by_row)
-    zeros = _filled(call, (*lead, *rest), 0, values)
+    zeros = _filled_like(call, (*lead, *rest), 0, values)
     y = indexing.scatter_nd(call, zeros, at, values, "add")
     if combiner != _SUM:
         parts = weights if combiner == _MEAN else call.emit(ops.Mul(), weights, weights)
-        none = _filled(call, (count,), 0, weights)
-        total = indexing.scatter_nd(call, _filled(call, lead, 1, weights), at, none)
+        none = _filled_like(call, (count,), 0, weights)
+        total = indexing.scatter_nd(call, _filled_like(call, lead, 1, weights), at, none)
         total = indexing.scatter_nd(call, total, at, parts, "add")
         total = call.emit(ops.Sqrt(), total) if combiner == _SQRT_N else total
         y = call.emit(ops.Div(), y, call.reshape(total, (*lead, *(1,) * len(rest))))
@@ -144,14 +144,14 @@ def reverse_sequence(call: Call) -> Tensor:
 def segment_sum(call: Call) -> Tensor:
     """Sums of rows with equal segment ids, which are constant."""
     ids = call.value(1, "segment numbers")
-    return _segments(call, int(ids.max(initial=-1)) + 1, "add")
+    return _reduce_segments(call, int(ids.max(initial=-1)) + 1, "add")
 
 
 def unsorted_segment(join: str) -> Callable[[Call], Tensor]:
-    return lambda call: _segments(call, call.integer(2, "number of segments"), join)
+    return lambda call: _reduce_segments(call, call.integer(2, "number of segments"), join)
 
 
-def _segments(call: Call, count: int, join: str) -> Tensor:
+def _reduce_segments(call: Call, count: int, join: str) -> Tensor:
     """Rows of x combined by segment id; negative ids belong to no segment."""
     x, ids = call.tensor(0, "input"), indexing.whole(call, call.tensor(1, "segment numbers"))
     if not 1 <= count <= _SEGMENT_LIMIT or x.shape[: len(ids.shape)] != ids.shape:
@@ -161,7 +161,9 @@ def _segments(call: Call, count: int, join: str) -> Tensor:
     rest = x.shape[len(ids.shape) :]
     outside = call.emit(ops.Less(), ids, call.scalar(0, ids))
     rows = call.emit(ops.Where(), outside, call.scalar(count, ids), ids)
-    return indexing.place(call, _filled(call, (count, *rest), start, x), rows, x, (count,), join)
+    return indexing.place(
+        call, _filled_like(call, (count, *rest), start, x), rows, x, (count,), join
+    )
 
 
 def matrix_diag(call: Call) -> Tensor:

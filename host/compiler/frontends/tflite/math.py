@@ -56,13 +56,15 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
         if a.dtype is b.dtype is DType.I16:
             scaled = isinstance(op, ops.Equal) and a.is_quantized and b.is_quantized
-            a, b = (_comparable(call, t) if scaled else call.convert(t, DType.I32) for t in (a, b))
+            a, b = (
+                _to_common_scale(call, t) if scaled else call.convert(t, DType.I32) for t in (a, b)
+            )
         return call.result(op, *((b, a) if swapped else (a, b)))
 
     return build
 
 
-def _comparable(call: Call, x: Tensor) -> Tensor:
+def _to_common_scale(call: Call, x: Tensor) -> Tensor:
     """Maps s16 values to a common unit with a lookup table."""
     codes = np.arange(-(1 << 15), 1 << 15)
     table = call.constant(coded.comparable(codes, x).astype(np.int32))

@@ -35,16 +35,20 @@ def transform_matrix(call: Call) -> Tensor:
     scale = [call.custom_number(f"scale_{axis}") for axis in "xy"]
     if min(*size, *scale) <= 0:
         raise ShapeError(f"expected sizes and scales above 0, found {size} and {scale}")
-    turn = _rotation(call, points, ends, call.custom_number("target_rotation_radians", 0.0))
+    turn = _landmark_rotation(
+        call, points, ends, call.custom_number("target_rotation_radians", 0.0)
+    )
     chosen = call.emit(ops.Gather(0), points, call.constant(np.array(subset, np.int32)))
-    px, py = (_column(call, chosen, i) for i in (0, 1))
+    px, py = (_slice_column(call, chosen, i) for i in (0, 1))
     rotated = turn.forward(call, px, py)
     high = [call.emit(ops.ReduceMax((0,)), v) for v in rotated]
     low = [call.emit(ops.ReduceMin((0,)), v) for v in rotated]
-    middle = [_times(call, call.emit(ops.Add(), a, b), 0.5) for a, b in zip(high, low, strict=True)]
+    middle = [
+        _mul_scalar(call, call.emit(ops.Add(), a, b), 0.5) for a, b in zip(high, low, strict=True)
+    ]
     center = turn.backward(call, middle[0], middle[1])
     step = [
-        _times(call, call.emit(ops.Sub(), a, b), factor / pixels)
+        _mul_scalar(call, call.emit(ops.Sub(), a, b), factor / pixels)
         for a, b, factor, pixels in zip(high, low, scale, size, strict=True)
     ]
     rows = (
@@ -56,7 +60,9 @@ def transform_matrix(call: Call) -> Tensor:
     )
     zero, cells = call.constant(np.zeros(1, np.float32)), []
     for (a, b), c in zip(rows, center, strict=True):
-        start = call.emit(ops.Add(), _times(call, a, -size[0] / 2), _times(call, b, -size[1] / 2))
+        start = call.emit(
+            ops.Add(), _mul_scalar(call, a, -size[0] / 2), _mul_scalar(call, b, -size[1] / 2)
+        )
         cells += [a, b, zero, call.emit(ops.Add(), c, start)]
     cells.append(call.constant(np.array([0, 0, 1, 0, 0, 0, 0, 1], np.float32)))
     flat = [call.reshape(t, (t.elements,)) for t in cells]
@@ -77,22 +83,22 @@ class _Rotation:
         return across, call.emit(ops.Sub(), _mul(call, y, self.cosine), _mul(call, x, self.sine))
 
 
-def _rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Rotation:
+def _landmark_rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Rotation:
     """A rotation by `target` minus the angle of the line between two landmarks."""
     pair = call.emit(ops.Gather(0), points, call.constant(np.array(ends, np.int32)))
     left, right = (
         call.emit(ops.StridedSlice((i, 0), (1, 1), (1, 2), (1, 2)), pair) for i in (0, 1)
     )
     line = call.emit(ops.Sub(), right, left)
-    dx, dy = _column(call, line, 0), _column(call, line, 1)
+    dx, dy = _slice_column(call, line, 0), _slice_column(call, line, 1)
     length = call.emit(ops.Sqrt(), call.emit(ops.Add(), _mul(call, dx, dx), _mul(call, dy, dy)))
     level = call.emit(ops.Equal(), length, call.scalar(0, length))
     cosine = call.emit(ops.Where(), level, call.scalar(1, dx), call.emit(ops.Div(), dx, length))
     sine = call.emit(ops.Where(), level, call.scalar(0, dy), call.emit(ops.Div(), dy, length))
     c, s = math.cos(target), math.sin(target)
     return _Rotation(
-        call.emit(ops.Add(), _times(call, cosine, c), _times(call, sine, s)),
-        call.emit(ops.Sub(), _times(call, cosine, s), _times(call, sine, c)),
+        call.emit(ops.Add(), _mul_scalar(call, cosine, c), _mul_scalar(call, sine, s)),
+        call.emit(ops.Sub(), _mul_scalar(call, cosine, s), _mul_scalar(call, sine, c)),
     )
 
 
@@ -106,23 +112,29 @@ def transform_landmarks(call: Call) -> Tensor:
     if size not in (2, 3) or not x.shape or x.shape[-1] % size or matrix.elements != 16:
         raise ShapeError(f"expected landmarks of {size} values, found {list(x.shape)}")
     points = call.reshape(x, (x.elements // size, size))
-    moved = _moved(call, matrix, _column(call, points, 0), _column(call, points, 1), (0, 0), scale)
+    moved = _transform_points(
+        call, matrix, _slice_column(call, points, 0), _slice_column(call, points, 1), (0, 0), scale
+    )
     parts = [call.reshape(v, (points.shape[0], 1)) for v in moved]
     if size == 3:
-        parts.append(call.reshape(_column(call, points, 2), (points.shape[0], 1)))
+        parts.append(call.reshape(_slice_column(call, points, 2), (points.shape[0], 1)))
     return call.reshape(call.emit(ops.Concat(1), *parts), x.shape)
 
 
-def _moved(
+def _transform_points(
     call: Call, matrix: Tensor, x: Tensor, y: Tensor, offset: tuple[float, float], scale: float
 ) -> list[Tensor]:
     """The first two rows of `matrix` · (x + offset, y + offset, 0, 1), minus the offset."""
     cells = call.builder.emit_all(ops.Split(0, (1,) * 16), [call.reshape(matrix, (16,))])
     found = []
     for row, back in enumerate(offset):
-        a, b, shift = cells[4 * row], cells[4 * row + 1], _times(call, cells[4 * row + 3], scale)
+        a, b, shift = (
+            cells[4 * row],
+            cells[4 * row + 1],
+            _mul_scalar(call, cells[4 * row + 3], scale),
+        )
         if back:
-            ahead = _times(call, call.emit(ops.Add(), a, b), back)
+            ahead = _mul_scalar(call, call.emit(ops.Add(), a, b), back)
             shift = call.emit(ops.Add(), shift, ahead)
             shift = call.emit(ops.Sub(), shift, call.scalar(back, shift))
         total = call.emit(ops.Add(), _mul(call, x, a), _mul(call, y, b))
@@ -142,8 +154,8 @@ def transform_tensor(call: Call) -> Tensor:
     _, h, w, c = x.shape
     rows, columns = np.divmod(np.arange(height * width), width)
     across, down = (call.constant(v.astype(np.float32)) for v in (columns, rows))
-    at_x, at_y = _moved(call, matrix, across, down, (0.5, 0.5), 1.0)
-    inside = call.emit(ops.And(), _within(call, at_x, w - 1), _within(call, at_y, h - 1))
+    at_x, at_y = _transform_points(call, matrix, across, down, (0.5, 0.5), 1.0)
+    inside = call.emit(ops.And(), _is_in_range(call, at_x, w - 1), _is_in_range(call, at_y, h - 1))
     flat, corners = call.reshape(x, (h * w, c)), []
     left, right = _neighbors(call, at_x, w)
     above, below = _neighbors(call, at_y, h)
@@ -151,16 +163,16 @@ def transform_tensor(call: Call) -> Tensor:
         for column in (left, right):
             start = call.emit(ops.Mul(), row, call.scalar(w, row))
             corners.append(call.emit(ops.Gather(0), flat, call.emit(ops.Add(), start, column)))
-    part_x, part_y = (_fraction(call, v) for v in (at_x, at_y))
-    upper = _between(call, corners[0], corners[1], part_x)
-    lower = _between(call, corners[2], corners[3], part_x)
-    y = _between(call, upper, lower, part_y)
+    part_x, part_y = (_fractional_part(call, v) for v in (at_x, at_y))
+    upper = _lerp(call, corners[0], corners[1], part_x)
+    lower = _lerp(call, corners[2], corners[3], part_x)
+    y = _lerp(call, upper, lower, part_y)
     shown = call.reshape(inside, (height * width, 1))
     y = call.emit(ops.Where(), shown, y, call.scalar(0, y))
     return call.reshape(y, (1, height, width, c))
 
 
-def _within(call: Call, x: Tensor, last: int) -> Tensor:
+def _is_in_range(call: Call, x: Tensor, last: int) -> Tensor:
     low = call.emit(ops.LessOrEqual(), call.scalar(0, x), x)
     return call.emit(ops.And(), low, call.emit(ops.LessOrEqual(), x, call.scalar(last, x)))
 
@@ -173,12 +185,12 @@ def _neighbors(call: Call, x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return first, call.emit(ops.Minimum(), second, call.scalar(size - 1, first))
 
 
-def _fraction(call: Call, x: Tensor) -> Tensor:
+def _fractional_part(call: Call, x: Tensor) -> Tensor:
     rest = call.emit(ops.Sub(), x, call.emit(ops.Floor(), x))
     return call.reshape(rest, (x.elements, 1))
 
 
-def _between(call: Call, a: Tensor, b: Tensor, part: Tensor) -> Tensor:
+def _lerp(call: Call, a: Tensor, b: Tensor, part: Tensor) -> Tensor:
     keep = call.emit(ops.Sub(), call.scalar(1, part), part)
     return call.emit(ops.Add(), _mul(call, a, keep), _mul(call, b, part))
 
@@ -189,7 +201,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
     x = call.tensor(0, "image")
     if len(x.shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(x.shape)}")
-    same, stride, window, activation = _pool(call)
+    same, stride, window, activation = _pool_options(call)
     size = x.shape[1:3]
     borders = [
         same_padding(d, k, s) if same else (0, 0)
@@ -201,7 +213,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
     if min(out) < 1:
         raise ShapeError(f"expected an image of at least {window}, found {list(size)}")
     for axis, border in zip((1, 2), borders, strict=True):
-        x = _surrounded(call, x, axis, border)
+        x = _pad_axis(call, x, axis, border)
     n, _, _, c = x.shape
     best = number = None
     for k in range(math.prod(window)):
@@ -220,7 +232,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
     return [best, number]
 
 
-def _surrounded(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
+def _pad_axis(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
     """x padded with the lowest value on both sides of `axis`."""
     parts = [x]
     for at, size in zip((0, 2), border, strict=True):
@@ -233,7 +245,7 @@ def _surrounded(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
 def max_unpool(call: Call) -> Tensor:
     """Each value at its pooled position in the window, 0 elsewhere."""
     x, numbers = call.tensor(0, "image"), call.tensor(1, "numbers")
-    _, stride, (kh, kw), _ = _pool(call)
+    _, stride, (kh, kw), _ = _pool_options(call)
     if stride != (kh, kw) or len(x.shape) != 4 or numbers.shape != x.shape:
         raise ShapeError(f"expected windows side by side, found {kh}x{kw} by {stride}")
     n, h, w, c = x.shape
@@ -245,7 +257,7 @@ def max_unpool(call: Call) -> Tensor:
     return call.reshape(moved, (n, h * kh, w * kw, c))
 
 
-def _pool(call: Call) -> tuple[bool, Pair, Pair, Activation]:
+def _pool_options(call: Call) -> tuple[bool, Pair, Pair, Activation]:
     content = call.operator.custom_options
     if len(content) < 24:
         raise ShapeError(f"expected options of 24 bytes, found {len(content)}")
@@ -257,7 +269,7 @@ def _pool(call: Call) -> tuple[bool, Pair, Pair, Activation]:
     return kind == _SAME, (sh, sw), (kh, kw), ACTIVATIONS[activation]
 
 
-def _column(call: Call, x: Tensor, index: int) -> Tensor:
+def _slice_column(call: Call, x: Tensor, index: int) -> Tensor:
     op = ops.StridedSlice((0, index), (1, 1), (x.shape[0], 1), (x.shape[0],))
     return call.emit(op, x)
 
@@ -266,5 +278,5 @@ def _mul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Mul(), a, b)
 
 
-def _times(call: Call, x: Tensor, factor: float) -> Tensor:
+def _mul_scalar(call: Call, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1.0 else call.emit(ops.Mul(), x, call.scalar(factor, x))

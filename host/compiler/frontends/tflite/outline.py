@@ -45,7 +45,9 @@ def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     main = model.subgraphs[0]
     tensors: dict[object, Sized] = {
         # With overridden input shapes, the stored shapes of computed tensors are invalid.
-        i: replace(_sized(t), shape=shapes.get(t.name)) if shapes and t.data is None else _sized(t)
+        i: replace(_to_sized(t), shape=shapes.get(t.name))
+        if shapes and t.data is None
+        else _to_sized(t)
         for i, t in enumerate(main.tensors)
     }
     steps = [Step(o.name, o.inputs, o.outputs) for o in main.operators]
@@ -54,23 +56,23 @@ def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     }.values()
     return Outline(
         "TensorFlow Lite",
-        tuple(_resized(_slot(main, i), shapes) for i in main.inputs),
-        tuple(_slot(main, i) for i in main.outputs),
-        _states(main),
+        tuple(_apply_shape(_to_slot(main, i), shapes) for i in main.inputs),
+        tuple(_to_slot(main, i) for i in main.outputs),
+        _state_slots(main),
         operators_of(model),
         frozenset(supported_operators()),
-        sum(_sized(t).elements or 0 for t in constants),
+        sum(_to_sized(t).elements or 0 for t in constants),
         sum(t.data.nbytes for t in constants if t.data is not None),
         count_multiply_adds(steps, tensors),
         peak_bytes(steps, tensors, main.outputs),
     )
 
 
-def _resized(slot: Slot, shapes: Mapping[str, Shape]) -> Slot:
+def _apply_shape(slot: Slot, shapes: Mapping[str, Shape]) -> Slot:
     return replace(slot, shape=shapes.get(slot.name, slot.shape))
 
 
-def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
+def _state_slots(graph: FileSubgraph) -> tuple[Slot, ...]:
     """The variables of a subgraph, from the operators that read them."""
     names = {
         o.outputs[0]: o.option_text("SharedName") or f"state_{o.outputs[0]}"
@@ -82,17 +84,17 @@ def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
         if operator.name == "READ_VARIABLE" and operator.inputs and operator.outputs:
             name = names.get(operator.inputs[0])
             if name is not None:
-                slot = _slot(graph, operator.outputs[0])
+                slot = _to_slot(graph, operator.outputs[0])
                 found[name] = Slot(name, slot.dtype, slot.shape)
     return tuple(found.values())
 
 
-def _sized(tensor: FileTensor) -> Sized:
+def _to_sized(tensor: FileTensor) -> Sized:
     shape = tuple(tensor.shape) if all(d >= 0 for d in tensor.shape) else None
     return Sized(shape, _TYPES.get(tensor.type, (1, ""))[0], tensor.data is not None)
 
 
-def _slot(graph: FileSubgraph, index: int) -> Slot:
+def _to_slot(graph: FileSubgraph, index: int) -> Slot:
     if not 0 <= index < len(graph.tensors):
         return Slot(f"tensor {index}, which does not exist", "", ())
     tensor = graph.tensors[index]

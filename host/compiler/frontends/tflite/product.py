@@ -17,16 +17,16 @@ def batch_matmul(call: Call) -> Tensor:
     a, b = call.tensor(0, "first matrices"), call.tensor(1, "second matrices")
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise ShapeError(f"expected matrices, found {list(a.shape)} and {list(b.shape)}")
-    a = _transposed(call, a) if call.option("AdjX") else a
+    a = _swap_last_axes(call, a) if call.option("AdjX") else a
     if a.dtype is DType.F32 and b.data is not None and math.prod(b.shape[:-2]) == 1:
-        return _constant(call, a, b)
-    b = _transposed(call, b) if call.option("AdjY") else b
+        return _constant_matmul(call, a, b)
+    b = _swap_last_axes(call, b) if call.option("AdjY") else b
     if b.dtype is DType.I8 and a.dtype is DType.F32:
         b = call.emit(ops.Cast(), b)
     return call.result(ops.MatMul(), a, b)
 
 
-def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _constant_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     """A constant matrix shared by the batch: a fully connected layer. If it is quantized, rows of a
     are quantized dynamically, around 0 or asymmetrically according to the options."""
     assert b.data is not None
@@ -44,6 +44,6 @@ def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, (*lead, weights.shape[0]))
 
 
-def _transposed(call: Call, x: Tensor) -> Tensor:
+def _swap_last_axes(call: Call, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))

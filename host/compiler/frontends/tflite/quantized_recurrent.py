@@ -33,54 +33,58 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     first = 1 if call.maybe(_FIRST_WEIGHTS) is None else 0
     gates = range(first, 4)
     hidden, cell = call.tensor(_HIDDEN, "hidden state"), call.tensor(_CELL, "cell state")
-    _need(x, DType.I8, "input")
-    _need(hidden, DType.I8, "hidden state")
-    _need(cell, DType.I16, "cell state")
+    _check_type(x, DType.I8, "input")
+    _check_type(hidden, DType.I8, "hidden state")
+    _check_type(cell, DType.I16, "cell state")
     between = call.intermediates[4]
     if between is None:
         raise ShapeError("expected a scale of the hidden values, found none")
-    inner, inner_zero = _single(between)
+    inner, inner_zero = _per_tensor_quant(between)
     if call.maybe(_PROJECTION) is not None:
         inner_zero = -inner_zero  # as in LiteRT; visible if hidden values saturate
-    w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
-    r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
-    biases = [_bias(call, _FIRST_BIAS + g) for g in gates]
-    scales, norms = _gate_scales(call, first), _norms(call, first, len(biases[0]))
+    w = [_quantized_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
+    r = [
+        _quantized_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights")
+        for g in gates
+    ]
+    biases = [_read_bias(call, _FIRST_BIAS + g) for g in gates]
+    scales, norms = _gate_scales(call, first), _norm_weights(call, first, len(biases[0]))
     added_to = [np.zeros_like(b) for b in biases] if norms else biases  # added after normalization
     bias = np.stack([
-        np.concatenate([b + _offset(x, t) for b, t in zip(added_to, w, strict=True)]),
-        np.concatenate([_offset(hidden, t) for t in r]),
+        np.concatenate([b + _zero_point_offset(x, t) for b, t in zip(added_to, w, strict=True)]),
+        np.concatenate([_zero_point_offset(hidden, t) for t in r]),
     ])  # fmt: skip
     cell_scale = _power_of_two(cell)
     peepholes = _peepholes(call, first)
-    projection, added = _projection(call, inner_zero)
+    projection, added = _projection_params(call, inner_zero)
     if peepholes and hidden.shape != cell.shape:
         raise ShapeError(  # LiteRT adds peepholes to as many values as the projection has
             "an 8-bit LSTM with peepholes and a projection to another size is not supported"
         )
     to_output = (0, 0)
     if projection is not None:
-        to_output = _factor(_scale(projection), inner, over=_scale(hidden))
+        to_output = _ratio_multiplier(_scale_f32(projection), inner, over=_scale_f32(hidden))
     made = call.builder.emit_all(
         ops.QuantizedLSTM(
-            of_input=_factors(_scale(x), w, scales),
-            of_state=_factors(_scale(hidden), r, scales),
-            of_cell=_factors(_scale(cell), peepholes, [*scales[:-2], scales[-1]]),
+            of_input=_gate_multipliers(_scale_f32(x), w, scales),
+            of_state=_gate_multipliers(_scale_f32(hidden), r, scales),
+            of_cell=_gate_multipliers(_scale_f32(cell), peepholes, [*scales[:-2], scales[-1]]),
             of_norm=tuple(_of_norm(t) for t in norms),
-            guards=tuple(max(1, int(np.float32(10000) * _scale(t))) for t in norms),
-            to_hidden=_factor(_FRACTION, over=inner, then=_FRACTION),
+            guards=tuple(max(1, int(np.float32(10000) * _scale_f32(t))) for t in norms),
+            to_hidden=_ratio_multiplier(_FRACTION, over=inner, then=_FRACTION),
             hidden_zero=inner_zero,
             to_output=to_output,
             zero=zero_point_of(hidden),
             cell_bits=15 + cell_scale,
-            cell_clip=_clip(call, "CellClip", cell, 32767),
-            clip=_clip(call, "ProjClip", hidden, 127),
+            cell_clip=_clip_limit(call, "CellClip", cell, 32767),
+            clip=_clip_limit(call, "ProjClip", hidden, 127),
         ),
         [
-            x, _stacked(call, w), _stacked(call, r), _sums(call, bias), hidden, cell,
-            _stacked(call, peepholes, True) if peepholes else None, projection, added,
-            _stacked(call, norms, True) if norms else None,
-            _sums(call, np.stack(biases)) if norms else None,
+            x, _stack_constants(call, w), _stack_constants(call, r), _i32_constant(call, bias),
+            hidden, cell,
+            _stack_constants(call, peepholes, True) if peepholes else None, projection, added,
+            _stack_constants(call, norms, True) if norms else None,
+            _i32_constant(call, np.stack(biases)) if norms else None,
         ],
         [call.outputs[0].quant, hidden.quant, cell.quant],
     )  # fmt: skip
@@ -104,7 +108,8 @@ def _peepholes(call: Call, first: int) -> list[Tensor]:
     if call.maybe(_FIRST_PEEPHOLE + 1) is None:
         return []
     return [
-        _weights(call, _FIRST_PEEPHOLE + i, "peephole weights", DType.I16) for i in range(first, 3)
+        _quantized_weights(call, _FIRST_PEEPHOLE + i, "peephole weights", DType.I16)
+        for i in range(first, 3)
     ]
 
 
@@ -115,19 +120,19 @@ def _gate_scales(call: Call, first: int) -> list[np.float32]:
     found = [q for q in call.intermediates[first:4] if q is not None]
     if len(found) != 4 - first:
         raise ShapeError("expected scales of the gates before they are normalized, found none")
-    return [_single(quant)[0] for quant in found]
+    return [_per_tensor_quant(quant)[0] for quant in found]
 
 
 def _is_normalized(call: Call) -> bool:
     return call.maybe(_FIRST_NORM + 3) is not None
 
 
-def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
+def _norm_weights(call: Call, first: int, cells: int) -> list[Tensor]:
     """The weights of gate normalization."""
     if not _is_normalized(call):
         return []
     found = [
-        _weights(call, _FIRST_NORM + g, f"{_GATES[g]} normalization", DType.I16)
+        _quantized_weights(call, _FIRST_NORM + g, f"{_GATES[g]} normalization", DType.I16)
         for g in range(first, 4)
     ]
     if any(t.shape != (cells,) for t in found):
@@ -137,34 +142,36 @@ def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
 
 def _of_norm(weights: Tensor) -> tuple[int, int]:
     """The multiplier from normalized gates to function inputs in Q3 format."""
-    multiplier, shift = quantize_multiplier(float(_scale(weights)))
+    multiplier, shift = quantize_multiplier(float(_scale_f32(weights)))
     if shift + _NORM_SHIFT > _SHIFT_LIMIT:
-        raise ShapeError(f"expected a small scale of a normalization, found {_scale(weights)}")
+        raise ShapeError(f"expected a small scale of a normalization, found {_scale_f32(weights)}")
     return multiplier, shift + _NORM_SHIFT
 
 
-def _factors(
+def _gate_multipliers(
     x: np.float32, weights: Sequence[Tensor], over: Sequence[np.float32]
 ) -> tuple[tuple[int, int], ...]:
-    return tuple(_factor(x, _scale(t), over=s) for t, s in zip(weights, over, strict=False))
+    return tuple(
+        _ratio_multiplier(x, _scale_f32(t), over=s) for t, s in zip(weights, over, strict=False)
+    )
 
 
-def _projection(call: Call, zero: int) -> tuple[Tensor | None, Tensor | None]:
+def _projection_params(call: Call, zero: int) -> tuple[Tensor | None, Tensor | None]:
     if call.maybe(_PROJECTION) is None:
         return None, None
-    weights = _weights(call, _PROJECTION, "projection weights")
+    weights = _quantized_weights(call, _PROJECTION, "projection weights")
     total = -zero * _row_sums(weights)
     if call.maybe(_PROJECTION_BIAS) is not None:
-        total = total + _bias(call, _PROJECTION_BIAS)
-    return weights, _sums(call, total)
+        total = total + _read_bias(call, _PROJECTION_BIAS)
+    return weights, _i32_constant(call, total)
 
 
 def svdf(call: Call, x: Tensor) -> Tensor:
-    weights = _weights(call, 1, "weights of features")
-    times = _weights(call, 2, "weights of time", DType.I16)
+    weights = _quantized_weights(call, 1, "weights of features")
+    times = _quantized_weights(call, 2, "weights of time", DType.I16)
     state, rank = call.tensor(4, "state"), int(call.option("Rank"))
-    _need(x, DType.I8, "input")
-    _need(state, DType.I16, "state")
+    _check_type(x, DType.I8, "input")
+    _check_type(state, DType.I16, "state")
     if call.option("FusedActivationFunction") != _RELU:
         raise ShapeError("expected RELU as activation of an 8-bit SVDF, found another")
     if rank < 1 or times.shape[0] % rank:
@@ -172,23 +179,32 @@ def svdf(call: Call, x: Tensor) -> Tensor:
     quant = call.outputs[0].quant
     if quant is None:
         raise ShapeError("expected an output with a scale, found none")
-    scale, zero = _single(quant)
-    bias = np.zeros(times.shape[0] // rank, np.int64) if call.maybe(3) is None else _bias(call, 3)
+    scale, zero = _per_tensor_quant(quant)
+    bias = (
+        np.zeros(times.shape[0] // rank, np.int64) if call.maybe(3) is None else _read_bias(call, 3)
+    )
     op = ops.QuantizedSVDF(
         rank,
-        _factor(_scale(x), _scale(weights), over=_scale(state)),
-        _factor(_scale(state), _scale(times), over=scale),
+        _ratio_multiplier(_scale_f32(x), _scale_f32(weights), over=_scale_f32(state)),
+        _ratio_multiplier(_scale_f32(state), _scale_f32(times), over=scale),
         zero,
     )
-    ins = [x, weights, _sums(call, _offset(x, weights)), times, _sums(call, bias), state]
+    ins = [
+        x,
+        weights,
+        _i32_constant(call, _zero_point_offset(x, weights)),
+        times,
+        _i32_constant(call, bias),
+        state,
+    ]
     y, after = call.builder.emit_all(op, ins, [quant, state.quant])
     call.keep(4, after)
     return y
 
 
-def _weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tensor:
+def _quantized_weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tensor:
     found = call.tensor(index, what)
-    _need(found, dtype, what)
+    _check_type(found, dtype, what)
     if found.data is None or found.data.ndim not in (1, 2):
         raise ShapeError(f"expected constant {what} of one or two axes, found others")
     if zero_point_of(found):
@@ -196,20 +212,20 @@ def _weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tens
     return found
 
 
-def _need(t: Tensor, dtype: DType, what: str) -> None:
+def _check_type(t: Tensor, dtype: DType, what: str) -> None:
     if t.dtype is not dtype or t.quant is None:
         raise ShapeError(f"expected {what} of type {dtype.value} with a scale, found another")
-    _single(t.quant)
+    _per_tensor_quant(t.quant)
 
 
-def _bias(call: Call, index: int) -> Array:
+def _read_bias(call: Call, index: int) -> Array:
     found = call.tensor(index, "bias")
     if found.data is None or found.dtype is not DType.I32:
         raise ShapeError("expected a constant bias of type s32, found another")
     return found.data.astype(np.int64)
 
 
-def _single(quant: Quant) -> tuple[np.float32, int]:
+def _per_tensor_quant(quant: Quant) -> tuple[np.float32, int]:
     if quant.per_channel:
         raise ShapeError(f"expected one scale, found {quant.scale.size}")
     zero = int(quant.zero_point.flat[0])
@@ -218,11 +234,11 @@ def _single(quant: Quant) -> tuple[np.float32, int]:
     return np.float32(quant.scale.flat[0]), zero
 
 
-def _scale(t: Tensor) -> np.float32:
+def _scale_f32(t: Tensor) -> np.float32:
     return np.float32(scale_of(t))
 
 
-def _factor(
+def _ratio_multiplier(
     a: np.float32, b: np.float32 = _ONE, *, over: np.float32, then: np.float32 = _ONE
 ) -> tuple[int, int]:
     """a · b / over · then in f32, as in LiteRT."""
@@ -239,16 +255,16 @@ def _row_sums(weights: Tensor) -> Array:
     return sums
 
 
-def _offset(x: Tensor, weights: Tensor) -> Array:
+def _zero_point_offset(x: Tensor, weights: Tensor) -> Array:
     """The contribution of the zero point of x to the sums."""
     return -zero_point_of(x) * _row_sums(weights)
 
 
-def _sums(call: Call, values: Array) -> Tensor:
+def _i32_constant(call: Call, values: Array) -> Tensor:
     return call.quantized(values.astype(np.int32), None)
 
 
-def _stacked(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
+def _stack_constants(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
     """Constants concatenated along the first axis, or stacked as rows if `rows`."""
     values = [p.data for p in parts if p.data is not None]
     if any(v.shape != values[0].shape for v in values):
@@ -264,8 +280,8 @@ def _power_of_two(cell: Tensor) -> int:
     return exponent - 1
 
 
-def _clip(call: Call, option: str, of: Tensor, largest: int) -> int:
+def _clip_limit(call: Call, option: str, of: Tensor, largest: int) -> int:
     limit = float(call.option(option))
     with np.errstate(all="ignore"):
-        codes = float(np.float32(limit) / _scale(of))
+        codes = float(np.float32(limit) / _scale_f32(of))
     return int(min(codes, largest)) if limit > 0 else 0

@@ -43,14 +43,14 @@ def bits(call: Call) -> list[Tensor]:
     blocks = math.ceil(count * words / (2 if algorithm == _THREEFRY else 4))
     key, counter, *upper = (call.part(state, 0, i, 1) for i in range(state.shape[0]))
     counters = _add(call, counter, call.constant(np.arange(blocks, dtype=np.uint64)))
-    keys, low = _halves(call, key), _halves(call, counters)
+    keys, low = _split_words(call, key), _split_words(call, counters)
     if algorithm == _THREEFRY:
         found = _threefry(call, keys, low)
     else:
-        rest = _halves(call, upper[0]) if upper else keys
+        rest = _split_words(call, upper[0]) if upper else keys
         found = _philox(call, keys, [*low, *rest])
     if words == 2:
-        found = [_joined(call, *found[i : i + 2]) for i in range(0, len(found), 2)]
+        found = [_combine_words(call, *found[i : i + 2]) for i in range(0, len(found), 2)]
     columns = [call.reshape(w, (blocks, 1)) for w in found]
     rows = call.emit(ops.Concat(1), *columns) if len(columns) > 1 else columns[0]
     flat = call.part(call.reshape(rows, (rows.elements,)), 0, 0, count)
@@ -84,7 +84,7 @@ def _philox(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tenso
             for k, w in zip(key, _WEYL, strict=True)
         ]
         (low, high), (other_low, other_high) = (
-            _halves(call, _mul(call, call.convert(x, DType.U64), factor))
+            _split_words(call, _mul(call, call.convert(x, DType.U64), factor))
             for x, factor in zip((a, c), _FACTORS, strict=True)
         )
         a, c = (
@@ -95,13 +95,13 @@ def _philox(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tenso
     return [a, b, c, d]
 
 
-def _halves(call: Call, x: Tensor) -> list[Tensor]:
+def _split_words(call: Call, x: Tensor) -> list[Tensor]:
     """The lower and upper 32 bits of each number."""
     upper = call.emit(ops.RightShift(), x, call.scalar(32, x))
     return [call.convert(x, DType.U32), call.convert(upper, DType.U32)]
 
 
-def _joined(call: Call, low: Tensor, high: Tensor) -> Tensor:
+def _combine_words(call: Call, low: Tensor, high: Tensor) -> Tensor:
     wide = call.convert(high, DType.U64)
     upper = call.emit(ops.LeftShift(), wide, call.scalar(32, wide))
     return call.emit(ops.BitwiseOr(), upper, call.convert(low, DType.U64))

@@ -91,11 +91,11 @@ class _Lstm:
 
 
 def sequence_lstm(call: Call) -> Tensor:
-    x = _sequence(call, bool(call.option("TimeMajor")))
-    return _shaped(call, _forward(call, x))
+    x = _input_sequence(call, bool(call.option("TimeMajor")))
+    return _to_file_order(call, _forward_lstm(call, x))
 
 
-def _forward(call: Call, x: Tensor) -> Tensor:
+def _forward_lstm(call: Call, x: Tensor) -> Tensor:
     return coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
 
 
@@ -106,21 +106,21 @@ def lstm(call: Call) -> list[Tensor] | Tensor:
     x = call.tensor(0, "input")
     if len(x.shape) != 2:
         raise ShapeError(f"expected an input [batch, size], found {list(x.shape)}")
-    y = _forward(call, call.reshape(x, (1, *x.shape)))
+    y = _forward_lstm(call, call.reshape(x, (1, *x.shape)))
     return call.reshape(y, y.shape[1:])
 
 
 def bidirectional_lstm(call: Call) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(39, 48))
-    x = _sequence(call, bool(call.option("TimeMajor")))
+    x = _input_sequence(call, bool(call.option("TimeMajor")))
     made = [_lstm(call, places, x, back) for places, back in ((_FORWARD, False), (_BACKWARD, True))]
-    return _both(call, made)
+    return _merge_directions(call, made)
 
 
-def _both(call: Call, made: list[Tensor]) -> list[Tensor] | Tensor:
+def _merge_directions(call: Call, made: list[Tensor]) -> list[Tensor] | Tensor:
     if not call.option("MergeOutputs"):
-        return [_shaped(call, y) for y in made]
-    return _shaped(call, call.emit(ops.Concat(2), *made))
+        return [_to_file_order(call, y) for y in made]
+    return _to_file_order(call, call.emit(ops.Concat(2), *made))
 
 
 def _no_auxiliary(call: Call, inputs: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ def _no_auxiliary(call: Call, inputs: Sequence[int]) -> None:
         raise ShapeError("expected no auxiliary input, found one")
 
 
-def _sequence(call: Call, time_first: bool) -> Tensor:
+def _input_sequence(call: Call, time_first: bool) -> Tensor:
     """The input as [time, batch, size]."""
     x = call.tensor(0, "input")
     if len(x.shape) != 3:
@@ -139,7 +139,7 @@ def _sequence(call: Call, time_first: bool) -> Tensor:
     return x
 
 
-def _shaped(call: Call, y: Tensor) -> Tensor:
+def _to_file_order(call: Call, y: Tensor) -> Tensor:
     """Steps [time, batch, size] in the file's axis order."""
     return y if call.option("TimeMajor") else call.transpose(y, (1, 0, 2))
 
@@ -147,31 +147,31 @@ def _shaped(call: Call, y: Tensor) -> Tensor:
 def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
     """The hidden states [time, batch, size] for all steps of x; writes back both states."""
     first = 1 if call.maybe(at.weights) is None else 0
-    w = _stacked(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
+    w = _concat_constants(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
     recurrent = [call.tensor(at.recurrent + g, "recurrent weights") for g in range(first, 4)]
-    cell = _Lstm(call, at, w, _stacked(call, recurrent))
+    cell = _Lstm(call, at, w, _concat_constants(call, recurrent))
     hidden, memory = call.tensor(at.hidden, "hidden state"), call.tensor(at.cell, "cell state")
     if x.shape[0] > 1 and cell.plain:
-        y, hidden, memory = _whole(cell, x, hidden, memory, backwards)
+        y, hidden, memory = _fused_lstm(cell, x, hidden, memory, backwards)
     else:
-        bias = None if cell.normalized else _stacked(call, _biases(cell))
+        bias = None if cell.normalized else _concat_constants(call, _gate_biases(cell))
         made = []
-        for now in _steps(call, dense(call, x, w, bias), backwards):
-            hidden, memory = _step(cell, now, hidden, memory)
+        for now in _step_gates(call, dense(call, x, w, bias), backwards):
+            hidden, memory = _lstm_step(cell, now, hidden, memory)
             made.append(hidden)
-        y = _joined(call, made, backwards)
+        y = _concat_steps(call, made, backwards)
     call.keep(at.hidden, hidden)
     call.keep(at.cell, memory)
     return y
 
 
-def _whole(
+def _fused_lstm(
     cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor, backwards: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One operator for all steps: its hidden states, and both final states."""
     call, at = cell.call, cell.at
     w, r, bias = (
-        _stacked(call, [call.tensor(first + g, what) for g in _GATES])
+        _concat_constants(call, [call.tensor(first + g, what) for g in _GATES])
         for first, what in (
             (at.weights, "weights"), (at.recurrent, "recurrent weights"), (at.biases, "bias"),
         )
@@ -179,8 +179,10 @@ def _whole(
     peepholes = None
     if cell.peephole(0) is not None:
         rows = [call.tensor(at.peepholes + i, "peephole weights") for i in (0, 2, 1)]
-        peepholes = _stacked(call, [call.reshape(_real(call, p), (1, *p.shape)) for p in rows])
-    function = _function(call) or _IDENTITY
+        peepholes = _concat_constants(
+            call, [call.reshape(_to_float(call, p), (1, *p.shape)) for p in rows]
+        )
+    function = _fused_activation(call) or _IDENTITY
     clip = float(call.option("CellClip"))
     op = ops.Lstm(backwards, squash=function, last=function, cell_clip=clip if clip > 0 else inf)
     ins = [dense(call, x, w, bias), r, None, hidden, memory, peepholes]
@@ -188,7 +190,7 @@ def _whole(
     return y, hidden, memory
 
 
-def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
+def _step_gates(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
     """The input contribution to the gates [batch, width] at each step, in processing order."""
     time, batch, width = gates.shape
     if time > _UNROLLED_STEPS:
@@ -198,28 +200,30 @@ def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
         yield call.emit(op, gates)
 
 
-def _joined(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
+def _concat_steps(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
     """States [batch, size] in processing order, as [time, batch, size]."""
     rows = [call.reshape(y, (1, *y.shape)) for y in (reversed(made) if backwards else made)]
     return rows[0] if len(rows) == 1 else call.emit(ops.Concat(0), *rows)
 
 
-def _biases(cell: _Lstm) -> list[Tensor]:
+def _gate_biases(cell: _Lstm) -> list[Tensor]:
     return [cell.call.tensor(cell.at.biases + g, "bias") for g in cell.gates]
 
 
-def _step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def _lstm_step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     call = cell.call
     total = call.emit(ops.Add(), x, dense(call, hidden, cell.r, None))
     size = total.shape[1] // len(cell.gates)
     parts = call.builder.emit_all(ops.Split(1, (size,) * len(cell.gates)), [total])
     sums = dict(zip(cell.gates, parts, strict=True))
-    function = _function(call)
+    function = _fused_activation(call)
 
     def gate(number: int, state: Tensor) -> Tensor:
         value = sums[number]
         if (peephole := cell.peephole(number)) is not None:
-            value = call.emit(ops.Add(), value, call.emit(ops.Mul(), state, _real(call, peephole)))
+            value = call.emit(
+                ops.Add(), value, call.emit(ops.Mul(), state, _to_float(call, peephole))
+            )
         if cell.normalized:
             factor = call.tensor((cell.at.norms or 0) + number, "normalization")
             bias = call.tensor(cell.at.biases + number, "bias")
@@ -233,12 +237,12 @@ def _step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tenso
         taken = gate(0, memory)
     kept = call.emit(ops.Mul(), forget, memory)
     memory = call.emit(ops.Add(), kept, call.emit(ops.Mul(), taken, new))
-    memory = _clipped(call, memory, "CellClip")
+    memory = _clip_to_option(call, memory, "CellClip")
     hidden = call.emit(ops.Mul(), gate(3, memory), apply(call, function, memory))
     weights = call.maybe(cell.at.projection)
     if weights is not None:
         hidden = dense(call, hidden, weights, call.maybe(cell.at.projection + 1))
-        hidden = _clipped(call, hidden, "ProjClip")
+        hidden = _clip_to_option(call, hidden, "ProjClip")
     return hidden, memory
 
 
@@ -265,31 +269,31 @@ def rnn(call: Call) -> Tensor:
 
 
 def sequence_rnn(call: Call) -> Tensor:
-    x = _sequence(call, bool(call.option("TimeMajor")))
-    return _shaped(call, _rnn(call, 1, x, False))
+    x = _input_sequence(call, bool(call.option("TimeMajor")))
+    return _to_file_order(call, _rnn(call, 1, x, False))
 
 
 def bidirectional_rnn(call: Call) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(9, 12))
-    x = _sequence(call, bool(call.option("TimeMajor")))
-    return _both(call, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
+    x = _input_sequence(call, bool(call.option("TimeMajor")))
+    return _merge_directions(call, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
 
 
 def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
     """All hidden states; inputs from `first`: weights, recurrent weights, bias, state."""
     w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
-    hidden, function = call.tensor(first + 3, "hidden state"), _function(call)
+    hidden, function = call.tensor(first + 3, "hidden state"), _fused_activation(call)
     sums = dense(call, x, w, call.maybe(first + 2))
     if x.shape[0] > 1 and r.dtype is DType.F32 and r.data is not None:
         op = ops.Rnn(backwards, squash=function or _IDENTITY)
         y, hidden = call.builder.emit_all(op, [sums, r, None, hidden])
     else:
         made = []
-        for now in _steps(call, sums, backwards):
+        for now in _step_gates(call, sums, backwards):
             total = call.emit(ops.Add(), now, dense(call, hidden, r, None))
             hidden = apply(call, function, total)
             made.append(hidden)
-        y = _joined(call, made, backwards)
+        y = _concat_steps(call, made, backwards)
     call.keep(first + 3, hidden)
     return y
 
@@ -304,7 +308,7 @@ def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return call.emit(ops.FullyConnected(True), x, w, bias)
 
 
-def _stacked(call: Call, parts: Sequence[Tensor]) -> Tensor:
+def _concat_constants(call: Call, parts: Sequence[Tensor]) -> Tensor:
     """Constants concatenated along the first axis, with per-row scales."""
     values = []
     for part in parts:
@@ -322,11 +326,11 @@ def _stacked(call: Call, parts: Sequence[Tensor]) -> Tensor:
     return call.quantized(np.concatenate(values), quant)
 
 
-def _real(call: Call, x: Tensor) -> Tensor:
+def _to_float(call: Call, x: Tensor) -> Tensor:
     return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
 
 
-def _function(call: Call) -> Operator | None:
+def _fused_activation(call: Call) -> Operator | None:
     number = call.option("FusedActivationFunction")
     if number not in _FUNCTIONS:
         raise ShapeError(f"expected a known activation, found number {number}")
@@ -337,7 +341,7 @@ def apply(call: Call, function: Operator | None, x: Tensor) -> Tensor:
     return x if function is None else call.emit(function, x)
 
 
-def _clipped(call: Call, x: Tensor, option: str) -> Tensor:
+def _clip_to_option(call: Call, x: Tensor, option: str) -> Tensor:
     limit = float(call.option(option))
     return call.emit(ops.Clip(-limit, limit), x) if limit > 0 else x
 
@@ -362,9 +366,9 @@ def svdf(call: Call) -> Tensor:
         later = call.emit(ops.StridedSlice((0, 0, 1), (1, 1, 1), extent, extent), kept)
         memory = call.emit(ops.Concat(2), later, new)
     call.keep(4, call.reshape(memory, state.shape))
-    weighted = call.emit(ops.Mul(), memory, _real(call, times))
+    weighted = call.emit(ops.Mul(), memory, _to_float(call, times))
     parts = call.reshape(weighted, (batch, units, rank * frames))
     y = call.emit(ops.ReduceSum((2,)), parts)
     if (bias := call.maybe(3)) is not None:
         y = call.emit(ops.Add(), y, bias)
-    return apply(call, _function(call), y)
+    return apply(call, _fused_activation(call), y)

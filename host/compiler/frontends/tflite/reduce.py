@@ -18,7 +18,7 @@ _TINY = 1e-12  # TFLite's L2 normalization divides by at least this square sum
 def mean(call: Call) -> Tensor:
     """Means; integer means round toward zero."""
     x = call.tensor(0, "input")
-    axes = _axes(call, x)
+    axes = _reduction_axes(call, x)
     if x.dtype in (DType.I32, DType.I64):
         count = prod(x.shape[a] for a in axes)
         return call.emit(ops.Div(), total(ops.ReduceSum)(call), call.scalar(count, x))
@@ -37,7 +37,7 @@ def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
 
     def build(call: Call) -> Tensor:
         x = call.tensor(0, "input")
-        rest, y = list(_axes(call, x)), x
+        rest, y = list(_reduction_axes(call, x)), x
         while rest:
             run = [rest.pop()]
             while rest and rest[-1] == run[0] - 1:
@@ -51,7 +51,7 @@ def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
 def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
     """`op` on adjacent axes; if they are not adjacent, the reduced axes are moved to the end."""
     x = call.tensor(0, "input")
-    axes = _axes(call, x)
+    axes = _reduction_axes(call, x)
     inside = range(axes[0], axes[-1] + 1) if axes else range(0)
     if all(i in axes or x.shape[i] == 1 for i in inside):
         return _with_axes(call, x, call.result(op(axes), x))
@@ -64,14 +64,14 @@ def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tens
 
 def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """`y` with the reduced axes kept or dropped, as the options specify."""
-    axes, keep = _axes(call, x), call.option("KeepDims")
+    axes, keep = _reduction_axes(call, x), call.option("KeepDims")
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
     if y.shape == tuple(shape):
         return y
     return call.emit(ops.Reshape(tuple(shape)), y, quant=y.quant)
 
 
-def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
+def _reduction_axes(call: Call, x: Tensor) -> tuple[int, ...]:
     rank = len(x.shape)
     return tuple(sorted({call.axis(a, rank) for a in call.integers(1, "axes")}))
 
@@ -82,7 +82,7 @@ def product(call: Call) -> Tensor:
     if not x.is_quantized:
         return total(ops.ReduceProduct)(call)
     if quant is not None and quant.scale.size == 1 and x.quant is not None:
-        count = prod(x.shape[a] for a in _axes(call, x))
+        count = prod(x.shape[a] for a in _reduction_axes(call, x))
         largest = float(x.quant.scale.flat[0]) / float(quant.scale[0]) ** (1 / max(count, 1))
         if largest > _LARGEST_STEP:
             raise ShapeError(

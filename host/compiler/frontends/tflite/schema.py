@@ -181,11 +181,15 @@ def read_model(content: bytes) -> FileModel:
     if version != 3:
         raise InputError(f"expected a TensorFlow Lite schema of version 3, found {version}")
     with corruption("the operator codes"):
-        codes = [_code_name(c) for c in _tables(model.OperatorCodesLength, model.OperatorCodes)]
+        codes = [
+            _code_name(c) for c in _iter_tables(model.OperatorCodesLength, model.OperatorCodes)
+        ]
     with corruption("the buffers"):
-        buffers = [_buffer(b, content) for b in _tables(model.BuffersLength, model.Buffers)]
+        buffers = [
+            _read_buffer(b, content) for b in _iter_tables(model.BuffersLength, model.Buffers)
+        ]
     with corruption("the subgraphs"):
-        subgraphs = list(_tables(model.SubgraphsLength, model.Subgraphs))
+        subgraphs = list(_iter_tables(model.SubgraphsLength, model.Subgraphs))
     if not subgraphs:
         raise InputError("expected a model with a subgraph, found none")
     reader = _Reader(codes, buffers, _Budget(len(content)))
@@ -197,18 +201,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _count(length: int) -> int:
+def _check_count(length: int) -> int:
     if length > _COUNT_LIMIT:
         raise InputError(f"expected at most {_COUNT_LIMIT} entries in a table, found {length}")
     return length
 
 
-def _tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[Any]:
-    for index in range(_count(length())):
+def _iter_tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[Any]:
+    for index in range(_check_count(length())):
         yield get(index)
 
 
-def _blocks(quant: Any, shown: str) -> FileBlocks | None:
+def _read_blocks(quant: Any, shown: str) -> FileBlocks | None:
     """Tensor 0 as zero points means none, as that is the field's default."""
     table = quant.Details()
     if quant.DetailsType() in (_NONE, _CUSTOM):
@@ -222,7 +226,7 @@ def _blocks(quant: Any, shown: str) -> FileBlocks | None:
 
 
 def _small_vector(get: Callable[[], Array], length: int) -> tuple[int, ...]:
-    return tuple(get().tolist()) if _count(length) else ()
+    return tuple(get().tolist()) if _check_count(length) else ()
 
 
 def _code_name(code: Any) -> str:
@@ -234,7 +238,7 @@ def _code_name(code: Any) -> str:
     return f"CUSTOM:{printable(custom[:_SHOWN_NAME].decode('utf-8', 'replace'))}"
 
 
-def _buffer(buffer: Any, content: bytes) -> Array | None:
+def _read_buffer(buffer: Any, content: bytes) -> Array | None:
     """The raw bytes of a buffer; in files above 2 GiB they follow the flatbuffer."""
     if buffer.DataLength():
         data: Array = buffer.DataAsNumpy()
@@ -255,20 +259,20 @@ class _Reader:
 
     def subgraph(self, graph: Any) -> FileSubgraph:
         with corruption("the tensors"):
-            tables = _tables(graph.TensorsLength, graph.Tensors)
-            tensors = tuple(self._tensor(t, i) for i, t in enumerate(tables))
+            tables = _iter_tables(graph.TensorsLength, graph.Tensors)
+            tensors = tuple(self._read_tensor(t, i) for i, t in enumerate(tables))
         with corruption("the operators"):
-            tables = _tables(graph.OperatorsLength, graph.Operators)
-            operators = tuple(self._operator(o, i) for i, o in enumerate(tables))
-            inputs = self._vector(graph.InputsAsNumpy, graph.InputsLength())
-            outputs = self._vector(graph.OutputsAsNumpy, graph.OutputsLength())
+            tables = _iter_tables(graph.OperatorsLength, graph.Operators)
+            operators = tuple(self._read_operator(o, i) for i, o in enumerate(tables))
+            inputs = self._read_vector(graph.InputsAsNumpy, graph.InputsLength())
+            outputs = self._read_vector(graph.OutputsAsNumpy, graph.OutputsLength())
         return FileSubgraph(tensors, operators, inputs, outputs)
 
-    def _vector(self, get: Callable[[], Array], length: int) -> tuple[int, ...]:
+    def _read_vector(self, get: Callable[[], Array], length: int) -> tuple[int, ...]:
         self.budget.spend(length)
         return _small_vector(get, length)
 
-    def _tensor(self, tensor: Any, index: int) -> FileTensor:
+    def _read_tensor(self, tensor: Any, index: int) -> FileTensor:
         name = tensor.Name() or b""
         self.budget.spend(_TABLE_BYTES + len(name))
         name = name.decode("utf-8", "replace")
@@ -288,15 +292,15 @@ class _Reader:
             name,
             shape,
             _TYPES.get(tensor.Type(), f"number {tensor.Type()}"),
-            None if quant is None else self._quant(quant, shape, shown),
+            None if quant is None else self._read_quant(quant, shape, shown),
             self.buffers[buffer],
-            None if sparsity is None else self._sparsity(sparsity),
+            None if sparsity is None else self._read_sparsity(sparsity),
             signature,
             variable=bool(tensor.IsVariable()),
-            blocks=None if quant is None else _blocks(quant, shown),
+            blocks=None if quant is None else _read_blocks(quant, shown),
         )
 
-    def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:
+    def _read_quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:
         count, zero_count, axis = quant.ScaleLength(), quant.ZeroPointLength(), 0
         if count == 0:
             return None
@@ -318,22 +322,22 @@ class _Reader:
             )
         return Quant(scale.astype(np.float32), np.broadcast_to(zero, count).astype(np.int64), axis)
 
-    def _sparsity(self, sparsity: Any) -> FileSparsity:
-        tables = _tables(sparsity.DimMetadataLength, sparsity.DimMetadata)
+    def _read_sparsity(self, sparsity: Any) -> FileSparsity:
+        tables = _iter_tables(sparsity.DimMetadataLength, sparsity.DimMetadata)
         return FileSparsity(
-            self._vector(sparsity.TraversalOrderAsNumpy, sparsity.TraversalOrderLength()),
-            self._vector(sparsity.BlockMapAsNumpy, sparsity.BlockMapLength()),
-            tuple(self._dimension(d) for d in tables),
+            self._read_vector(sparsity.TraversalOrderAsNumpy, sparsity.TraversalOrderLength()),
+            self._read_vector(sparsity.BlockMapAsNumpy, sparsity.BlockMapLength()),
+            tuple(self._read_dimension(d) for d in tables),
         )
 
-    def _dimension(self, dimension: Any) -> FileDimension:
+    def _read_dimension(self, dimension: Any) -> FileDimension:
         if dimension.Format() == tflite.DimensionType.DENSE:
             return FileDimension(dimension.DenseSize(), None, None)
-        segments = self._indices(dimension.ArraySegmentsType(), dimension.ArraySegments())
-        indices = self._indices(dimension.ArrayIndicesType(), dimension.ArrayIndices())
+        segments = self._read_indices(dimension.ArraySegmentsType(), dimension.ArraySegments())
+        indices = self._read_indices(dimension.ArrayIndicesType(), dimension.ArrayIndices())
         return FileDimension(0, segments, indices)
 
-    def _indices(self, kind: int, table: Any) -> NDArray[np.int64]:
+    def _read_indices(self, kind: int, table: Any) -> NDArray[np.int64]:
         vector = _INDEX_VECTORS[kind]()
         vector.Init(table.Bytes, table.Pos)
         length = vector.ValuesLength()
@@ -343,7 +347,7 @@ class _Reader:
         values: NDArray[np.int64] = vector.ValuesAsNumpy().astype(np.int64)
         return values
 
-    def _operator(self, operator: Any, index: int) -> FileOperator:
+    def _read_operator(self, operator: Any, index: int) -> FileOperator:
         code = operator.OpcodeIndex()
         if code >= len(self.codes):
             raise InputError(
@@ -364,10 +368,10 @@ class _Reader:
         return FileOperator(
             index,
             self.codes[code],
-            self._vector(operator.InputsAsNumpy, operator.InputsLength()),
-            self._vector(operator.OutputsAsNumpy, operator.OutputsLength()),
+            self._read_vector(operator.InputsAsNumpy, operator.InputsLength()),
+            self._read_vector(operator.OutputsAsNumpy, operator.OutputsLength()),
             options_type,
             options,
             custom,
-            self._vector(operator.IntermediatesAsNumpy, operator.IntermediatesLength()),
+            self._read_vector(operator.IntermediatesAsNumpy, operator.IntermediatesLength()),
         )

@@ -16,7 +16,7 @@ _NEW = -1  # an axis absent from the input
 _SIZE_LIMIT = 1 << 16  # pixels per side of a resized image
 
 
-def _moved(call: Call, op: Operator) -> Tensor:
+def _emit_on_input(call: Call, op: Operator) -> Tensor:
     """Emits `op` on the first input."""
     return call.result(op, call.tensor(0, "input"))
 
@@ -25,7 +25,7 @@ def _sliced_out(call: Call, op: ops.StridedSlice) -> Tensor:
     """Emits `op` on the first input. Empty slices, which loops take before their first and after
     their last element, are constants."""
     if min(op.extent, default=1) != 0:
-        return _moved(call, op)
+        return _emit_on_input(call, op)
     x = call.tensor(0, "input")
     if any(n < 0 for n in op.shape):
         raise ShapeError(f"expected sizes of at least 0, found {list(op.extent)}")
@@ -91,7 +91,7 @@ def reshape(call: Call) -> Tensor:
         rest = -math.prod(shape)
         total = math.prod(call.tensor(0, "input").shape)
         shape[shape.index(-1)] = total // rest if rest > 0 else -1
-    return _moved(call, ops.Reshape(tuple(shape)))
+    return _emit_on_input(call, ops.Reshape(tuple(shape)))
 
 
 def squeeze(call: Call) -> Tensor:
@@ -100,25 +100,25 @@ def squeeze(call: Call) -> Tensor:
     axes = axes or [i for i, d in enumerate(shape) if d == 1]
     if any(shape[a] != 1 for a in axes):
         raise ShapeError(f"expected axes {axes} of size 1, found {list(shape)}")
-    return _moved(call, ops.Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)))
+    return _emit_on_input(call, ops.Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)))
 
 
 def expand_dims(call: Call) -> Tensor:
     shape = call.tensor(0, "input").shape
     axis = call.axis(call.integer(1, "axis"), len(shape) + 1)
-    return _moved(call, ops.Reshape((*shape[:axis], 1, *shape[axis:])))
+    return _emit_on_input(call, ops.Reshape((*shape[:axis], 1, *shape[axis:])))
 
 
 def transpose(call: Call) -> Tensor:
     rank = len(call.tensor(0, "input").shape)
-    return _moved(
+    return _emit_on_input(
         call, ops.Transpose(tuple(call.axis(p, rank) for p in call.integers(1, "permutation")))
     )
 
 
 def pad(call: Call) -> Tensor:
     rows = call.rows(1, "paddings", len(call.tensor(0, "input").shape))
-    return _moved(call, ops.Pad(tuple(rows[:, 0].tolist()), tuple(rows[:, 1].tolist())))
+    return _emit_on_input(call, ops.Pad(tuple(rows[:, 0].tolist()), tuple(rows[:, 1].tolist())))
 
 
 def pad_v2(call: Call) -> Tensor:
@@ -152,12 +152,12 @@ def strided_slice(call: Call) -> Tensor:
     extent: list[int] = []
     steps: list[int] = []
     out: list[int] = []
-    for i in _sliced(call, len(begins), len(shape)):
+    for i in _slice_index_per_axis(call, len(begins), len(shape)):
         if i == _NEW:
             out.append(1)
             continue
         size = shape[len(begin)]
-        first, last, step = (None, None, 1) if i is None else _bounds(call, i, size)
+        first, last, step = (None, None, 1) if i is None else _slice_bounds(call, i, size)
         picked = range(size)[slice(first, last, step)]
         begin.append(picked.start)
         steps.append(step)
@@ -169,7 +169,7 @@ def strided_slice(call: Call) -> Tensor:
     )
 
 
-def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
+def _slice_index_per_axis(call: Call, count: int, rank: int) -> list[int | None]:
     """For each axis the index of its slice, None if it is kept, `_NEW` for an added axis."""
     ellipsis, new = call.option("EllipsisMask"), call.option("NewAxisMask")
     if ellipsis & (ellipsis - 1):
@@ -188,7 +188,7 @@ def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
     return found if dots else found + [None] * missing
 
 
-def _bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None, int]:
+def _slice_bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None, int]:
     """Begin, end and step of slice `i` of an axis."""
     begin, end, step = (call.integers(n, "slice")[i] for n in (1, 2, 3))
     if step == 0:
@@ -213,10 +213,10 @@ def slice_(call: Call) -> Tensor:
 
 
 def depth_to_space(call: Call) -> Tensor:
-    return _moved(call, ops.DepthToSpace(call.option("BlockSize")))
+    return _emit_on_input(call, ops.DepthToSpace(call.option("BlockSize")))
 
 
-def _blocks(call: Call) -> tuple[Pair, tuple[int, ...]]:
+def _block_and_borders(call: Call) -> tuple[Pair, tuple[int, ...]]:
     block = call.integers(1, "block")
     if len(block) != 2:
         raise ShapeError(f"expected a block of two dimensions, found {list(block)}")
@@ -224,11 +224,11 @@ def _blocks(call: Call) -> tuple[Pair, tuple[int, ...]]:
 
 
 def space_to_batch(call: Call) -> Tensor:
-    return _moved(call, ops.SpaceToBatch(*_blocks(call)))
+    return _emit_on_input(call, ops.SpaceToBatch(*_block_and_borders(call)))
 
 
 def batch_to_space(call: Call) -> Tensor:
-    return _moved(call, ops.BatchToSpace(*_blocks(call)))
+    return _emit_on_input(call, ops.BatchToSpace(*_block_and_borders(call)))
 
 
 def shape_of(call: Call) -> Tensor:
@@ -258,7 +258,7 @@ def arange(call: Call) -> Tensor:
 
 
 def broadcast_to(call: Call) -> Tensor:
-    return _moved(call, ops.BroadcastTo(call.integers(1, "shape")))
+    return _emit_on_input(call, ops.BroadcastTo(call.integers(1, "shape")))
 
 
 def broadcast_args(call: Call) -> Tensor:
@@ -299,7 +299,7 @@ def reverse(call: Call) -> Tensor:
     axes = {call.axis(a, len(x.shape)) for a in call.integers(1, "axes")}
     begin = tuple(d - 1 if i in axes else 0 for i, d in enumerate(x.shape))
     steps = tuple(-1 if i in axes else 1 for i in range(len(x.shape)))
-    return _moved(call, ops.StridedSlice(begin, steps, x.shape, x.shape))
+    return _emit_on_input(call, ops.StridedSlice(begin, steps, x.shape, x.shape))
 
 
 def mirror_pad(call: Call) -> Tensor:
@@ -320,12 +320,12 @@ def mirror_pad(call: Call) -> Tensor:
 
 def resize_bilinear(call: Call) -> Tensor:
     align, half = bool(call.option("AlignCorners")), bool(call.option("HalfPixelCenters"))
-    return _moved(call, ops.ResizeBilinear(_size(call), align, half))
+    return _emit_on_input(call, ops.ResizeBilinear(_read_size(call), align, half))
 
 
 def resize_nearest(call: Call) -> Tensor:
     """Gathers rows, then columns, at positions computed in f32 as in TFLite."""
-    x, size = call.tensor(0, "image"), _size(call)
+    x, size = call.tensor(0, "image"), _read_size(call)
     if len(x.shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(x.shape)}")
     align, half = bool(call.option("AlignCorners")), bool(call.option("HalfPixelCenters"))
@@ -343,7 +343,7 @@ def resize_nearest(call: Call) -> Tensor:
     return x
 
 
-def _size(call: Call) -> Pair:
+def _read_size(call: Call) -> Pair:
     size = call.integers(1, "size")
     if len(size) != 2 or not all(1 <= s <= _SIZE_LIMIT for s in size):
         raise ShapeError(f"expected a height and width from 1 to {_SIZE_LIMIT}, found {list(size)}")

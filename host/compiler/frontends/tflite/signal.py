@@ -53,14 +53,14 @@ def fourier(inverse: bool) -> Callable[[Call], Tensor]:
     def build(call: Call) -> Tensor:
         points = call.custom_whole("fft_length", 4, ops.FixedFourier.LONGEST)
         if call.tensor(0, "rows").dtype is DType.F32:
-            return _floats(call, points, inverse)
+            return _float_rfft(call, points, inverse)
         x = call.plain(0, DType.I16, DType.I32)
         return call.made(call.emit(ops.FixedFourier(points, inverse), x))
 
     return build
 
 
-def _floats(call: Call, points: int, inverse: bool) -> Tensor:
+def _float_rfft(call: Call, points: int, inverse: bool) -> Tensor:
     x, shown = call.tensor(0, "rows"), points // 2 + 1
     length = x.shape[-1] if x.shape else 0
     if points > LONGEST or points & (points - 1):
@@ -137,7 +137,7 @@ def square_root(call: Call) -> Tensor:
     need_dtype(bits, (DType.I32,), "bits")
     if bits.elements != 1:
         raise ShapeError(f"expected one number of bits, found {bits.elements}")
-    root = call.convert(call.emit(ops.WholeSqrt(), x), DType.U32)
+    root = call.convert(call.emit(ops.IntSqrt(), x), DType.U32)
     shift = call.convert(call.reshape(bits, ()), DType.U32)
     return call.emit(ops.RightShift(), root, shift)
 

@@ -36,7 +36,7 @@ def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
     stored = [len(d.segments) for d in sparsity.dimensions if d.segments is not None]
     most = max(len(values), *stored, 1)
     for size, dimension in zip(sizes, sparsity.dimensions, strict=True):
-        children = _children(dimension, nodes, most)
+        children = _expand_level(dimension, nodes, most)
         if children.coordinate.size and not (
             children.coordinate.min() >= 0 and children.coordinate.max() < size
         ):
@@ -47,7 +47,7 @@ def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
     if nodes != len(values):
         raise InputError(f"expected {nodes} values in a sparse tensor, found {len(values)}")
     dense = np.zeros(math.prod(shape), values.dtype)
-    dense[np.ravel_multi_index(_indices(coordinates, sizes, shape, sparsity), shape)] = values
+    dense[np.ravel_multi_index(_dense_indices(coordinates, sizes, shape, sparsity), shape)] = values
     return dense.reshape(shape)
 
 
@@ -79,7 +79,7 @@ def _level_sizes(shape: Shape, sparsity: FileSparsity) -> list[int]:
     return [all_sizes[level] for level in order]
 
 
-def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
+def _expand_level(dimension: FileDimension, nodes: int, most: int) -> _Children:
     """The next level's nodes; `most` bounds them, as each ends in a value or a segment."""
     if dimension.segments is None or dimension.indices is None:
         if nodes * dimension.size > most:
@@ -101,7 +101,7 @@ def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
     return _Children(np.repeat(np.arange(nodes), lengths), indices)
 
 
-def _indices(
+def _dense_indices(
     coordinates: list[I64], sizes: list[int], shape: Shape, sparsity: FileSparsity
 ) -> tuple[I64, ...]:
     """The indices along each tensor dimension: block · block size + position in the block."""

@@ -29,7 +29,7 @@ def pad(call: Call) -> Tensor:
     if any(len(s) != rank for s in sizes) or min(sizes[2], default=0) < 0:
         raise ShapeError(f"expected paddings of {rank} axes, found {sizes}")
     x, value = call.tensor(0, "input"), call.tensor(1, "value")
-    return _spread(call, x, value, *(np.array(s, np.int64) for s in sizes))
+    return _pad_and_dilate(call, x, value, *(np.array(s, np.int64) for s in sizes))
 
 
 def dilate(call: Call) -> Tensor:
@@ -39,10 +39,10 @@ def dilate(call: Call) -> Tensor:
     if steps.shape != (rank,) or steps.min(initial=1) < 1:
         raise ShapeError(f"expected {rank} dilations of at least 1, found {steps.tolist()}")
     x, value = call.tensor(0, "input"), call.tensor(2, "value")
-    return _spread(call, x, value, 0 * steps, 0 * steps, steps - 1)
+    return _pad_and_dilate(call, x, value, 0 * steps, 0 * steps, steps - 1)
 
 
-def _spread(
+def _pad_and_dilate(
     call: Call, x: Tensor, fill: Tensor, low: Indices, high: Indices, between: Indices
 ) -> Tensor:
     """Gathers from the elements of x and the value `fill`, appended to them."""
@@ -99,7 +99,7 @@ def reduce_window(call: Call) -> Tensor:
     join = _JOINS.get(call.option("ReduceFunction"))
     sizes, strides, dilations = (call.integers(i, "window") for i in (2, 3, 4))
     x, initial = call.tensor(0, "input"), call.tensor(1, "initial value")
-    return _windows(call, x, initial, join, sizes, strides, dilations)
+    return _reduce_windows(call, x, initial, join, sizes, strides, dilations)
 
 
 def reduce_region(call: Call) -> Tensor:
@@ -122,10 +122,10 @@ def reduce_region(call: Call) -> Tensor:
         if pooled is not None:
             return call.emit(join, pooled, call.reshape(initial, ()))
     if any(around) or any(b > 1 for b in between):
-        x = _spread(call, x, initial, low, high, np.array(between, np.int64) - 1)
+        x = _pad_and_dilate(call, x, initial, low, high, np.array(between, np.int64) - 1)
     if kind.is_quantized and isinstance(join, ops.Add | ops.Mul):  # the sum of quantized values
         x, initial = (call.convert(t, DType.I32) for t in (x, initial))
-    y = _windows(call, x, initial, join, sizes, strides, dilations)
+    y = _reduce_windows(call, x, initial, join, sizes, strides, dilations)
     return call.made(call.convert(y, kind))
 
 
@@ -151,7 +151,7 @@ def _max_pool(
     return call.nchw(call.emit(pool, call.nhwc(x)))
 
 
-def _windows(
+def _reduce_windows(
     call: Call,
     x: Tensor,
     initial: Tensor,
@@ -173,11 +173,11 @@ def _windows(
         if count < 1:
             raise ShapeError(f"expected an axis of at least one window, found {x.shape[axis]}")
         if (size, stride) != (1, 1):
-            x = _along(call, x, join, axis, count, size, stride, dilation)
+            x = _reduce_axis_windows(call, x, join, axis, count, size, stride, dilation)
     return call.emit(join, x, call.reshape(initial, ()))
 
 
-def _along(
+def _reduce_axis_windows(
     call: Call,
     x: Tensor,
     join: Operator,

@@ -18,19 +18,27 @@ _WINDOW_LIMIT = 1 << 24  # elements of a window
 def gather(call: Call) -> Tensor:
     """A window of x for each index tuple, clamped to stay inside x."""
     x, rank = call.tensor(0, "operand"), len(call.tensor(0, "operand").shape)
-    axes, sizes = _axes(call, "StartIndexMap", rank), call.operator.option_vector("SliceSizes")
-    collapsed, offsets = _axes(call, "CollapsedSliceDims", rank), _vector(call, "OffsetDims")
+    axes, sizes = (
+        _option_axes(call, "StartIndexMap", rank),
+        call.operator.option_vector("SliceSizes"),
+    )
+    collapsed, offsets = (
+        _option_axes(call, "CollapsedSliceDims", rank),
+        _option_vector(call, "OffsetDims"),
+    )
     if sizes is None or len(sizes) != rank or any(
         not 1 <= s <= d for s, d in zip(sizes, x.shape, strict=True)
     ):  # fmt: skip
         raise ShapeError(f"expected a window inside {list(x.shape)}, found {sizes}")
     if any(sizes[a] != 1 for a in collapsed):
         raise ShapeError(f"expected collapsed axes of size 1, found a window of {list(sizes)}")
-    starts = _tuples(call, 1, len(axes))
+    starts = _index_tuples(call, 1, len(axes))
     room = [x.shape[a] - sizes[a] for a in axes]
     lead = max((i + 1 for i in range(rank) if sizes[i] != x.shape[i]), default=0)
-    rows = _rows(call, x.shape[:lead], axes, _clamped(call, starts, np.zeros(len(axes)), room))
-    grid = _grid(sizes[:lead], x.shape[:lead])
+    rows = _flat_positions(
+        call, x.shape[:lead], axes, _clamp(call, starts, np.zeros(len(axes)), room)
+    )
+    grid = _window_positions(sizes[:lead], x.shape[:lead])
     rows = call.reshape(rows, (*rows.shape, *(1,) * lead))
     if grid.any():
         rows = call.emit(ops.Add(), rows, call.constant(grid.astype(rows.dtype.numpy)))
@@ -62,9 +70,12 @@ def scatter(call: Call) -> Tensor:
     """x with a window of updates for each index tuple; elements outside x are dropped."""
     x, updates = call.tensor(0, "operand"), call.tensor(2, "updates")
     rank, total = len(x.shape), len(updates.shape)
-    axes = _axes(call, "ScatterDimsToOperandDims", rank)
-    inserted, window = _axes(call, "InsertedWindowDims", rank), _vector(call, "UpdateWindowDims")
-    starts = _tuples(call, 1, len(axes))
+    axes = _option_axes(call, "ScatterDimsToOperandDims", rank)
+    inserted, window = (
+        _option_axes(call, "InsertedWindowDims", rank),
+        _option_vector(call, "UpdateWindowDims"),
+    )
+    starts = _index_tuples(call, 1, len(axes))
     join = _JOINS.get(call.region("UpdateComputationSubgraphIndex"))
     if join is None or updates.dtype is not x.dtype:
         raise ShapeError("expected updates that are put, added, multiplied or compared")
@@ -108,32 +119,32 @@ def _window_rows(
     depth, limits = len(axes), np.array([shape[a] for a in axes], np.int64)
     spans = np.array([sizes[a] for a in axes], np.int64)
     # Starts further outside give the same result, so clamp them first.
-    near = _clamped(call, starts, -spans, limits)
+    near = _clamp(call, starts, -spans, limits)
     ones = (1,) * len(sizes)
     steps = np.stack([np.indices(sizes)[a] for a in axes], -1)
     near = call.reshape(near, (*starts.shape[:-1], *ones, depth))
     at = call.emit(ops.Add(), near, call.constant(steps.astype(near.dtype.numpy)))
-    within = _clamped(call, at, np.zeros(depth), limits - 1)
+    within = _clamp(call, at, np.zeros(depth), limits - 1)
     others = [1 if i in axes else s for i, s in enumerate(sizes)]
-    rows = _rows(call, shape, axes, within)
-    grid = call.constant(_grid(others, shape).astype(rows.dtype.numpy))
+    rows = _flat_positions(call, shape, axes, within)
+    grid = call.constant(_window_positions(others, shape).astype(rows.dtype.numpy))
     rows = call.emit(ops.Add(), rows, grid)
     hit = call.emit(ops.ReduceMin((len(at.shape) - 1,)), call.emit(ops.Equal(), at, within))
     return call.emit(ops.Where(), hit, rows, call.scalar(math.prod(shape), rows))
 
 
-def _vector(call: Call, name: str) -> tuple[int, ...]:
+def _option_vector(call: Call, name: str) -> tuple[int, ...]:
     return call.operator.option_vector(name) or ()
 
 
-def _axes(call: Call, name: str, rank: int) -> tuple[int, ...]:
-    found = _vector(call, name)
+def _option_axes(call: Call, name: str, rank: int) -> tuple[int, ...]:
+    found = _option_vector(call, name)
     if len({*found}) != len(found) or not all(0 <= a < rank for a in found):
         raise ShapeError(f"expected axes of {rank} as {name}, found {list(found)[:8]}")
     return found
 
 
-def _tuples(call: Call, index: int, depth: int) -> Tensor:
+def _index_tuples(call: Call, index: int, depth: int) -> Tensor:
     """Indices with tuples of `depth` on the last axis."""
     indices = call.tensor(index, "indices")
     if indices.dtype not in (DType.I32, DType.I64):
@@ -146,20 +157,20 @@ def _tuples(call: Call, index: int, depth: int) -> Tensor:
     return call.last(indices, axis)
 
 
-def _clamped(call: Call, x: Tensor, low: Array, high: Sequence[int] | Array) -> Tensor:
+def _clamp(call: Call, x: Tensor, low: Array, high: Sequence[int] | Array) -> Tensor:
     kind = x.dtype.numpy
     top = call.emit(ops.Minimum(), x, call.constant(np.array(high).astype(kind)))
     return call.emit(ops.Maximum(), top, call.constant(np.array(low).astype(kind)))
 
 
-def _rows(call: Call, shape: Sequence[int], axes: Sequence[int], at: Tensor) -> Tensor:
+def _flat_positions(call: Call, shape: Sequence[int], axes: Sequence[int], at: Tensor) -> Tensor:
     """Flat positions in `shape` of coordinates on `axes`; axes beyond it are ignored."""
     steps = [math.prod(shape[a + 1 :]) if a < len(shape) else 0 for a in axes]
     parts = call.emit(ops.Mul(), at, call.constant(np.array(steps).astype(at.dtype.numpy)))
     return call.emit(ops.ReduceSum((len(at.shape) - 1,)), parts)
 
 
-def _grid(sizes: Sequence[int], shape: Sequence[int]) -> Array:
+def _window_positions(sizes: Sequence[int], shape: Sequence[int]) -> Array:
     """Flat positions of a window at the origin of `shape`."""
     _need_window(sizes)
     grid = np.zeros((), np.int64)

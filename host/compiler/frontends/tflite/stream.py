@@ -38,8 +38,8 @@ def framer(call: Call) -> list[Tensor]:
     if not length or length % step or (filled and size < step):
         raise ShapeError(f"expected a multiple of {step} samples, found shape {list(x.shape)}")
     steps, frames = math.ceil(size / step), length // step
-    _bounded(x.elements // length, frames, size)
-    known = _joined(call, x, size - step if filled else (steps - 1) * step)
+    _check_sample_count(x.elements // length, frames, size)
+    known = _prepend_history(call, x, size - step if filled else (steps - 1) * step)
     at = step * np.arange(frames)[:, None] + np.arange(size)
     y = call.emit(ops.Gather(1), known, call.constant(at.astype(np.int32)))
     y = call.made(call.reshape(y, (*x.shape[:-1], frames, size)))
@@ -52,20 +52,20 @@ def framer(call: Call) -> list[Tensor]:
     return [y, call.emit(ops.LessOrEqual(), wanted, count)]
 
 
-def _joined(call: Call, x: Tensor, kept: int) -> Tensor:
+def _prepend_history(call: Call, x: Tensor, kept: int) -> Tensor:
     """The `kept` previous samples, then x, in rows; the last ones are stored for the next run."""
     length = x.shape[-1]
     rows = call.reshape(x, (x.elements // length, length))
     if not kept:
         return rows
-    _bounded(rows.shape[0], kept)
+    _check_sample_count(rows.shape[0], kept)
     before = call.remembered("samples", np.zeros((rows.shape[0], kept), np.int16))
     joined = call.emit(ops.Concat(1), before, rows)
     call.remember("samples", call.part(joined, 1, length, kept))
     return joined
 
 
-def _bounded(*shape: int) -> None:
+def _check_sample_count(*shape: int) -> None:
     if math.prod(shape) > _KEPT:
         raise ShapeError(f"expected at most {_KEPT} samples at a time, found {list(shape)}")
 
@@ -75,7 +75,7 @@ def delay(call: Call) -> Tensor:
     x = call.plain(0, DType.I16)
     if not x.shape or not x.elements:
         raise ShapeError(f"expected samples, found shape {list(x.shape)}")
-    joined = _joined(call, x, call.custom_whole("delay_length", 0, _LONGEST))
+    joined = _prepend_history(call, x, call.custom_whole("delay_length", 0, _LONGEST))
     return call.made(call.reshape(call.part(joined, 1, 0, x.shape[-1]), x.shape))
 
 
@@ -88,7 +88,7 @@ def stacker(call: Call) -> list[Tensor]:
     left, right = (call.custom_whole(f"stacker_{s}_context", 0, 1024) for s in ("left", "right"))
     count = left + right + 1
     step = call.custom_whole("stacker_step", 1, count)
-    _bounded(count, size)
+    _check_sample_count(count, size)
     frames = call.remembered("frames", np.zeros((count, size), np.int16))
     known = call.remembered("count", np.array(-1, np.int32))  # frames so far; -1 before the first
     row = call.reshape(x, (1, size))
@@ -115,7 +115,7 @@ def overlap_add(call: Call) -> Tensor:
         raise ShapeError(f"expected 1 to {_ADDED} frames, found shape {list(x.shape)}")
     count, size = x.shape[-2:]
     rows, step = x.elements // (count * size), call.custom_whole("frame_step", 1, size)
-    _bounded(rows, size)
+    _check_sample_count(rows, size)
     frames = call.reshape(x, (rows, count, size))
     zeros = call.constant(np.zeros((rows, step), x.dtype.numpy))
     rest, parts = zeros, []
@@ -124,7 +124,7 @@ def overlap_add(call: Call) -> Tensor:
     for i in range(count):
         frame = call.reshape(call.part(frames, 1, i, 1), (rows, size))
         before = rest if size == step else call.emit(ops.Concat(1), rest, zeros)
-        total = _sum(call, frame, before)
+        total = _saturating_add(call, frame, before)
         parts.append(call.part(total, 1, 0, step))
         if size > step:
             rest = call.part(total, 1, step, size - step)
@@ -134,7 +134,7 @@ def overlap_add(call: Call) -> Tensor:
     return call.made(call.reshape(joined, (*x.shape[:-2], count * step)))
 
 
-def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _saturating_add(call: Call, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype is DType.F32:
         return call.emit(ops.Add(), a, b)
     wide = (call.convert(t, DType.I32) for t in (a, b))
@@ -146,7 +146,7 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
     x = call.tensor(0, "channels")
     need_rank(x, 1, "channels")
     need_dtype(x, (DType.U32,), "channels")
-    _bounded(*x.shape)
+    _check_sample_count(*x.shape)
     fraction = call.custom_whole("spectral_subtraction_bits", 0, 63)
     scale = call.custom_whole("smoothing_bits", 0, _BITS - 1)
     keep = [
@@ -164,11 +164,11 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
         _scaled_by(call, t, np.resize(np.array(factors), x.shape))
         for t, factors in ((scaled, keep), (noise, fall))
     ]
-    estimate = _fraction(call, call.emit(ops.Add(), *parts), fraction)
+    estimate = _shift_to_u32(call, call.emit(ops.Add(), *parts), fraction)
     below = call.emit(ops.Minimum(), estimate, scaled)
     kept = below if call.custom_number("clamping", 0) else estimate
     call.remember("noise", kept)
-    floor = _fraction(call, _scaled_by(call, x, least), fraction)
+    floor = _shift_to_u32(call, _scaled_by(call, x, least), fraction)
     rest = call.emit(ops.RightShift(), call.emit(ops.Sub(), scaled, below), shift)
     return [call.emit(ops.Maximum(), rest, floor), kept]
 
@@ -179,5 +179,5 @@ def _scaled_by(call: Call, x: Tensor, factors: Array) -> Tensor:
     return call.emit(ops.Mul(), wide, call.constant(factors.astype(np.uint64)))
 
 
-def _fraction(call: Call, x: Tensor, bits: int) -> Tensor:
+def _shift_to_u32(call: Call, x: Tensor, bits: int) -> Tensor:
     return call.convert(call.emit(ops.RightShift(), x, call.scalar(bits, x)), DType.U32)

@@ -101,7 +101,7 @@ class TensorTable:
         if index in self._values:
             return self._values[index]
         if index not in self._constants:
-            self._constants[index] = self._builder.place(self._constant(index))
+            self._constants[index] = self._builder.place(self._read_constant(index))
         return self._constants[index]
 
     def known(self, index: int) -> Tensor | None:
@@ -112,7 +112,7 @@ class TensorTable:
         """Makes an input or result readable."""
         self._values[index] = tensor
 
-    def _constant(self, index: int) -> Tensor:
+    def _read_constant(self, index: int) -> Tensor:
         source, dtype = self.source(index), self.dtype(index)
         shape, sparsity, raw = source.shape, source.sparsity, source.data
         if any(d < 0 for d in shape):
@@ -126,10 +126,10 @@ class TensorTable:
             )
         values = self._values_of(index, raw, math.prod(shape), sparsity is not None)
         if sparsity is not None:
-            self._charge(math.prod(shape) * dtype.bytes)
+            self._charge_dense_bytes(math.prod(shape) * dtype.bytes)
             values = to_dense(values, shape, sparsity)
         if source.blocks is not None:
-            dtype, values = DType.F32, self._decoded(index, source.blocks, values)
+            dtype, values = DType.F32, self._dequantize_blocks(index, source.blocks, values)
         data = values.reshape(shape)
         data.flags.writeable = False
         quant = source.quant if dtype in _SCALED else None
@@ -151,7 +151,7 @@ class TensorTable:
         parts = [np.left_shift(stored, up) >> (8 - bits) for up in range(8 - bits, -1, -bits)]
         return np.stack(parts, axis=1).reshape(-1)[: None if sparse else count]
 
-    def _decoded(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
+    def _dequantize_blocks(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
         """f32 weights, dequantized with one scale per block."""
         try:
             scales = self._of_blocks(blocks.scales, _BLOCK_SCALES)
@@ -170,7 +170,7 @@ class TensorTable:
             )
         return self._values_of(index, source.data, math.prod(source.shape), False)
 
-    def _charge(self, size: int) -> None:
+    def _charge_dense_bytes(self, size: int) -> None:
         self._dense_bytes += size
         if self._dense_bytes > _DENSE_LIMIT:
             raise InputError(
@@ -188,11 +188,11 @@ def _tensor_names(graph: FileSubgraph) -> list[str]:
     for index in order:
         name = graph.tensors[index].name
         readable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
-        names[index] = _unique(name if readable else f"tensor_{index}", taken)
+        names[index] = _unique_name(name if readable else f"tensor_{index}", taken)
     return names
 
 
-def _unique(name: str, taken: dict[str, int]) -> str:
+def _unique_name(name: str, taken: dict[str, int]) -> str:
     """`name`, with a number appended if it is taken; `taken` counts the uses of each name."""
     candidate = name
     while candidate in taken:

@@ -40,7 +40,7 @@ def spread(
     """`op` as one convolution for all phases; shapes and types have been checked."""
     assert w.data is not None
     (sh, sw), oc = op.stride, w.shape[0]
-    taps, padding = _steps(op, x, w)
+    taps, padding = _phase_taps(op, x, w)
     weights = call.builder.constant(_by_step(w, op.stride, taps), w.dtype)
     if w.quant is not None:
         quant = w.quant
@@ -61,7 +61,7 @@ def computed(
 ) -> Tensor:
     """`op` in f32 with computed weights, bias or both."""
     (sh, sw), (oc, kh, kw, ic) = op.stride, w.shape
-    taps, padding = _steps(op, x, w)
+    taps, padding = _phase_taps(op, x, w)
     more = (0, taps[0] * sh - kh, taps[1] * sw - kw, 0)
     wide = call.emit(ops.Pad((0,) * 4, more), w) if any(more) else w
     split = (oc, taps[0], sh, taps[1], sw, ic)
@@ -76,7 +76,7 @@ def computed(
     return y if op.activation is Activation.NONE else call.emit(ops.Clamp(op.activation), y)
 
 
-def _steps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding]:
+def _phase_taps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding]:
     """The taps of each phase, and the padding of their convolution."""
     (sh, sw), (kh, kw) = op.stride, w.shape[1:3]
     taps = (-(-kh // sh), -(-kw // sw))

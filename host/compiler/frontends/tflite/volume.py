@@ -16,7 +16,7 @@ _SAME = 0
 
 def conv_3d(call: Call) -> Tensor:
     """Stacks slices of all depth taps as channels of one image; weights [kd, kh, kw, ic, oc]."""
-    x, w = _volume(call.tensor(0, "volume")), _volume(call.tensor(1, "weights"))
+    x, w = _checked_volume(call.tensor(0, "volume")), _checked_volume(call.tensor(1, "weights"))
     kd, kh, kw, ic, oc = w.shape
     n, d, h, width, channels = x.shape
     if channels != ic:
@@ -52,7 +52,7 @@ def conv_3d_transpose(call: Call) -> Tensor:
     """One 2-D transposed convolution of all slices computes all depth taps [kd, kh, kw, oc, ic],
     which are added at their offsets."""
     size = call.integers(0, "output shape")
-    x, w = _volume(call.tensor(2, "volume")), _volume(call.tensor(1, "weights"))
+    x, w = _checked_volume(call.tensor(2, "volume")), _checked_volume(call.tensor(1, "weights"))
     kd, kh, kw, oc, ic = w.shape
     n, d, h, width, channels = x.shape
     if len(size) != 5 or min(size) < 1 or channels != ic or size[0] != n or size[4] != oc:
@@ -87,7 +87,7 @@ def conv_3d_transpose(call: Call) -> Tensor:
     return y if activation is Activation.NONE else call.emit(ops.Clamp(activation), y)
 
 
-def _volume(x: Tensor) -> Tensor:
+def _checked_volume(x: Tensor) -> Tensor:
     if len(x.shape) != 5:
         raise ShapeError(f"expected a tensor of rank 5, found shape {list(x.shape)}")
     return x

@@ -1,4 +1,4 @@
-"""ONNX loops as one operator (`ir/ops/repeat.py`), so that code size is independent of the steps.
+"""ONNX loops as one operator (`ir/ops/loop.py`), so that code size is independent of the steps.
 
 Counters are evaluated at import time: states that depend only on constants and themselves, and
 conditions on them, are known for every step. They become constant rows, one per step, so that
@@ -44,7 +44,7 @@ class Operand:
 
 
 @dataclass(frozen=True, eq=False)
-class Repeated:
+class LoopResult:
     """`count`: the number of steps run, [1] s64, None if all; the final states, in order; the row
     outputs of all steps."""
 
@@ -53,10 +53,10 @@ class Repeated:
     rows: list[Tensor]
 
 
-def repeat(
+def emit_loop(
     call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
     first_row: int, going: Tensor | None,
-) -> Repeated:  # fmt: skip
+) -> LoopResult:  # fmt: skip
     """Emits a loop around the nodes `body` emits for one step. Its results at `outputs` are the new
     states, and those from `first_row` on are the row outputs. `going`: the condition of the first
     step; the first result is then the condition of the next step.
@@ -69,7 +69,7 @@ def repeat(
     mark = builder.open_body(steps)
     inside: list[Tensor] = []
     try:
-        given = [_inside(call, o, inside) for o in operands]
+        given = [_body_input(call, o, inside) for o in operands]
         made = body(given)
         if any(not isinstance(t, Tensor) or call.bounded.holds(t) for t in made):
             raise ShapeError("expected tensors of the same shape in each step, found others")
@@ -90,16 +90,16 @@ def repeat(
     tables = [o.value for o in operands if o.kind == "row"]
     if builder.repeats * steps * len(graph.nodes) > _WORK:
         raise InputError(f"expected loops of at most {_WORK} operators over all steps, found more")
-    op = ops.Repeat(steps, len(states), len(tables), going is not None, graph)
+    op = ops.Loop(steps, len(states), len(tables), going is not None, graph)
     ins = [going] if going is not None else []
     ins += [t for t in (*starts, *tables, *captured) if isinstance(t, Tensor)]
     results = builder.emit_all(op, ins)
     count = results.pop(0) if going is not None else None
-    return Repeated(count, results[: len(states)], results[len(states) :])
+    return LoopResult(count, results[: len(states)], results[len(states) :])
 
 
-def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
-    """The body's input for an operand. `inside` is ordered as in `Repeat`: states, then rows."""
+def _body_input(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
+    """The body's input for an operand. `inside` is ordered as in `Loop`: states, then rows."""
     value = operand.value
     if operand.kind == "same":
         return value
@@ -168,11 +168,11 @@ def counted(
         most = min(limit, STEPS)
     small = FileGraph(body.inputs, tuple(wanted), body.constants, nodes)
     now = dict(enumerate(states))
-    tables: dict[int, list[Array]] = {i: [_data(now[i])] for i in counters}
+    tables: dict[int, list[Array]] = {i: [_constant_data(now[i])] for i in counters}
     for step in range(most if counters or ends else 0):
         number, sure = (call.constant(np.array(v)) for v in (np.int64(first + step), True))
         made = call.run(small, [number, sure, *(now[i] if i in known else None for i in now)])
-        values = [_data(v) for v in made]
+        values = [_constant_data(v) for v in made]
         if any(np.any(v != 0) for v in values[len(counters) + len(ends) :]):
             ends, decided = [], False
         for i, value, new in zip(counters, values, made, strict=False):
@@ -191,7 +191,7 @@ def counted(
     return Counted(limit, {i: np.stack(v) for i, v in tables.items()}, same, decided)
 
 
-def _data(value: Value | None) -> Array:
+def _constant_data(value: Value | None) -> Array:
     if not isinstance(value, Tensor) or value.data is None:
         raise ShapeError("expected a constant, found a computed value")
     return value.data
@@ -219,11 +219,11 @@ class _Flow:
         found = given | self._body.constants.keys()
         for node in self._body.nodes:
             plain = not any(isinstance(v, FileGraph) for v in node.attributes.values())
-            if plain and all(self._follows(n, found) for n in node.inputs if n):
+            if plain and all(self._is_computable(n, found) for n in node.inputs if n):
                 found.update(n for n in node.outputs if n)
         return found
 
-    def _follows(self, name: str, found: set[str]) -> bool:
+    def _is_computable(self, name: str, found: set[str]) -> bool:
         if name in found:
             return True
         if name in self._makers or name in self._body.inputs:
