@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -46,7 +47,7 @@ def register(app: typer.Typer) -> None:
             "edgekit app install serve --board a57", "edgekit app install serve model.tflite"
         ),
     )(install)
-    for name, command in (("start", start), ("stop", stop), ("status", status), ("logs", logs)):
+    for name, command in (("start", start), ("stop", stop), ("status", status)):
         group.command(
             name, epilog=examples(f"edgekit app {name}", f"edgekit app {name} --board a57 --json")
         )(command)
@@ -153,32 +154,25 @@ def stop(
 
 def status(
     board: BoardOption = None,
+    lines: Annotated[
+        int,
+        typer.Option(
+            "--lines",
+            metavar="N",
+            min=0,
+            max=10000,
+            help="Number of last lines that it printed to show.",
+        ),
+    ] = 10,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Show the state of the application."""
+    """Show the state of the application, and what it printed last."""
     name = board_name(board)
-    _show(name, _device(name, transport, model_name).application_status(), as_json)
-
-
-def logs(
-    board: BoardOption = None,
-    lines: Annotated[int, typer.Option("--lines", min=1, max=10000, help="Lines to show.")] = 40,
-    transport: TransportOption = None,
-    model_name: NameOption = None,
-    as_json: Json = False,
-) -> None:
-    """Show the last lines that the application printed."""
-    from edgekit.host.cli.output import emit
-
-    name = board_name(board)
-    found = _device(name, transport, model_name).application_log(lines)
-    if as_json:
-        emit({"schema": "edgekit.app.logs/1", "board": name, "lines": list(found)})
-        return
-    for line in found:
-        print(line)
+    device = _device(name, transport, model_name)
+    state = device.application_status()
+    _show(name, state, as_json, device.application_log(lines) if lines else ())
 
 
 def library(
@@ -227,11 +221,14 @@ def _bundle(model: str, name: str, device: Board) -> Bundle:
     return load_bundle(model_file(model, name), device.profile)
 
 
-def _show(board: str, state: ApplicationState, as_json: bool) -> None:
+def _show(
+    board: str, state: ApplicationState, as_json: bool, printed: Sequence[str] | None = None
+) -> None:
     from edgekit.host.cli.output import emit
 
     if as_json:
-        emit({"schema": "edgekit.app/1", "board": board, **asdict(state)})
+        lines = {} if printed is None else {"lines": list(printed)}
+        emit({"schema": "edgekit.app/1", "board": board, **asdict(state), **lines})
         return
     process = f", process {state.pid}" if state.pid else ""
     print(f"app      {state.name or 'none'} on {board}: {state.state}{process}")
@@ -245,3 +242,5 @@ def _show(board: str, state: ApplicationState, as_json: bool) -> None:
         print(f"boot     {state.boot} starts it")
     elif state.boot_line:
         print(f"boot     add to a start script, as its user: {state.boot_line}")
+    if printed:
+        print("", *printed, sep="\n")

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.host.cli.options import BoardOption, Json, TransportOption, board_name, examples
+from edgekit.host.cli.bench_outlier import bench_outlier
+from edgekit.host.cli.options import (
+    BoardOption,
+    Json,
+    TransportOption,
+    board_name,
+    examples,
+    refuse_with,
+    refuse_without,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,11 +40,13 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
             "edgekit lab bench gemm --regret --seed 5          # other products than always",
             "edgekit lab bench gemm --board a57 --regret       # virtual boards count instructions",
+            "edgekit lab bench gemm --dtype outlier --peers    # 8-bit weights, outlier channels",
         ),
     )(bench_gemm)
 
 
 def bench_gemm(
+    context: typer.Context,
     board: BoardOption = None,
     shapes: Annotated[
         Path | None,
@@ -43,20 +54,18 @@ def bench_gemm(
             "--shapes",
             metavar="FILE",
             show_default=False,
-            help="File with m,k,n on each line (default: common and random shapes).",
+            help="File with m,k,n on each line (default: a standard set).",
         ),
     ] = None,
     peers: Annotated[
-        bool,
-        typer.Option(
-            "--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch too, alternating."
-        ),
+        bool, typer.Option("--peers", help="Time other libraries here too, alternating.")
     ] = False,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")
     ] = 1,
     dtype: Annotated[
-        Literal["f32", "s8", "all"], typer.Option("--dtype", help="Type of A; s8 by s8 gives s32.")
+        Literal["f32", "s8", "all", "outlier"],
+        typer.Option("--dtype", help="Type of A; outlier: 8 bits but for its outlier channels."),
     ] = "all",
     regret: Annotated[
         bool,
@@ -79,16 +88,20 @@ def bench_gemm(
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import check_counting, connect_to
 
-    cases = _cases(shapes)
     name = board_name(board)
+    if dtype == "outlier":
+        refuse_with(context, "--dtype outlier", "regret", "seed", "transport")
+        bench_outlier(name, shapes, threads, peers, as_json)
+        return
+    cases = _cases(shapes)
     if peers and name != _HERE:
         raise InputError(
             f"expected the board {_HERE} for --peers, found {name}; "
             "other libraries are timed on this machine only"
         )
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
-    if seed is not None and not regret:
-        raise InputError("expected --regret with --seed, found none; add it")
+    if not regret:
+        refuse_without(context, "--regret", "seed")
     device = connect_to(name, transport)
     check_counting(device)
     try:

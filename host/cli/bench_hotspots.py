@@ -33,20 +33,20 @@ def verdict_of(
 ) -> Verdict | None:
     """The verdict on a benchmark; None if hot spots were not requested."""
     from edgekit.host.deploy.explanations import recall
-    from edgekit.host.lab.bench.hotspots import Subject, estimated, judge
+    from edgekit.host.lab.bench.hotspots import BenchTarget, estimated, judge
     from edgekit.kb.targets.board import load_board
 
     if timing.hotspots is None:
         return None
-    subject = Subject(
+    target = BenchTarget(
         str(file) if file else _DEPLOYED,
         device.name,
         load_board(device.profile),
         recall(timing.release),
     )
     if device.emulated:
-        return estimated(estimate, subject)
-    return judge(timing, timing.hotspots, subject)
+        return estimated(estimate, target)
+    return judge(timing, timing.hotspots, target)
 
 
 def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, Any] | None:

@@ -1,49 +1,22 @@
-"""`edgekit lab bench outlier`: the outlier split against plain int8, floats and frameworks."""
+"""`edgekit lab bench gemm --dtype outlier`: the outlier split, plain int8, floats, frameworks."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from edgekit.host.cli.options import Json, examples
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark
 
-
-def register(group: typer.Typer) -> None:
-    """Adds the command to the group `bench`."""
-    group.command(
-        "outlier",
-        epilog=examples(
-            "edgekit lab bench outlier --peers",
-            "edgekit lab bench outlier --shapes shapes.txt --threads 2 --json",
-        ),
-    )(bench_outlier)
+_HERE = "local"
 
 
 def bench_outlier(
-    shapes: Annotated[
-        Path | None,
-        typer.Option(
-            "--shapes",
-            metavar="FILE",
-            show_default=False,
-            help="File with m,k,n on each line (default: a standard set).",
-        ),
-    ] = None,
-    peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Time NumPy, PyTorch and bitsandbytes too, alternating."),
-    ] = False,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")
-    ] = 1,
-    as_json: Json = False,
+    board: str, shapes: Path | None, threads: int, peers: bool, as_json: bool
 ) -> None:
-    """Time products with outlier channels and 8-bit weights here."""
+    """Times products with outlier channels and 8-bit weights on this machine."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
     from edgekit.host.lab.bench.gemm_cases import given_cases
@@ -51,6 +24,10 @@ def bench_outlier(
     from edgekit.host.lab.bench.outlier import standard_shapes
     from edgekit.host.lab.tune.products import shapes_of_file
 
+    if board != _HERE:
+        raise InputError(
+            f"expected the board {_HERE} for --dtype outlier, found {board}; leave out --board"
+        )
     wanted = standard_shapes()
     if shapes:
         wanted = [case.shape for case in given_cases(shapes_of_file(shapes))]

@@ -1,66 +1,24 @@
-"""`edgekit lab bench spmm`: pruned 1x1 convolutions compared with dense ones."""
+"""`edgekit lab bench sparse --weights`: pruned 1x1 convolutions compared with dense ones."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from edgekit.host.cli.options import Json, examples
-
-_PIXELS = 2304
-
-
-def register(group: typer.Typer) -> None:
-    """Adds the command to the group `bench`."""
-    group.command(
-        "spmm",
-        epilog=examples(
-            "edgekit lab bench spmm",
-            "edgekit lab bench spmm --weights models/face_detection_full_range_sparse.tflite",
-            "edgekit lab bench spmm --weights pruned.npz --pixels 2304 --threads 2 --json",
-        ),
-    )(bench_spmm)
+PIXELS = 2304
+Storage = Literal["f32", "f16", "s8"]
 
 
 def bench_spmm(
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            show_default=False,
-            help="Model, or .npz of [outputs, inputs] (default: layers of density 0.3).",
-        ),
-    ] = None,
-    pixels: Annotated[
-        int | None,
-        typer.Option(
-            "--pixels",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help=f"Pixels per image (default: the model's; {_PIXELS} for other weights).",
-        ),
-    ] = None,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
-    ] = 1,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--seconds", metavar="S", min=0.05, max=600.0, help="Seconds to time each layer."
-        ),
-    ] = 0.5,
-    storage: Annotated[
-        Literal["f32", "f16", "s8"],
-        typer.Option("--storage", help="Type of the weights; sums are float32."),
-    ] = "f32",
-    as_json: Json = False,
+    weights: Path | None,
+    pixels: int | None,
+    threads: int,
+    seconds: float,
+    storage: Storage,
+    as_json: bool,
 ) -> None:
-    """Time pruned 1x1 convolutions here against dense ones."""
+    """Times pruned 1x1 convolutions here against dense ones."""
     from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.machine import machine_summary
@@ -70,7 +28,7 @@ def bench_spmm(
     for layer in layers_of(weights):
         with working(f"timing {layer.name}"):
             results.append(
-                bench_layer(layer, pixels or layer.pixels or _PIXELS, threads, seconds, storage)
+                bench_layer(layer, pixels or layer.pixels or PIXELS, threads, seconds, storage)
             )
     mean = mean_ratio(results)
     if as_json:

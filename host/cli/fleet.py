@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit fleet add --csv boards.csv --known-hosts known_hosts",
             "edgekit fleet deploy face.tflite --select type=a57 --canary 1 --batch 20%",
-            "edgekit fleet status",
+            "edgekit status --rollout newest",
         ),
         rich_markup_mode=None,
     )

@@ -1,4 +1,4 @@
-"""`edgekit fleet deploy|status|rollback`: staged rollouts to many boards, and their reversal."""
+"""`edgekit fleet deploy`: staged rollouts to many boards; also their status and reversal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST = 100  # characters of a message in a table
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the commands to the group."""
+    """Adds the command to the group."""
     group.command(
         "deploy",
         epilog=examples(
@@ -42,21 +42,10 @@ def register(group: typer.Typer) -> None:
             "edgekit fleet deploy face.ekb --select site=lab --pause 2m --wait 8h",
         ),
     )(deploy)
-    lines = ("edgekit fleet status", "edgekit fleet status --json")
-    group.command("status", epilog=examples(*lines))(status)
-    group.command("rollback", epilog=examples("edgekit fleet rollback"))(rollback)
 
 
 def _text(name: str, shape: str, what: str) -> Any:
     return typer.Option(name, metavar=shape, help=what)
-
-
-Rollout = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ROLLOUT", show_default=False, help="Id of the rollout (default: the newest)."
-    ),
-]
 
 
 _Canary = Annotated[
@@ -137,15 +126,15 @@ def deploy(
         try:
             carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
-            note("edgekit: interrupted; run it again to resume, or undo it: edgekit fleet rollback")
+            note(f"edgekit: interrupted; run it again to resume, or undo it: {_undo(journal)}")
             raise
         finally:
             _show(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
         _conclude(journal)
 
 
-def status(rollout: Rollout = None, as_json: Json = False) -> None:
-    """Show the progress or the result of a rollout, board by board."""
+def show_rollout(rollout: str, as_json: bool) -> None:
+    """Prints the progress or the result of a rollout, board by board."""
     from edgekit.host.cli.output import note
     from edgekit.host.fleet.journal import find_rollout, is_carried_out
 
@@ -156,8 +145,8 @@ def status(rollout: Rollout = None, as_json: Json = False) -> None:
         note("it is in progress" if going else "it was interrupted; run the same command to resume")
 
 
-def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json = False) -> None:
-    """Return the boards of a rollout to what they ran before."""
+def take_rollout_back(rollout: str, parallel: int | None, as_json: bool) -> None:
+    """Returns the boards of a rollout to what they ran before."""
     from edgekit.host.errors import PartialError
     from edgekit.host.fleet import PARALLEL
     from edgekit.host.fleet.journal import Journal, find_rollout
@@ -174,8 +163,12 @@ def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json =
         if left := touched(journal):
             raise PartialError(
                 f"expected all {len(names)} boards to roll back, found {len(left)} that did not; "
-                f"try again: edgekit fleet rollback {journal.plan.id}"
+                f"try again: {_undo(journal)}"
             )
+
+
+def _undo(journal: Journal) -> str:
+    return f"edgekit rollback --rollout {journal.plan.id}"
 
 
 def _entries(names: Sequence[str]) -> list[BoardEntry]:
@@ -221,11 +214,11 @@ def _conclude(journal: Journal) -> None:
     if done == total:
         return
     if progress.ended == "stopped":
-        why = f"stopped: {progress.reason}; undo it: edgekit fleet rollback"
+        why = f"stopped: {progress.reason}; undo it: {_undo(journal)}"
     elif absent := progress.names("asleep", "lost"):
         why = f"{len(absent)} do not answer; run the same command to resume with them"
     else:
-        why = "the others failed; see: edgekit fleet status"
+        why = f"the others failed; see: edgekit status --rollout {journal.plan.id}"
     raise PartialError(f"expected {total} boards with the release, found {done}; {why}")
 
 

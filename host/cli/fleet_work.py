@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from edgekit.host.cli.options import model_file
 from edgekit.host.common.files import atomic_write
@@ -159,8 +159,13 @@ def bench_on(
     conclude(found, presentation, as_json, beside)
 
 
-def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
-    """Pulls the waiting profiles of many boards."""
+def pull_from(
+    select: list[str],
+    sampling: Literal["on", "off"] | None,
+    parallel: int | None,
+    as_json: bool,
+) -> None:
+    """Pulls the waiting profiles of many boards; turns their sampling on or off first."""
     from dataclasses import asdict
 
     from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
@@ -170,6 +175,8 @@ def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
     store.boards()  # reports an unusable store before any board is contacted
 
     def work(turn: Turn) -> Pulled:
+        if sampling:
+            profiles.switch(turn.device, sampling == "on")
         turn.tell("fetching")
         return profiles.pull(turn.device, store)
 

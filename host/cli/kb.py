@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup/show/diff`: queries the knowledge base."""
+"""`edgekit lab kb lookup|diff`: queries the knowledge base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import typer
 
 from edgekit.host.cli import kb_build, kb_spmv
 from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
-from edgekit.host.cli.options import BoardOption, DataType, Json, Packed, examples
+from edgekit.host.cli.options import (
+    BoardOption,
+    DataType,
+    Json,
+    Packed,
+    examples,
+    refuse_with,
+    refuse_without,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,9 +50,9 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit lab kb lookup --board a57 --gemm 500,1600,30",
             "edgekit lab kb lookup --gemm 1,1024,1000 --dtype s8 --threads 2 --json",
+            "edgekit lab kb lookup --board a57            # all rows of its table",
         ),
     )(lookup)
-    group.command("show", epilog=examples("edgekit lab kb show --board a57"))(show)
     group.command(
         "diff",
         epilog=examples(
@@ -57,6 +65,7 @@ def register(app: typer.Typer) -> None:
 
 
 def lookup(
+    context: typer.Context,
     gemm: Annotated[
         str | None,
         typer.Option(
@@ -84,17 +93,19 @@ def lookup(
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Show the method for a product, and the rule that chose it."""
+    """Show the method for a product and its rule, or list the table."""
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.products import parse_shape
 
     wanted = profile(board)
-    if gemm is None and spmv is not None:
+    if spmv is not None:
+        refuse_with(context, "--spmv", "gemm", "threads", "packed", "table")
         kb_spmv.lookup_spmv(spmv, wanted, dtype, as_json)
         return
-    if gemm is None or spmv is not None:
-        found = "none" if gemm is None else "both"
-        raise InputError(f"expected --gemm M,K,N or --spmv FILE, found {found} of them")
+    if gemm is None:
+        refuse_without(context, "--gemm", "dtype", "threads", "packed")
+        _list(wanted, _table(wanted, table), as_json)
+        return
     shape = parse_shape(gemm, "--gemm")
     answer = _table(wanted, table).choose(wanted, shape, dtype, threads, packed)
     if as_json:
@@ -120,18 +131,15 @@ def lookup(
     print(f"history  {answer.history_rows} measurements")
 
 
-def show(board: BoardOption = None, table: Table = None, as_json: Json = False) -> None:
-    """List the rows of a board's table."""
-    from edgekit.host.cli.output import emit
-    from edgekit.host.cli.output import table as print_table
+def _list(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> None:
+    """Prints the rows of a table."""
+    from edgekit.host.cli.output import emit, table
 
-    wanted = profile(board)
-    found = _table(wanted, table)
     if as_json:
         emit(
             {
                 "schema": "edgekit.kb.show/1",
-                "board": wanted.name,
+                "board": board.name,
                 "platforms": list(found.platforms),
                 "sequences": asdict(found.sequences),
                 "priority": list(found.priority),
@@ -158,11 +166,11 @@ def show(board: BoardOption = None, table: Table = None, as_json: Json = False) 
             "ratio",
             "GFLOP/s",
         )
-        print_table(headers, [_cells(row) for row in found.rows], left=0)
+        table(headers, [_cells(row) for row in found.rows], left=0)
     if found.operators:
         print(f"operators  {len(found.operators)}")
         heads = ("form", "m", "k", "n", "dtype", "threads", "method", "source", "ratio")
-        print_table(heads, [_operator_cells(row) for row in found.operators], left=1)
+        table(heads, [_operator_cells(row) for row in found.operators], left=1)
 
 
 def diff(

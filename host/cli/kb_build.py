@@ -1,4 +1,4 @@
-"""`edgekit lab kb build/import`: turns measurements into a table."""
+"""`edgekit lab kb build`: turns measurements into a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.kb_shared import operator_text
-from edgekit.host.cli.options import BoardOption, Json, examples
+from edgekit.host.cli.options import BoardOption, Json, examples, refuse_without
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,29 +34,42 @@ _Output = Annotated[
 _Alone = Annotated[
     bool, typer.Option("--no-base", help="Leave out the rows of the kit's own table.")
 ]
+_Import = Annotated[
+    Path | None,
+    typer.Option(
+        "--import",
+        metavar="FILE.csv",
+        show_default=False,
+        help="Import measurements into the history first, one per line.",
+    ),
+]
+_SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad", help="Skip lines of --import that cannot be used, instead of importing none."
+    ),
+]
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the commands to the group `kb`."""
+    """Adds the command to the group `kb`."""
     group.command(
         "build",
         epilog=examples(
             "edgekit lab kb build --board local",
             "edgekit lab kb build --board a57 --no-base -o a57.json",
+            "edgekit lab kb build --board a57 --import past.csv --skip-bad",
         ),
     )(build)
-    group.command(
-        "import",
-        epilog=examples(
-            "edgekit lab kb import past.csv", "edgekit lab kb import past.csv --skip-bad --json"
-        ),
-    )(import_csv)
 
 
 def build(
+    context: typer.Context,
     board: BoardOption = None,
     output: _Output = None,
     alone: _Alone = False,
+    measured: _Import = None,
+    skip_bad: _SkipBad = False,
     as_json: Json = False,
 ) -> None:
     """Build a board's table from the history, always the same bytes."""
@@ -67,6 +80,9 @@ def build(
     from edgekit.host.lab.tune.tables import build_for
 
     wanted = profile(board)
+    if measured is None:
+        refuse_without(context, "--import", "skip_bad")
+    imported = None if measured is None else _import(measured, skip_bad, as_json)
     path = output or user_table(wanted)
     orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone)
@@ -80,6 +96,7 @@ def build(
                 "schema": "edgekit.kb.build/1",
                 "board": wanted.name,
                 "file": str(path),
+                "imported": imported,
                 "written": made.written,
                 "rows": len(made.table.rows),
                 "measurements": made.measurements,
@@ -159,24 +176,10 @@ def _change_document(change: Change) -> dict[str, object]:
     }
 
 
-def import_csv(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE.csv", show_default=False, help="File with a measurement per line."
-        ),
-    ],
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad", help="Skip rows that cannot be used, instead of importing none."
-        ),
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Import measurements from a CSV file into the history."""
+def _import(file: Path, skip_bad: bool, as_json: bool) -> dict[str, object]:
+    """Imports measurements into the history, all or none unless `skip_bad`; returns the counts."""
     from edgekit.device.version import VERSION
-    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.output import note
     from edgekit.host.lab.history.store import History
     from edgekit.host.lab.tune.csv_import import read_csv
 
@@ -188,17 +191,8 @@ def import_csv(
     with History() as history:
         added = history.add_new(read.measurements)
     known = len(read.measurements) - added
-    if as_json:
-        emit(
-            {
-                "schema": "edgekit.kb.import/1",
-                "file": str(file),
-                "imported": added,
-                "known": known,
-                "refused": read.refused,
-            }
-        )
-        return
-    for line in read.refused:
-        note(f"{file}: left out {line}")
-    print(f"{added} measurements imported, {known} known before, {len(read.refused)} left out")
+    if not as_json:
+        for line in read.refused:
+            note(f"{file}: left out {line}")
+        print(f"imported   {added} measurements, {known} known before, {len(read.refused)} refused")
+    return {"file": str(file), "new": added, "known": known, "refused": read.refused}

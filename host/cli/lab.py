@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from edgekit.host.cli import (
-    bench_gemm,
-    bench_nna,
-    bench_outlier,
-    bench_spmm,
-    bench_spmv,
-    kb,
-    tune,
-)
+from edgekit.host.cli import bench_gemm, bench_nna, bench_sparse, kb, tune
 from edgekit.host.cli.options import examples
 
 
@@ -35,7 +27,7 @@ def register(app: typer.Typer) -> None:
         ),
         rich_markup_mode=None,
     )
-    for each in (bench_gemm, bench_spmm, bench_spmv, bench_nna, bench_outlier):
+    for each in (bench_gemm, bench_sparse, bench_nna):
         each.register(bench)
     group.add_typer(bench, name="bench")
     tune.register(group)

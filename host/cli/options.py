@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -129,7 +130,7 @@ Parallel = Annotated[
         min=1,
         max=512,
         show_default=False,
-        help="Boards at a time, with --select (default: 32).",
+        help="Number of boards at a time (default: 32).",
     ),
 ]
 Model = Annotated[
@@ -187,6 +188,28 @@ def parse_budget(text: str) -> float:
 def examples(*lines: str) -> str:
     """Text for the end of --help; \\b preserves the line breaks."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def refuse_with(context: typer.Context, other: str, *names: str) -> None:
+    """Raises InputError if one of the named parameters was given together with `other`."""
+    if found := _given(context, names):
+        raise InputError(f"expected {found} or {other}, found both; leave one of them out")
+
+
+def refuse_without(context: typer.Context, other: str, *names: str) -> None:
+    """Raises InputError if one of the named parameters was given, which needs `other`."""
+    if found := _given(context, names):
+        raise InputError(f"expected {other} with {found}, found none; add it")
+
+
+def _given(context: typer.Context, names: Sequence[str]) -> str | None:
+    """The first of the named parameters that the command line has, as the user writes it."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            option = parameter.opts[-1]
+            return option if option.startswith("-") else str(parameter.metavar)
+    return None
 
 
 def labels_of(given: list[str] | None) -> dict[str, str]:

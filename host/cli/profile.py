@@ -20,6 +20,8 @@ from edgekit.host.cli.options import (
     board_name,
     byte_count,
     examples,
+    refuse_with,
+    refuse_without,
 )
 
 _MOST_ROWS = 1000
@@ -32,7 +34,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit profile pull --board local",
             "edgekit profile list",
-            'edgekit profile query "DESCRIBE operators"',
+            'edgekit profile list "DESCRIBE operators"',
         ),
         rich_markup_mode=None,
     )
@@ -42,20 +44,17 @@ def register(app: typer.Typer) -> None:
             "edgekit profile pull --board local",
             "edgekit profile pull --select !asleep",
             "edgekit profile pull --spool card/spool --board bench-1",
+            "edgekit profile pull --sampling off --board local",
         ),
     )(pull)
-    group.command("sampling", epilog=examples("edgekit profile sampling off --board local"))(
-        sampling
-    )
-    group.command("list", epilog=examples("edgekit profile list", "edgekit profile list --json"))(
-        list_boards
-    )
     group.command(
-        "query",
+        "list",
         epilog=examples(
-            'edgekit profile query "DESCRIBE operators"', "edgekit profile query -o profiles.csv"
+            "edgekit profile list",
+            'edgekit profile list "DESCRIBE operators"',
+            "edgekit profile list -o profiles.csv",
         ),
-    )(query)
+    )(list_profiles)
     group.command(
         "forget",
         epilog=examples(
@@ -68,6 +67,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pull(
+    context: typer.Context,
     board: BoardOption = None,
     spool: Annotated[
         Path | None,
@@ -76,6 +76,14 @@ def pull(
             metavar="FOLDER",
             show_default=False,
             help="Copy of the board's spool to read instead, as from its SD card.",
+        ),
+    ] = None,
+    sampling: Annotated[
+        Literal["on", "off"] | None,
+        typer.Option(
+            "--sampling",
+            show_default=False,
+            help="Turn the sampling on the boards on or off first.",
         ),
     ] = None,
     transport: TransportOption = None,
@@ -88,20 +96,29 @@ def pull(
         from edgekit.host.cli.fleet_work import pull_from, refuse_with_select
 
         refuse_with_select(board=board, spool=spool, transport=transport)
-        pull_from(select, parallel, as_json)
+        pull_from(select, sampling, parallel, as_json)
     elif spool is not None:
+        refuse_with(context, "--spool", "sampling")
         _pull_from_spool(spool, board, as_json)
     else:
-        _pull(board_name(board), transport, as_json)
+        _pull(board_name(board), sampling, transport, as_json)
 
 
-def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) -> None:
+def _pull(
+    name: str,
+    sampling: Literal["on", "off"] | None,
+    transport: Literal["ssh", "serial"] | None,
+    as_json: bool,
+) -> None:
     from edgekit.host.cli.output import emit, warn
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.fleet import profiles
 
+    device = connect_to(name, transport)
+    if sampling:
+        profiles.switch(device, sampling == "on")
     store = profiles.ProfileStore()
-    found = profiles.pull(connect_to(name, transport), store)
+    found = profiles.pull(device, store)
     store.compact()
     for why in found.stored.refused:
         warn(f"{why}; it is kept in {store.folder / 'refused'}")
@@ -112,7 +129,7 @@ def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) 
     if found.dropped or found.quarantined:
         print(f"lost     {found.dropped} dropped for lack of space, {found.quarantined} damaged")
     if not found.on:
-        print(f"note     sampling is off: edgekit profile sampling on --board {name}")
+        print(f"note     sampling is off: edgekit profile pull --sampling on --board {name}")
 
 
 def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
@@ -139,29 +156,43 @@ def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
         )
 
 
-def sampling(
-    state: Annotated[
-        Literal["on", "off"], typer.Argument(show_default=False, help="Whether to sample.")
-    ],
-    board: BoardOption = None,
-    transport: TransportOption = None,
+def list_profiles(
+    context: typer.Context,
+    sql: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SQL",
+            show_default=False,
+            help="Query of the views operators and batches (default: the boards).",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="File (.parquet, .csv, .json) to write all rows to (default: of operators).",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of rows to show.")
+    ] = _MOST_ROWS,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Turn the sampling of a board on or off."""
-    from edgekit.host.cli.output import emit
-    from edgekit.host.deploy.connections import connect_to
-    from edgekit.host.fleet import profiles
-
-    name = board_name(board)
-    profiles.switch(connect_to(name, transport), state == "on")
-    if as_json:
-        emit({"schema": "edgekit.profile.switch/1", "board": name, "on": state == "on"})
-        return
-    print(f"sampling {state} on {name}")
+    """List the boards that sent profiles, or the rows of a query."""
+    if output is not None:
+        refuse_with(context, "-o", "limit")
+        _export(output, sql or "FROM operators", store, as_json)
+    elif sql is not None:
+        _query(sql, limit, store, as_json)
+    else:
+        refuse_without(context, "SQL", "limit")
+        _list_boards(store, as_json)
 
 
-def list_boards(store: Store = None, as_json: Json = False) -> None:
-    """List the boards that sent profiles."""
+def _list_boards(store: str | None, as_json: bool) -> None:
     from datetime import UTC, datetime
 
     from edgekit.host.cli.output import emit, table
@@ -183,34 +214,11 @@ def list_boards(store: Store = None, as_json: Json = False) -> None:
     table(headers, rows, left=2)
 
 
-def query(
-    sql: Annotated[
-        str,
-        typer.Argument(metavar="SQL", help="Query of the views `operators` and `batches`."),
-    ] = "FROM operators",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help="File to write all rows to: .parquet, .csv or .json.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of rows to show.")
-    ] = _MOST_ROWS,
-    store: Store = None,
-    as_json: Json = False,
-) -> None:
-    """Query the profiles in SQL, to the terminal or to a file."""
+def _query(sql: str, limit: int, store: str | None, as_json: bool) -> None:
     from edgekit.host.cli.output import emit, table, warn
-    from edgekit.host.fleet.profiles import query as ask
+    from edgekit.host.fleet.profiles import query
 
-    if output is not None:
-        _export(output, sql, store, as_json)
-        return
-    found = ask(profile_write.store_of(store), sql, limit)
+    found = query(profile_write.store_of(store), sql, limit)
     if found.more:
         warn(f"expected at most {limit} rows, found more; show more: --limit, or write all: -o")
     rows = [[_cell(value) for value in row] for row in found.rows]

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli import complete, profile_write
-from edgekit.host.cli.options import Json, MaxSize, TransportOption, byte_count, examples
+from edgekit.host.cli.options import (
+    Json,
+    MaxSize,
+    TransportOption,
+    byte_count,
+    examples,
+    refuse_with,
+)
 from edgekit.host.cli.profile_write import OptionalNats, Replicas
 
 if TYPE_CHECKING:
@@ -46,9 +53,12 @@ def register(group: typer.Typer) -> None:
         ),
     )(serve)
     server.command(
-        "enroll", epilog=examples("edgekit profile server enroll local --server localhost")
+        "enroll",
+        epilog=examples(
+            "edgekit profile server enroll local --server localhost",
+            "edgekit profile server enroll bench-1 --revoke",
+        ),
     )(enroll)
-    server.command("revoke", epilog=examples("edgekit profile server revoke bench-1"))(revoke)
     profile_write.register(server)
     group.add_typer(server, name="server")
 
@@ -100,31 +110,41 @@ def serve(
 
 
 def enroll(
+    context: typer.Context,
     board: BoardName,
     server: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--server",
             metavar="HOST[:PORT]",
             show_default=False,
             help="This host, as the board reaches it.",
         ),
-    ],
+    ] = None,
     kilobits: Annotated[
         int,
         typer.Option(
             "--max-kbit", metavar="N", min=1, max=1_000_000, help="Maximum upload rate in kbit/s."
         ),
     ] = 64,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Stop the board from sending its profiles here.")
+    ] = False,
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Let a board send its profiles to this host."""
+    """Let a board send its profiles to this host, or no longer."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
 
+    if revoke:
+        refuse_with(context, "--revoke", "server", "kilobits", "transport")
+        _revoke(board, as_json)
+        return
+    if server is None:
+        raise InputError("expected --server HOST, as the board reaches it, or --revoke, found none")
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
@@ -140,8 +160,7 @@ def enroll(
     print("         python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
 
 
-def revoke(board: BoardName, as_json: Json = False) -> None:
-    """Stop a board from sending profiles to this host."""
+def _revoke(board: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
     from edgekit.host.fleet import profiles
 

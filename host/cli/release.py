@@ -11,9 +11,12 @@ from edgekit.host.cli.options import (
     BoardOption,
     Json,
     NameOption,
+    Parallel,
     TransportOption,
     board_name,
     examples,
+    refuse_with,
+    refuse_without,
 )
 from edgekit.host.errors import InputError
 
@@ -22,15 +25,34 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import BoardStatus, ReleaseInfo
 
+Rollout = Annotated[
+    str | None,
+    typer.Option(
+        "--rollout",
+        metavar="ID",
+        show_default=False,
+        help="Boards of a rollout of edgekit fleet deploy; newest is the last one.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
     app.command(
         "status",
-        epilog=examples("edgekit status", "edgekit status --board local --verify --json"),
+        epilog=examples(
+            "edgekit status",
+            "edgekit status --board local --verify --json",
+            "edgekit status --rollout newest",
+        ),
     )(status)
     app.command(
-        "rollback", epilog=examples("edgekit rollback", "edgekit rollback --board local --json")
+        "rollback",
+        epilog=examples(
+            "edgekit rollback",
+            "edgekit rollback --board local --json",
+            "edgekit rollback --rollout newest",
+        ),
     )(rollback)
     app.command(
         "remove",
@@ -39,17 +61,24 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
+    context: typer.Context,
     board: BoardOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every file with its SHA-256 first.")
     ] = False,
     transport: TransportOption = None,
     model_name: NameOption = None,
+    rollout: Rollout = None,
     as_json: Json = False,
 ) -> None:
-    """Show what runs on a board and what ran before."""
+    """Show what runs on a board, or on the boards of a rollout."""
+    from edgekit.host.cli.fleet_deploy import show_rollout
     from edgekit.host.deploy.api import connect
 
+    if rollout is not None:
+        refuse_with(context, "--rollout", "board", "verify", "transport", "model_name")
+        show_rollout(rollout, as_json)
+        return
     device = connect(board_name(board), transport=transport).named(model_name)
     if verify:
         _show(device, device.verify(), "edgekit.verify/1", as_json)
@@ -58,14 +87,23 @@ def status(
 
 
 def rollback(
+    context: typer.Context,
     board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
+    rollout: Rollout = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Put the previous release back into service."""
+    """Return a board or a rollout to the previous release."""
+    from edgekit.host.cli.fleet_deploy import take_rollout_back
     from edgekit.host.deploy.api import connect
 
+    if rollout is not None:
+        refuse_with(context, "--rollout", "board", "transport", "model_name")
+        take_rollout_back(rollout, parallel, as_json)
+        return
+    refuse_without(context, "--rollout", "parallel")
     device = connect(board_name(board), transport=transport).named(model_name)
     _show(device, device.rollback(), "edgekit.rollback/1", as_json)
 

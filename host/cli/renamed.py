@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+_OUTLIER, _ORDER = "lab bench gemm --dtype outlier", "lab tune model --orders N"
+_PRUNED, _SPARSE = "lab bench sparse --weights FILE", "lab bench sparse"
+_LAYOUTS, _REVOKE = "lab tune cost --layouts", "profile server enroll BOARD --revoke"
+_SAMPLING = "profile pull --sampling on|off"
 COMMANDS = {
+    "app logs": "app status --lines N",
     "bench gemm": "lab bench gemm",
     "bench nna": "lab bench nna",
-    "bench outlier": "lab bench outlier",
-    "bench spmm": "lab bench spmm",
-    "bench spmv": "lab bench spmv",
+    "bench outlier": _OUTLIER,
+    "bench spmm": _PRUNED,
+    "bench spmv": _SPARSE,
     "board status": "boards",
     "cache clean": "cache --clean",
     "cache show": "cache",
@@ -18,17 +23,35 @@ COMMANDS = {
     "fleet doctor": "doctor --select SELECTION",
     "fleet list": "boards",
     "fleet profile": "profile pull --select SELECTION",
+    "fleet rollback": "rollback --rollout ID",
     "fleet run": "run --select SELECTION",
     "fleet select": "boards --names --select SELECTION",
+    "fleet status": "status --rollout ID",
     "kb": "lab kb",
+    "kb import": "lab kb build --import FILE",
+    "kb show": "lab kb lookup",
+    "lab bench outlier": _OUTLIER,
+    "lab bench spmm": _PRUNED,
+    "lab bench spmv": _SPARSE,
+    "lab kb import": "lab kb build --import FILE",
+    "lab kb show": "lab kb lookup",
+    "lab tune layouts": _LAYOUTS,
+    "lab tune order": _ORDER,
+    "lab tune spmv": "lab tune sparse",
     "profile enroll": "profile server enroll",
-    "profile export": "profile query -o FILE",
-    "profile revoke": "profile server revoke",
+    "profile export": "profile list -o FILE",
+    "profile query": "profile list SQL",
+    "profile revoke": _REVOKE,
+    "profile sampling": _SAMPLING,
     "profile serve": "profile server run",
-    "profile switch": "profile sampling",
+    "profile server revoke": _REVOKE,
+    "profile switch": _SAMPLING,
     "profile upload": "profile pull --spool FOLDER",
     "profile write": "profile server write",
     "tune": "lab tune",
+    "tune layouts": _LAYOUTS,
+    "tune order": _ORDER,
+    "tune spmv": "lab tune sparse",
     "verify": "status --verify",
 }
 # An option whose new name depends on the command has several rows; the first name the command has
@@ -38,6 +61,7 @@ OPTIONS = (
     ("--alone", "--no-base"),
     ("--anew", "--restart"),
     ("--as", "--name"),
+    ("--candidates", "--orders"),
     ("--cluster", "--dask"),
     ("--counting", "--count-instructions"),
     ("--data", "--samples"),
@@ -46,10 +70,10 @@ OPTIONS = (
     ("--keep", "--max-size"),
     ("--most", "--limit"),
     ("--quantize", "--samples"),
-    ("--random-seed", "--seed"),
     ("--root", "--sysroot"),
     ("--rows", "--remeasure"),
     ("--stop-at", "--max-failures"),
+    ("--storage", "--dtype"),
     ("--target", "--min-cosine"),
     ("--to", "--store"),
     ("--unsigned", "--allow-unsigned"),
@@ -61,12 +85,12 @@ GONE = {
     "--order": "--order is now an option of edgekit compile only",
     "--random-seed": "--random-seed is now an option of edgekit compile only",
 }
-_COMPILES = "--weights"  # commands with this option formerly had the options in GONE
+_COMPILES = "--group-size"  # commands with this option formerly had the options in GONE
 
 
 def renamed_command(arguments: Sequence[str]) -> str | None:
     """The message for a command line with an old command name, or None."""
-    for count in (2, 1):
+    for count in (3, 2, 1):
         old = " ".join(arguments[:count])
         if now := COMMANDS.get(old):
             return f"'edgekit {old}' is now 'edgekit {now}'"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_order, tune_spmv
+from edgekit.host.cli import tune_cost, tune_model, tune_spmv
 from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
@@ -105,9 +105,7 @@ def register(app: typer.Typer) -> None:
     )(tune_gemm)
     tune_model.register(group)
     tune_spmv.register(group)
-    tune_layouts.register(group)
     tune_cost.register(group)
-    tune_order.register(group)
     app.add_typer(group, name="tune")
 
 

@@ -1,4 +1,4 @@
-"""`edgekit lab tune cost`: fits the cost model's constants to measured operators."""
+"""`edgekit lab tune cost`: fits the cost model to operators or layouts measured on a board."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
     model_file,
+    refuse_with,
+    refuse_without,
 )
+from edgekit.host.cli.tune_layouts import tune_layouts
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,9 +30,6 @@ if TYPE_CHECKING:
     from edgekit.host.simulator.model import ModelEstimate
 
 _PERCENT = 100.0
-Seconds = Annotated[
-    int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Seconds of each timing.")
-]
 Models = Annotated[
     list[Path] | None,
     typer.Option(
@@ -38,9 +38,6 @@ Models = Annotated[
         show_default=False,
         help="Model to time; repeat it for more (default: all in ./models).",
     ),
-]
-Rounds = Annotated[
-    int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds to measure.")
 ]
 
 
@@ -61,15 +58,36 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit lab tune cost --board local",
             "edgekit lab tune cost --board a57 --model models/face_detection_short_range.tflite",
+            "edgekit lab tune cost --board rpi4 --layouts",
         ),
     )(tune_cost)
 
 
 def tune_cost(
+    context: typer.Context,
     board: BoardOption = None,
     model: Models = None,
-    rounds: Rounds = 2,
-    seconds: Seconds = 1,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds to measure.")
+    ] = 2,
+    seconds: Annotated[
+        int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Seconds of each timing.")
+    ] = 1,
+    layouts: Annotated[
+        bool,
+        typer.Option(
+            "--layouts", help="Measure layers in both image layouts instead, for compile to choose."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="Table to write, with --layouts (default: your own).",
+        ),
+    ] = None,
     allow_noise: AllowNoise = False,
     transport: TransportOption = None,
     as_json: Json = False,
@@ -78,7 +96,13 @@ def tune_cost(
     from edgekit.host.cli.estimated import estimate_of
     from edgekit.host.deploy.api import connect
 
-    device = connect(board_name(board), transport=transport)
+    name = board_name(board)
+    if layouts:
+        refuse_with(context, "--layouts", "model", "rounds", "seconds")
+        tune_layouts(name, output, allow_noise, transport, as_json)
+        return
+    refuse_without(context, "--layouts", "output")
+    device = connect(name, transport=transport)
     work = CostWork(tuple(model or _models()), rounds, seconds, allow_noise)
     calibrate_on(device, work, estimate_of, as_json)
 

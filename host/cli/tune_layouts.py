@@ -1,49 +1,22 @@
-"""`edgekit lab tune layouts`: measures the cost of channels-first kernels on a board."""
+"""`edgekit lab tune cost --layouts`: measures layers in both image layouts on a board."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from edgekit.host.cli.options import (
-    AllowNoise,
-    BoardOption,
-    Json,
-    TransportOption,
-    board_name,
-    examples,
-)
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.layout_table import LayoutTable
 
 
-def register(group: typer.Typer) -> None:
-    """Adds the command to the group `tune`."""
-    group.command(
-        "layouts",
-        epilog=examples("edgekit lab tune layouts", "edgekit lab tune layouts --board rpi4"),
-    )(tune_layouts)
-
-
 def tune_layouts(
-    board: BoardOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            metavar="FILE",
-            show_default=False,
-            help="Table to write (default: your own).",
-        ),
-    ] = None,
-    allow_noise: AllowNoise = False,
-    transport: TransportOption = None,
-    as_json: Json = False,
+    name: str,
+    output: Path | None,
+    allow_noise: bool,
+    transport: Literal["ssh", "serial"] | None,
+    as_json: bool,
 ) -> None:
-    """Measure layers in both image layouts, for compile to choose."""
+    """Measures layers in both image layouts, for compile to choose, or estimates them."""
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.tables.layouts import user_layout_table
     from edgekit.host.deploy.api import connect
@@ -54,7 +27,6 @@ def tune_layouts(
     from edgekit.host.simulator.target import has_model
     from edgekit.kb.targets.board import load_board
 
-    name = board_name(board)
     device = device_to_measure(name, transport)
     profile = load_board(profile_of(name) if device is None else device.profile)
     path = output or user_layout_table(profile)

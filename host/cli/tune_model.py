@@ -1,4 +1,4 @@
-"""`edgekit lab tune model`: searches for fast methods for operators within their model."""
+"""`edgekit lab tune model`: searches for fast methods and orders of a model's operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,8 +26,11 @@ from edgekit.host.cli.options import (
     file_kind,
     model_file,
     parse_budget,
+    refuse_with,
+    refuse_without,
 )
-from edgekit.host.compiler.options import CompileOptions, Precision
+from edgekit.host.cli.tune_order import tune_order
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ def register(group: typer.Typer) -> None:
             "edgekit lab tune model models/okay_nabu.tflite --board local",
             "edgekit lab tune model models/okay_nabu.tflite --board rpi4 --budget 5m",
             "edgekit lab tune model face.tflite --board rpi4,rpi5 --dask tcp://HOST:8786",
+            "edgekit lab tune model models/okay_nabu.tflite --orders 6 -o best.ekb",
         ),
     )(tune_model)
 
@@ -60,10 +65,30 @@ def tune_model(
     allow_noise: AllowNoise = False,
     transport: TransportOption = None,
     dask: Workers = None,
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            "--orders",
+            metavar="N",
+            min=1,
+            max=100,
+            show_default=False,
+            help="Measure N orders of the operators instead of methods.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            metavar="FILE.ekb",
+            show_default=False,
+            help="File to write the bundle with the best order to, with --orders.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure methods for a model's operators, and keep the best."""
-    from edgekit.host.cli.output import emit, note
+    """Measure methods or orders of a model's operators, keep the best."""
+    from edgekit.host.cli.output import check_writable, emit, note
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.placement import check_placement
     from edgekit.host.deploy.connections import profile_of
@@ -75,9 +100,15 @@ def tune_model(
     seconds = parse_budget(budget)
     boards = boards_of(board)
     name = boards[0]
+    if orders is None:
+        refuse_without(context, "--orders", "output")
+    else:
+        refuse_with(context, "--orders", "budget", "dask")
+        if len(boards) > 1:
+            raise InputError(f"expected one --board with --orders, found {board}; name one")
     path = model_file(model, name)
     if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
+        raise InputError(f"{path}: expected a model, found a bundle, which is compiled")
     if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
@@ -91,7 +122,9 @@ def tune_model(
         )
         tune_many(("lab", "tune", "model", word, *asked), boards, files, seconds, dask, as_json)
         return
-    options = _options(input_shape, precision)
+    if output is not None:
+        check_writable(output)
+    options = CompileOptions(shapes=one_input_shape(input_shape), precision=precision)
     device = device_to_measure(name, transport)
     count = threads or (device.threads if device else None) or 1
 
@@ -108,15 +141,14 @@ def tune_model(
     job = ModelJob(
         name, profile, path, options, count, seconds, device, _moment, note, check, search
     )
+    if orders is not None:
+        tune_order(job, orders, output, as_json)
+        return
     tuned = _tuned(job)
     if as_json:
         emit(_document(job, tuned))
     else:
         _summary(job, tuned)
-
-
-def _options(input_shape: list[str] | None, precision: Precision) -> CompileOptions:
-    return CompileOptions(shapes=one_input_shape(input_shape), precision=precision)
 
 
 def _moment() -> str:

@@ -1,4 +1,4 @@
-"""`edgekit lab tune spmv`: searches for the best storage of sparse matrices on a board."""
+"""`edgekit lab tune sparse`: searches for the best storage of sparse matrices on a board."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.bench_spmv import Matrices, ValueType
+from edgekit.host.cli.bench_sparse import Matrices, ValueType
 from edgekit.host.cli.options import (
     AllowNoise,
     BoardOption,
@@ -42,10 +42,10 @@ class SpmvWork:
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `tune`."""
     group.command(
-        "spmv",
+        "sparse",
         epilog=examples(
-            "edgekit lab tune spmv --matrix bcsstk13.mtx",
-            "edgekit lab tune spmv --board a57 --matrix banded:10000:5",
+            "edgekit lab tune sparse --matrix bcsstk13.mtx",
+            "edgekit lab tune sparse --board a57 --matrix banded:10000:5",
         ),
     )(tune_spmv)
 

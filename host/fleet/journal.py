@@ -30,6 +30,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
 from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
 
+NEWEST = "newest"  # the last rollout, instead of an id
 _KEPT = 20  # number of finished rollouts to keep
 _PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"
 
@@ -65,7 +66,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = _take(folder)
+        self._lock = _lock_rollout(folder)
         written = read_rollout(folder)
         self.plan, self.progress = written.plan, written.progress
         self._file = _open_after_last_line(folder / _JOURNAL)
@@ -83,24 +84,24 @@ class Journal:
 
     def note(self, event: Event) -> None:
         """Records an event of a board."""
-        self._write(_Line(time.time(), event))
+        self._append(_Line(time.time(), event))
         self.progress.take(event)
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
         """Records the start of a batch."""
-        self._write(_Line(time.time(), batch=tuple(boards), canary=canary))
+        self._append(_Line(time.time(), batch=tuple(boards), canary=canary))
         self.progress.begin(boards, canary)
 
     def end(self, verdict: Verdict, reason: str = "") -> None:
         """Records the end of the rollout."""
-        self._write(_Line(time.time(), end=verdict, reason=reason))
+        self._append(_Line(time.time(), end=verdict, reason=reason))
         self.progress.end(verdict, reason)
 
     def close(self) -> None:
         os.close(self._file)
         os.close(self._lock)
 
-    def _write(self, line: _Line) -> None:
+    def _append(self, line: _Line) -> None:
         found = {k: v for k, v in asdict(line).items() if v not in (None, "", (), False)}
         data = json.dumps(found, separators=(",", ":")).encode() + b"\n"
         try:
@@ -113,7 +114,7 @@ class Journal:
                 os.ftruncate(self._file, size)
                 raise
         except OSError as error:
-            raise _unwritable(self.folder / _JOURNAL, error) from None
+            raise _unwritable_error(self.folder / _JOURNAL, error) from None
 
 
 def folder_of_rollouts() -> Path:
@@ -127,7 +128,7 @@ def beginning() -> Iterator[None]:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise _unwritable_error(path, error) from None
     with locked(path):
         yield
 
@@ -143,10 +144,10 @@ def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
         atomic_write(new / _PLAN, msgspec.json.encode(plan))
         (new / _JOURNAL).touch(mode=0o600)
         new.rename(folder)
-        _sync(folder.parent)
+        _fsync_folder(folder.parent)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise _unwritable(folder, error) from None
+        raise _unwritable_error(folder, error) from None
     _forget_old()
     return folder
 
@@ -163,16 +164,19 @@ def rollouts() -> list[Written]:
     return [read_rollout(path) for path in names]
 
 
-def find_rollout(name: str | None) -> Written:
-    """The rollout whose id starts with `name`, or the newest; InputError if there is none."""
+def find_rollout(name: str) -> Written:
+    """The rollout whose id starts with `name`, or the last one for `newest`; InputError if there is
+    none."""
     there = rollouts()
-    found = [one for one in there if one.plan.id.startswith(name or "")]
     if not there:
         raise InputError("expected a rollout, found none yet; start one: edgekit fleet deploy")
-    if not found or (name is not None and len(found) > 1):
+    found = there[:1] if name == NEWEST else [r for r in there if r.plan.id.startswith(name)]
+    if len(found) != 1:
         known = ", ".join(one.plan.id for one in there[:5])
         many = f"{len(found)} that match" if found else "none"
-        raise InputError(f"expected the id of a rollout ({known}), found {many} for '{name}'")
+        raise InputError(
+            f"expected {NEWEST} or the id of a rollout ({known}), found {many} for '{name}'"
+        )
     return found[0]
 
 
@@ -214,16 +218,16 @@ def _take_line(progress: Progress, line: _Line) -> None:
         progress.begin(line.batch, line.canary)
 
 
-def _take(folder: Path) -> int:
+def _lock_rollout(folder: Path) -> int:
     try:
         return take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BusyError(
             f"rollout {folder.name}: expected no one else to run it, found another process on "
-            "this host; wait for it to end, or see: edgekit fleet status"
+            f"this host; wait for it to end, or see: edgekit status --rollout {folder.name}"
         ) from None
     except OSError as error:
-        raise _unwritable(folder, error) from None
+        raise _unwritable_error(folder, error) from None
 
 
 def _open_after_last_line(path: Path) -> int:
@@ -235,7 +239,7 @@ def _open_after_last_line(path: Path) -> int:
             os.ftruncate(descriptor, whole)
             os.fsync(descriptor)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise _unwritable_error(path, error) from None
     return descriptor
 
 
@@ -249,7 +253,7 @@ def _forget_old() -> None:
         shutil.rmtree(one.folder, ignore_errors=True)
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -257,7 +261,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
+def _unwritable_error(path: Path, error: OSError) -> InputError:
     return InputError(
         f"{path}: expected to write it, found: {error.strerror}; free some space there or set "
         "EDGEKIT_HOME, and run the same command again: it resumes"

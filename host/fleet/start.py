@@ -39,21 +39,21 @@ def open_rollout(
     interrupted, unless `anew` is set, which abandons that one.
     """
     planned = tuple(PlannedBoard(entry.name, entry.profile) for entry in boards)
-    asked = _asked(model, planned, settings, name)
+    asked = _request_hash(model, planned, settings, name)
     with beginning():
-        if found := _interrupted(asked, planned, anew):
+        if found := _find_interrupted(asked, planned, anew):
             return Journal(found.folder)
     kinds = {entry.profile: entry for entry in reversed(boards)}
     bundles = {kind: make(entry) for kind, entry in sorted(kinds.items())}
     releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
     plan = Plan(new_id(), asked, model.name, planned, releases, name)
     with beginning():
-        if found := _interrupted(asked, planned, anew):  # started by another process
+        if found := _find_interrupted(asked, planned, anew):  # started by another process
             return Journal(found.folder)
         return Journal(write_plan(plan, bundles))
 
 
-def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Written | None:
+def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Written | None:
     """The rollout to resume. Abandons other ones on the same boards, or raises."""
     names = {board.name for board in planned}
     for found in rollouts():
@@ -64,7 +64,8 @@ def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Wri
         if is_carried_out(found.folder):
             raise BusyError(
                 f"{one}: expected its boards to be free, found another process on this host using "
-                f"{len(shared)} of them; wait for it to end, or see: edgekit fleet status"
+                f"{len(shared)} of them; wait for it to end, or see: edgekit "
+                f"status --rollout {found.plan.id}"
             )
         if found.plan.asked == asked and not anew:
             return found
@@ -72,7 +73,7 @@ def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Wri
             raise InputError(
                 f"{one}: expected it to have ended, found it interrupted with {len(shared)} of "
                 "these boards; resume it with the command that started it, undo it: edgekit "
-                f"fleet rollback {found.plan.id}, or abandon it: add --restart"
+                f"rollback --rollout {found.plan.id}, or abandon it: add --restart"
             )
         journal = Journal(found.folder)
         journal.end("given up")
@@ -80,7 +81,7 @@ def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Wri
     return None
 
 
-def _asked(
+def _request_hash(
     model: Path, planned: Sequence[PlannedBoard], settings: Mapping[str, object], name: str
 ) -> str:
     with model.open("rb") as file:

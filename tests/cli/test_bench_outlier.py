@@ -1,4 +1,4 @@
-"""edgekit lab bench outlier on this machine."""
+"""edgekit lab bench gemm --dtype outlier on this machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+_BENCH = ("lab", "bench", "gemm", "--dtype", "outlier")
 _CONTENDERS = {"edgekit", "edgekit int8", "edgekit f32"}
 
 
 def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("3,64,40\n1,100,33\n")
-    done = edgekit("lab", "bench", "outlier", "--shapes", "shapes.txt", "--json")
+    done = edgekit(*_BENCH, "--shapes", "shapes.txt", "--json")
     assert done.code == 0
     found = done.document
     assert (found["schema"], found["threads"]) == ("edgekit.bench.outlier/1", 1)
@@ -34,7 +35,7 @@ def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
 @pytest.mark.slow
 def test_peers_in_plain_text(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("5,48,24\n")
-    done = edgekit("lab", "bench", "outlier", "--shapes", "shapes.txt", "--peers", "--threads", "2")
+    done = edgekit(*_BENCH, "--shapes", "shapes.txt", "--peers", "--threads", "2")
     assert done.code == 0
     assert "numpy operators ms" in done.out and "peer     numpy" in done.out
     assert "x as fast as operators of NumPy (worst" in done.out
@@ -44,5 +45,18 @@ def test_peers_in_plain_text(edgekit: Any, home: Path) -> None:
 
 def test_a_bad_file_of_shapes_is_refused(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("5,48\n")
-    done = edgekit("lab", "bench", "outlier", "--shapes", "shapes.txt")
+    done = edgekit(*_BENCH, "--shapes", "shapes.txt")
     assert done.code == 2 and "shapes.txt" in done.err and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--board", "a57"), "expected the board local for --dtype outlier, found a57"),
+        (("--regret",), "expected --regret or --dtype outlier, found both"),
+        (("--transport", "ssh"), "expected --transport or --dtype outlier, found both"),
+    ],
+)
+def test_options_of_other_products(edgekit: Any, options: tuple[str, ...], complaint: str) -> None:
+    done = edgekit(*_BENCH, *options)
+    assert (done.code, done.out) == (2, "") and complaint in done.complaint

@@ -110,7 +110,7 @@ def test_model_beside_the_deployed_one_is_timed_over_ssh(
     assert done.code == 0, done.err
     assert done.document["latency_ms"]["n"] == 5
     assert edgekit("status", "--board", "here", "--json").document["current"] is None
-    assert list((server.home / ".edgekit" / "aside").iterdir()) == []
+    assert list((server.home / ".edgekit" / "temporary").iterdir()) == []
 
 
 @pytest.mark.sshd
@@ -283,8 +283,8 @@ def test_up_says_when_the_inventory_has_that_name(edgekit: Any, home: Path) -> N
     [
         ("lab", "bench", "gemm"),
         ("lab", "tune", "gemm"),
-        ("lab", "bench", "spmv", "--matrix", "random:100:0.1"),
-        ("lab", "tune", "spmv"),
+        ("lab", "bench", "sparse", "--matrix", "random:100:0.1"),
+        ("lab", "tune", "sparse"),
     ],
 )
 def test_board_that_cannot_count_is_named_before_anything_is_compiled(

@@ -1,4 +1,4 @@
-"""edgekit fleet deploy, status and rollback on simulated boards."""
+"""edgekit fleet deploy, and status and rollback of a rollout, on simulated boards."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.support.patience import AMPLE
 pytestmark = pytest.mark.slow
 
 SOURCES = Path(__file__).parents[2] / "src"
+NEWEST = ("--rollout", "newest")
 QUICK = ("--pause", "0s", "--batch", "2", "--max-failures", "1", "--select", "site=lab")
 
 
@@ -65,12 +66,16 @@ def test_deploy_status_and_rollback(edgekit: Any, farm: Farm, ekb: Any) -> None:
     assert found["state"] == "finished"
     row = found["boards"][4]
     assert (row["board"], row["state"], row["previous"]) == ("sim0004", "done", old.stem)
-    assert edgekit("fleet", "status", "--json").document["boards"] == found["boards"]
-    back = edgekit("fleet", "rollback")
+    assert edgekit("status", *NEWEST, "--json").document["boards"] == found["boards"]
+    back = edgekit("rollback", *NEWEST)
     assert back.code == 0, back.err
     assert "rolled back" in back.out
     assert runs(farm) == [old.stem] * 5
-    again = edgekit("fleet", "rollback")
+    document = edgekit("status", "--rollout", found["rollout"], "--json").document
+    assert (document["schema"], document["rollout"]) == ("edgekit.fleet.status/1", found["rollout"])
+    unknown = edgekit("status", "--rollout", "nosuch")
+    assert unknown.code == 2 and "expected newest or the id of a rollout" in unknown.complaint
+    again = edgekit("rollback", *NEWEST)
     assert (again.code, runs(farm)) == (0, [old.stem] * 5)
 
 
@@ -96,8 +101,9 @@ def test_a_bad_release_touches_one_board(edgekit: Any, farm: Farm, ekb: Any) -> 
     done = edgekit("fleet", "deploy", ekb("TINY_WRONG"), *QUICK)
     assert done.code == 8
     assert "stopped: canary 'sim0000' failed" in done.err
+    assert "undo it: edgekit rollback --rollout 2" in done.err
     assert [len(board.applied()) for board in farm.boards] == [1, 0, 0, 0, 0]
-    assert "1 failed, 4 waiting" in edgekit("fleet", "status").out
+    assert "1 failed, 4 waiting" in edgekit("status", *NEWEST).out
 
 
 def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, home: Path) -> None:
@@ -150,6 +156,18 @@ def test_bad_options(
 
 def test_nothing_to_show_yet(edgekit: Any) -> None:
     for command in ("status", "rollback"):
-        done = edgekit("fleet", command)
+        done = edgekit(command, *NEWEST)
         assert done.code == 2
         assert "start one: edgekit fleet deploy" in done.complaint
+
+
+def test_a_rollout_is_no_single_board(edgekit: Any) -> None:
+    for command in (
+        ("status", "--verify"),
+        ("status", "--board", "x"),
+        ("rollback", "--name", "x"),
+    ):
+        done = edgekit(*command, *NEWEST)
+        assert done.code == 2 and f"expected {command[1]} or --rollout" in done.complaint
+    done = edgekit("rollback", "--parallel", "2")
+    assert done.code == 2 and "expected --rollout with --parallel" in done.complaint

@@ -106,7 +106,7 @@ def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: s
 def test_a_product_without_perf_is_sampled_too(edgekit: Any, without_perf: None) -> None:
     del without_perf
     matrix = ("--matrix", "banded:4000:3", "--seconds", "0.1")
-    done = edgekit("lab", "bench", "spmv", *matrix, "--hotspots", "--json")
+    done = edgekit("lab", "bench", "sparse", *matrix, "--hotspots", "--json")
     assert done.code == 0, done.err
     (hot,) = done.document["hotspots"]
     assert "spmv" in hot["functions"][0]["name"], hot["functions"]

@@ -75,8 +75,8 @@ def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
 )
 def test_a_bad_table_is_one_line(damage: Any, word: str, edgekit: Any, table: Path) -> None:
     table.write_text(damage(table.read_text()))
-    for command in (("lookup", "--gemm", "1,2,3"), ("show",)):
-        done = edgekit("lab", "kb", *command, "--table", table)
+    for options in (("--gemm", "1,2,3"), ()):
+        done = edgekit("lab", "kb", "lookup", *options, "--table", table)
         assert done.code == 2 and word in done.complaint and done.out == ""
 
 
@@ -85,16 +85,20 @@ def test_an_unknown_board_is_one_line(edgekit: Any) -> None:
     assert done.code == 2 and "nosuch" in done.complaint and "edgekit boards" in done.complaint
 
 
-def test_show_lists_rows_and_counts_foreign_ones(edgekit: Any, table: Path) -> None:
+def test_lookup_without_a_product_lists_rows_and_counts_foreign_ones(
+    edgekit: Any, table: Path
+) -> None:
     content = json.loads(table.read_text())
     ((_, rows),) = content["groups"]
     rows.append([*rows[0], *[0] * 9])
     table.write_text(json.dumps(content))
-    done = edgekit("lab", "kb", "show", "--board", "a57", "--table", table, "--json")
+    done = edgekit("lab", "kb", "lookup", "--board", "a57", "--table", table, "--json")
     assert done.document["skipped"] == 1 and len(done.document["rows"]) == 1
     assert "1 of 2 rows are not used; the first, [" in done.err
-    plain = edgekit("lab", "kb", "show", "--board", "a57", "--table", table).out
+    plain = edgekit("lab", "kb", "lookup", "--board", "a57", "--table", table).out
     assert "the default ones" in plain and "256 x 128 x 128" in plain
+    refused = edgekit("lab", "kb", "lookup", "--threads", "2")
+    assert refused.code == 2 and "expected --gemm with --threads, found none" in refused.complaint
 
 
 def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> None:
@@ -148,6 +152,7 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
 def test_build_without_history_says_what_to_do(edgekit: Any) -> None:
     done = edgekit("lab", "kb", "build", "--board", "a72", "--no-base")
     assert done.code == 2 and "edgekit lab tune gemm --board a72" in done.complaint
+    assert "expected --import with --skip-bad" in edgekit("lab", "kb", "build", "--skip-bad").err
 
 
 _GOOD = "a57,cortex-a57,f32,1,64,32,16,64,256,512,1,0,8,8,0.001,0.002"
@@ -161,13 +166,18 @@ def _csv(tmp_path: Path, *rows: str) -> Path:
 
 def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
     file = _csv(tmp_path, _GOOD, _GOOD.replace("0.001", "nan"))
-    done = edgekit("lab", "kb", "import", file)
+    build = ("lab", "kb", "build", "--board", "a57", "--no-base", "-o", tmp_path / "table.json")
+    done = edgekit(*build, "--import", file)
     assert done.code == 2 and "line 3: expected seconds" in done.complaint
     with History() as history:
         assert history.read().measurements == []
-    done = edgekit("lab", "kb", "import", file, "--skip-bad", "--json")
-    assert (done.document["imported"], len(done.document["refused"])) == (1, 1)
-    assert edgekit("lab", "kb", "import", file, "--skip-bad", "--json").document["known"] == 1
+    assert not (tmp_path / "table.json").exists()
+    first = edgekit(*build, "--import", file, "--skip-bad", "--json").document
+    assert (first["imported"]["new"], len(first["imported"]["refused"])) == (1, 1)
+    assert (first["rows"], first["measurements"]) == (1, 1)
+    again = edgekit(*build, "--import", file, "--skip-bad")
+    assert "imported   0 measurements, 1 known before, 1 refused\n" in again.out
+    assert "left out line 3: expected seconds" in again.err
     with History() as history:
         assert [m.source for m in history.read().measurements] == ["import"]
 
@@ -177,7 +187,7 @@ def test_import_of_what_is_no_csv_file(edgekit: Any, tmp_path: Path, content: by
     file = tmp_path / "past.csv"
     if content is not None:
         file.write_bytes(content)
-    done = edgekit("lab", "kb", "import", file)
+    done = edgekit("lab", "kb", "build", "--import", file)
     assert done.code == 2 and "past.csv: expected" in done.complaint
     assert "Errno" not in done.complaint
 

@@ -16,9 +16,9 @@ import pytest
 from edgekit.device.runtime.agent.batch import (
     Batch,
     Environment,
+    MeasuredRelease,
     OperatorSpread,
     Spread,
-    Subject,
     batch_bytes,
 )
 from edgekit.device.version import VERSION
@@ -66,7 +66,7 @@ class Field:
         batch = Batch(
             uuid=hashlib.md5(str(self.batches).encode()).hexdigest(),
             boot="b" * 32, began_ns=1, ended_ns=2, clock=0.0, lost=0,
-            subject=Subject(release, document["model"], "1" * 64, _BOARD, VERSION, 0, 1),
+            subject=MeasuredRelease(release, document["model"], "1" * 64, _BOARD, VERSION, 0, 1),
             inferences=1000, every=10.0, whole=Spread(32, total, total, total),
             operators=tuple(spreads), environment=at,
         )  # fmt: skip

@@ -108,9 +108,9 @@ def test_a_quiet_measurement_says_nothing(
     [
         ("gemm", "--shapes", "shapes.txt"),
         ("cost", "--model", "model.tflite"),
-        ("layouts",),
-        ("spmv",),
-        ("order", "model.tflite"),
+        ("cost", "--layouts"),
+        ("sparse",),
+        ("model", "model.tflite", "--orders", "2"),
         ("model", "model.tflite"),
     ],
 )

@@ -27,25 +27,33 @@ def test_a_profile_is_pulled_listed_asked_exported_and_forgotten(edgekit: Any, h
     assert again["stored"]["new"] == 0
     assert "local  a57" in edgekit("profile", "list").out
     sql = "SELECT name, max(max_ns) FROM operators GROUP BY 1 ORDER BY 1"
-    assert edgekit("profile", "query", sql, "--json").document["rows"] == [["op0", 5], ["op1", 5]]
-    assert edgekit("profile", "query", "-o", "out.csv", "--json").document["rows"] == 4
+    assert edgekit("profile", "list", sql, "--json").document["rows"] == [["op0", 5], ["op1", 5]]
+    assert edgekit("profile", "list", "-o", "out.csv", "--json").document["rows"] == 4
     assert (home / "out.csv").read_text().startswith('"board",')
     assert edgekit("profile", "forget", "--days", "1").out == "removed  0 rows in 0 files\n"
     assert edgekit("profile", "forget", "--max-size", "1KiB").out == "removed  4 rows in 1 files\n"
 
 
 def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
-    assert edgekit("profile", "sampling", "off", "--board", "local").code == 0
+    done = edgekit("profile", "pull", "--sampling", "off", "--board", "local", "--json")
+    assert (done.code, done.document["on"]) == (0, False)
     assert "sampling is off" in edgekit("profile", "pull", "--board", "local").out
+    on = edgekit("profile", "pull", "--sampling", "on", "--board", "local", "--json")
+    assert on.document["on"]
 
 
 def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
-        (("query", "SELEC"), "expected SQL over the views"),
-        (("query", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
+        (("list", "SELEC"), "expected SQL over the views"),
+        (("list", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
         (("forget",), "expected --days or --max-size"),
         (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
-        (("sampling", "maybe", "--board", "local"), "'maybe' is not one of 'on', 'off'"),
+        (("list", "--limit", "5"), "expected SQL with --limit, found none"),
+        (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
+        (("pull", "--sampling", "maybe"), "'maybe' is not one of 'on', 'off'"),
+        (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
+        (("server", "enroll", "local"), "expected --server HOST"),
+        (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),
     ):
         done = edgekit("profile", *arguments)
         assert done.code == 2
@@ -63,8 +71,11 @@ def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any
     assert (done.document["host"], done.document["port"]) == ("localhost", 1234)
     assert token not in done.out + done.err
     assert (data_folder() / "profiles" / "server.pem").stat().st_mode & 0o77 == 0
-    assert edgekit("profile", "server", "revoke", "local").out == "revoked  the token of local\n"
-    again = edgekit("profile", "server", "revoke", "local")
+    assert (
+        edgekit("profile", "server", "enroll", "local", "--revoke").out
+        == "revoked  the token of local\n"
+    )
+    again = edgekit("profile", "server", "enroll", "local", "--revoke")
     assert (again.code, again.complaint.count("expected an enrolled board")) == (2, 1)
     bad = edgekit("profile", "server", "enroll", "local", "--server", "a b")
     assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)

@@ -20,9 +20,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 _ASKED = (
-    ("profile", "query", "SELECT sum(median_ns), max(name), max(kernel) FROM operators"),
+    ("profile", "list", "SELECT sum(median_ns), max(name), max(kernel) FROM operators"),
     ("profile", "report", "-o", "report.html"),
-    ("profile", "query", "-o", "rows.csv"),
+    ("profile", "list", "-o", "rows.csv"),
     ("profile", "compare", "00", "01"),
 )
 
@@ -106,7 +106,7 @@ def test_damaged_files_stay_as_they_are_where_many_become_one(edgekit: Any, home
     Spool(home / "card").add(batch(20))
     assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert len(list((store.folder / "parts").rglob("*.parquet"))) == 2
-    assert bad.name in edgekit("profile", "query", "FROM batches").complaint
+    assert bad.name in edgekit("profile", "list", "FROM batches").complaint
     bad.write_bytes(whole)
     assert _uuids(edgekit) == list(range(21))
 
@@ -149,6 +149,6 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_lost(
 
 
 def _uuids(edgekit: Any) -> list[int]:
-    asked = edgekit("profile", "query", "SELECT uuid FROM batches ORDER BY 1", "--json")
+    asked = edgekit("profile", "list", "SELECT uuid FROM batches ORDER BY 1", "--json")
     assert asked.code == 0, asked.err
     return [int(row[0], 16) for row in asked.document["rows"]]

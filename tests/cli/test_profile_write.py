@@ -43,9 +43,9 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
             edgekit("profile", "server", "run", "--nats", nats.url, "--max-size", "1GiB").code == 2
         )
     sql = "SELECT name, max(max_ns) FROM operators GROUP BY 1 ORDER BY 1"
-    asked = edgekit("profile", "query", sql, "--store", "shared", "--json").document
+    asked = edgekit("profile", "list", sql, "--store", "shared", "--json").document
     assert asked["rows"] == [["op0", 2], ["op1", 2]]
-    assert edgekit("profile", "query", "-o", "out.csv", "--store", "shared", "--json").code == 0
+    assert edgekit("profile", "list", "-o", "out.csv", "--store", "shared", "--json").code == 0
     (board,) = edgekit("profile", "list", "--store", "shared", "--json").document["boards"]
     assert (board["board"], board["batches"], board["quarantined"]) == ("x", 2, None)
     assert edgekit("profile", "list", "--store", "shared").out.count("\n") == 2

@@ -206,4 +206,4 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     path = save(model(nodes, [value("x", [20, 1, 3])], ["y"], weights), home, "lstm.onnx")
     done = edgekit("prune", path, "--samples", "no_samples_yet.npz")
     assert done.code == 2
-    assert "(repeat) cannot be written as ONNX" in done.complaint
+    assert "(loop) cannot be written as ONNX" in done.complaint

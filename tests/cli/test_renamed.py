@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -17,9 +18,8 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
     assert (done.code, done.out) == (2, "")
     assert done.complaint == f"edgekit: 'edgekit {old}' is now 'edgekit {COMMANDS[old]}'"
     found: Any = typer.main.get_command(app)
-    for word in COMMANDS[old].split():
-        if word.islower() and not word.startswith("-"):
-            found = found.commands[word]
+    for word in takewhile(lambda each: each[0].islower(), COMMANDS[old].split()):
+        found = found.commands[word]
     flags = {flag for parameter in found.params for flag in parameter.opts}
     assert {word for word in COMMANDS[old].split() if word.startswith("-")} <= flags
 
@@ -31,18 +31,19 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
         ("lab kb build", "--alone", "--no-base"),
         ("fleet deploy", "--anew", "--restart"),
         ("deploy", "--as", "--name"),
+        ("lab tune model", "--candidates", "--orders"),
         ("lab tune gemm", "--cluster", "--dask"),
         ("board up", "--counting", "--count-instructions"),
         ("quantize", "--data", "--samples"),
         ("profile report", "--from", "--store"),
         ("profile server enroll", "--kbit", "--max-kbit"),
         ("profile forget", "--keep", "--max-size"),
-        ("profile query", "--most", "--limit"),
+        ("profile list", "--most", "--limit"),
         ("compile", "--quantize", "--samples"),
-        ("lab tune order", "--random-seed", "--seed"),
         ("estimate", "--root", "--sysroot"),
         ("lab tune gemm", "--rows", "--remeasure"),
         ("fleet deploy", "--stop-at", "--max-failures"),
+        ("lab bench sparse", "--storage", "--dtype"),
         ("compile", "--target", "--min-cosine"),
         ("profile server write", "--to", "--store"),
         ("board add", "--unsigned", "--allow-unsigned"),

@@ -1,4 +1,4 @@
-"""edgekit lab bench spmv, tune spmv and kb lookup --spmv on this machine; rejected input."""
+"""edgekit lab bench sparse, tune sparse and kb lookup --spmv on this machine; rejected input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SMALL = ("--matrix", "banded:400:3", "--seconds", "0.1")
 
 
 def test_a_board_is_timed_beside_its_memory(edgekit: Any) -> None:
-    done = edgekit("lab", "bench", "spmv", *_SMALL, "--matrix", "power:300:5", "--json")
+    done = edgekit("lab", "bench", "sparse", *_SMALL, "--matrix", "power:300:5", "--json")
     assert done.code == 0
     found = done.document
     assert (found["schema"], found["unit"]) == ("edgekit.bench.spmv/1", "seconds")
@@ -27,13 +27,13 @@ def test_a_board_is_timed_beside_its_memory(edgekit: Any) -> None:
 
 @pytest.mark.slow
 def test_others_are_timed_or_named(edgekit: Any) -> None:
-    done = edgekit("lab", "bench", "spmv", *_SMALL, "--peers", "--dtype", "float16", "--json")
+    done = edgekit("lab", "bench", "sparse", *_SMALL, "--peers", "--dtype", "float16", "--json")
     assert done.code == 0
     (matrix,) = done.document["matrices"]
     assert [peer["name"] for peer in matrix["peers"]] == ["scipy", "torch", "mkl"]
     assert all(peer["missing"] or peer["ratio"] > 0 for peer in matrix["peers"])
     assert "NaN" not in done.out and matrix["gathers"] > 0
-    shown = edgekit("lab", "bench", "spmv", *_SMALL, "--peers", "--threads", "2")
+    shown = edgekit("lab", "bench", "sparse", *_SMALL, "--peers", "--threads", "2")
     assert shown.code == 0 and "scipy: has one thread" in shown.out
 
 
@@ -48,13 +48,13 @@ def test_others_are_timed_or_named(edgekit: Any) -> None:
     ],
 )
 def test_what_is_refused(edgekit: Any, arguments: list[str], complaint: str) -> None:
-    done = edgekit("lab", "bench", "spmv", *arguments)
+    done = edgekit("lab", "bench", "sparse", *arguments)
     assert done.code == 2 and complaint in done.err and done.err.count("\n") == 1
 
 
 def test_tuning_fills_a_table_that_is_looked_up(edgekit: Any, home: Path) -> None:
     tuned = edgekit(
-        "lab", "tune", "spmv", "--allow-noise", *_SMALL, "--output", "table.json", "--json"
+        "lab", "tune", "sparse", "--allow-noise", *_SMALL, "--output", "table.json", "--json"
     )
     assert tuned.code == 0
     (row,) = tuned.document["rows"]
@@ -71,8 +71,8 @@ def test_a_look_up_says_its_rule(edgekit: Any, home: Path) -> None:
     found = done.document
     assert found["schema"] == "edgekit.kb.lookup.spmv/1" and found["features"]["nonzeros"] == 2
     assert found["rule"] in ("exact", "nearest", "patent") and found["settings"]["width"] >= 1
-    neither = edgekit("lab", "kb", "lookup")
-    assert neither.code == 2 and "expected --gemm M,K,N or --spmv FILE, found none" in neither.err
+    both = edgekit("lab", "kb", "lookup", "--spmv", "m.mtx", "--gemm", "1,2,3")
+    assert both.code == 2 and "expected --gemm or --spmv, found both" in both.complaint
 
 
 def test_bottlenecks_are_told_apart() -> None:

@@ -1,4 +1,4 @@
-"""`edgekit lab tune layouts` on this machine and, estimated, for another core."""
+"""`edgekit lab tune cost --layouts` on this machine and, estimated, for another core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import pytest
 from edgekit.host.cli.tune_layouts import show_layouts
 from edgekit.host.compiler.tables.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 
+_TUNE = ("lab", "tune", "cost", "--layouts")
+
+
+def test_options_of_operators(edgekit):
+    done = edgekit(*_TUNE, "--rounds", "3")
+    assert done.code == 2 and "expected --rounds or --layouts, found both" in done.complaint
+    done = edgekit("lab", "tune", "cost", "--output", "table.json")
+    assert done.code == 2 and "expected --layouts with --output, found none" in done.complaint
+
 
 @pytest.mark.long
 def test_a_table_is_measured_and_kept(edgekit, home):
-    done = edgekit("lab", "tune", "layouts", "--allow-noise", "--output", "table.json", "--json")
+    done = edgekit(*_TUNE, "--allow-noise", "--output", "table.json", "--json")
     assert done.code == 0
     found = done.document
     assert found["unit"] == "nanoseconds" and {c[0] for c in found["cases"]} == set(KERNELS)
@@ -22,7 +31,7 @@ def test_a_table_is_measured_and_kept(edgekit, home):
 @pytest.mark.cross
 @pytest.mark.long
 def test_cycles_are_estimated_for_a_board_that_is_not_there(edgekit, home):
-    done = edgekit("lab", "tune", "layouts", "--board", "rpi4", "--output", "table.json", "--json")
+    done = edgekit(*_TUNE, "--board", "rpi4", "--output", "table.json", "--json")
     assert done.code == 0
     assert done.document["unit"] == "cycles"
     assert read_layouts(home / "table.json").platform == "cortex-a72"

@@ -1,4 +1,4 @@
-"""`edgekit lab tune order`: measured orders are stored and used by the next compile.
+"""`edgekit lab tune model --orders`: measured orders are stored and used by the next compile.
 
 A fake clock replaces measurements that would take minutes.
 """
@@ -18,7 +18,7 @@ from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.orders import user_order_table
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune.orders import OrderSearch
+from edgekit.host.lab.tune.model_session import ModelSearch
 from edgekit.kb.targets.board import load_board
 from tests.support.lab_app import lab_with
 from tests.support.order_clockwork import OrderClockwork
@@ -36,9 +36,9 @@ def small(face_model: Path) -> Path:
 
 @pytest.fixture
 def tune(edgekit: Any, small: Path) -> Callable[..., Any]:
-    app = lab_with(OrderSearch(OrderClockwork))
+    app = lab_with(ModelSearch(orders=OrderClockwork))
     OrderClockwork.left = 1000
-    command = ("lab", "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json")
+    command = ("lab", "tune", "model", small, "--board", _BOARD, "--orders", "8", "--json")
     return lambda *more: edgekit(*command, *more, app=app)
 
 
@@ -127,7 +127,7 @@ def test_a_measured_order_of_another_search_is_named_and_not_taken(
         row["searched"] = row["order"]
     table.write_text(json.dumps(text))
     shown = [why for why in _shown(explained()) if why != "searched"]
-    assert shown and all("measure again: edgekit lab tune order" in why for why in shown)
+    assert shown and all("measure again: edgekit lab tune model --orders 6" in why for why in shown)
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any) -> None:
@@ -148,8 +148,8 @@ def test_a_damaged_table_is_one_line(edgekit: Any, small: Path) -> None:
 
 
 def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, small: Path) -> None:
-    options = ("--candidates", "2", "--rounds", "1", "-o", "best.ekb", "--json")
-    done = edgekit("lab", "tune", "order", small, *options, "--allow-noise")
+    options = ("--orders", "2", "-o", "best.ekb", "--json")
+    done = edgekit("lab", "tune", "model", small, *options, "--allow-noise")
     assert done.code == 0
     found = done.document["orders"]
     times = [order["measured_us"] for order in found]
@@ -163,5 +163,20 @@ def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, small: Path) 
 
 def test_the_order_of_a_bundle_cannot_be_tuned(edgekit: Any, home: Path) -> None:
     (home / "small.ekb").write_bytes(b"PK\x03\x04")
-    done = edgekit("lab", "tune", "order", "small.ekb")
+    done = edgekit("lab", "tune", "model", "small.ekb", "--orders", "2")
     assert done.code == 2 and "found a bundle" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("-o", "best.ekb"), "expected --orders with -o, found none"),
+        (("--orders", "2", "--budget", "5m"), "expected --budget or --orders, found both"),
+        (("--orders", "2", "--board", "rpi4,rpi5"), "expected one --board with --orders"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    edgekit: Any, small: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    done = edgekit("lab", "tune", "model", small, *options)
+    assert done.code == 2 and complaint in done.complaint

@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 
 
-def _detach(command: List[str]) -> None:
+def _start_detached(command: List[str]) -> None:
     """Starts a process that outlives the caller, in its own session."""
     if os.fork() == 0:
         try:
@@ -53,7 +53,7 @@ def start(
     store: Store,
     seconds: float,
     runtime: Optional[Path] = None,
-    detach: Callable[[List[str]], None] = _detach,
+    detach: Callable[[List[str]], None] = _start_detached,
 ) -> Dict[str, Any]:
     """Starts the current release's application and waits until it reports ready.
 
@@ -75,20 +75,20 @@ def start(
     folder.create()
     folder.stopped.unlink(missing_ok=True)
     own = (runtime or Path(sys.argv[0])).read_bytes()
-    boot = _boot(store, folder)
+    boot = _boot_entry(store, folder)
     if not _runs_from(folder, own) or folder.state().state == ENDED:
         _end_supervisor(folder)
         folder.forget_state()
         write_synced(folder.runtime, own)
         boot.arrange()
         if not boot.start():
-            detach(_command(store, folder))
+            detach(_supervisor_command(store, folder))
     else:
         boot.arrange()
-    state = _settled(store, folder, release, seconds)
+    state = _wait_until_settled(store, folder, release, seconds)
     if state.release != release:  # a slow board: the supervisor has not reported yet
         state = AppState(STARTING, application.name, release)
-    return _document(state, boot)
+    return _app_document(state, boot)
 
 
 def stop(store: Store) -> Dict[str, Any]:
@@ -97,10 +97,10 @@ def stop(store: Store) -> Dict[str, Any]:
     if not folder.root.is_dir():
         raise _nothing_installed()
     folder.stopped.touch()
-    boot = _boot(store, folder)
+    boot = _boot_entry(store, folder)
     boot.forget()
     _end_supervisor(folder)
-    return _document(folder.state(), boot)
+    return _app_document(folder.state(), boot)
 
 
 def status(store: Store) -> Dict[str, Any]:
@@ -108,14 +108,14 @@ def status(store: Store) -> Dict[str, Any]:
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
-    return _document(folder.state(), _boot(store, folder))
+    return _app_document(folder.state(), _boot_entry(store, folder))
 
 
 def forget(store: Store) -> None:
     """Ends the supervisor of a model about to be removed, and its start at boot."""
     folder = AppFolder(store)
     if folder.root.is_dir():
-        _boot(store, folder).forget()
+        _boot_entry(store, folder).forget()
         _end_supervisor(folder)
 
 
@@ -134,17 +134,17 @@ def _nothing_installed() -> InputError:
     )
 
 
-def _document(state: AppState, boot: Boot) -> Dict[str, Any]:
+def _app_document(state: AppState, boot: Boot) -> Dict[str, Any]:
     who = boot.who()
     line = "" if who or state.state == STOPPED else boot.line
     return {"schema": "edgekit.runtime.app/1", **asdict(state), "boot": who, "boot_line": line}
 
 
-def _boot(store: Store, folder: AppFolder) -> Boot:
-    return Boot(store.root.absolute(), _command(store, folder), folder.lock)
+def _boot_entry(store: Store, folder: AppFolder) -> Boot:
+    return Boot(store.root.absolute(), _supervisor_command(store, folder), folder.lock)
 
 
-def _command(store: Store, folder: AppFolder) -> List[str]:
+def _supervisor_command(store: Store, folder: AppFolder) -> List[str]:
     root = ["--root", str(store.root.absolute())]
     return [sys.executable, "-I", "-S", str(folder.runtime), *root, "app-supervise"]
 
@@ -169,7 +169,7 @@ def _end_supervisor(folder: AppFolder) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> AppState:
+def _wait_until_settled(store: Store, folder: AppFolder, release: str, seconds: float) -> AppState:
     """Returns the application's state once it is ready, has failed for good, or time is up."""
     end = time.monotonic() + seconds
     while True:
@@ -187,7 +187,7 @@ def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> A
                 return state
             if state.failures >= _MOST_FAILURES:
                 raise DeviceError(
-                    f"{state.name} {state.last}; it keeps failing; see its log: edgekit app logs",
+                    f"{state.name} {state.last}; it keeps failing; see its log: edgekit app status",
                 )
         if time.monotonic() > end:
             return state

@@ -111,7 +111,7 @@ class SpmvTable:
     def lookup(self, wanted: Features, default: BlockSettings) -> Answer:
         """Returns the settings for a matrix; `default` is the patent's rule."""
         key = key_of(wanted)
-        alike = [row for row in self.rows if _classes(row.key) == _classes(key)]
+        alike = [row for row in self.rows if _structure_class(row.key) == _structure_class(key)]
         if not alike:
             why = f"no row of {key.stored}, {key.spread} rows, {key.band} band"
             return Answer(key, default, "patent", why)
@@ -125,7 +125,9 @@ class SpmvTable:
 
     def text(self) -> str:
         """Serializes the table: one sorted row per line, so that a change is one line of a diff."""
-        lines = [json.dumps(_document(row)) for row in sorted(self.rows, key=lambda row: row.key)]
+        lines = [
+            json.dumps(_row_to_dict(row)) for row in sorted(self.rows, key=lambda row: row.key)
+        ]
         body = "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
         head = f' "schema": {json.dumps(SCHEMA)},\n "platform": {json.dumps(self.platform)},\n'
         return "{\n" + head + f' "rows": {body}\n' + "}\n"
@@ -138,31 +140,31 @@ def read_table(path: Path) -> SpmvTable:
         if document["schema"] != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {document['schema']}; "
-                "measure it again: edgekit lab tune spmv"
+                "measure it again: edgekit lab tune sparse"
             )
-        rows = tuple(_row(row) for row in document["rows"])
+        rows = tuple(_parse_row(row) for row in document["rows"])
         return SpmvTable(str(document["platform"]), rows)
     except OSError as error:
         raise InputError(f"{path}: expected a table of SpMV, found: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: expected a table of SpMV ({SCHEMA}), found: {error}; "
-            "measure it again: edgekit lab tune spmv"
+            "measure it again: edgekit lab tune sparse"
         ) from None
 
 
-def _document(row: Row) -> Dict[str, Any]:
+def _row_to_dict(row: Row) -> Dict[str, Any]:
     return {**asdict(row), "settings": asdict(row.settings) if row.settings else _RULE}
 
 
-def _row(raw: Mapping[str, Any]) -> Row:
+def _parse_row(raw: Mapping[str, Any]) -> Row:
     fields: Dict[str, Any] = dict(raw)
     key, how = Key(**fields.pop("key")), fields.pop("settings")
     settings = None if how == _RULE else BlockSettings.of(how)
     return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
 
 
-def _classes(key: Key) -> Tuple[str, str, str]:
+def _structure_class(key: Key) -> Tuple[str, str, str]:
     return key.stored, key.spread, key.band
 
 

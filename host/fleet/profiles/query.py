@@ -135,5 +135,5 @@ def _sql_errors() -> Iterator[None]:
     except duckdb.Error as error:
         raise InputError(
             f"expected SQL over the views operators and batches, found: {str(error)[:300]}; "
-            "their columns: edgekit profile query 'DESCRIBE operators'"
+            "their columns: edgekit profile list 'DESCRIBE operators'"
         ) from None

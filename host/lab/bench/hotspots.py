@@ -29,7 +29,7 @@ _TO_PRUNE = ("conv2d", "fully_connected")  # operators with sparse kernels
 
 
 @dataclass(frozen=True)
-class Subject:
+class BenchTarget:
     """What was timed: the model's file or name, as a command accepts it; the board's name and
     profile; the compiler's report on the release (explain/2), None if unknown on this host."""
 
@@ -72,25 +72,25 @@ class Verdict:
     operators: tuple[HotOperator, ...]
 
 
-def judge(timing: Benchmark, found: ModelHotspots, subject: Subject) -> Verdict:
+def judge(timing: Benchmark, found: ModelHotspots, target: BenchTarget) -> Verdict:
     """Determines the bottleneck of a benchmark with hot spots."""
-    decided = {o["name"]: o for o in subject.explained["operators"]} if subject.explained else {}
-    cached = _is_cached(timing, subject.profile)
-    best = _with_peaks(_best_rates(timing.operators, decided), timing, subject.profile)
+    decided = {o["name"]: o for o in target.explained["operators"]} if target.explained else {}
+    cached = _is_cached(timing, target.profile)
+    best = _with_peaks(_best_rates(timing.operators, decided), timing, target.profile)
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:SHOWN]
     operators = tuple(
-        _operator(o, decided.get(o.name), found, cached, best, timing, subject) for o in slowest
+        _operator(o, decided.get(o.name), found, cached, best, timing, target) for o in slowest
     )
     for kind, why, advice in (
-        _disturbed(timing, found.seen, subject),
-        _short_of_memory(timing, found, decided, cached, subject),
-        _waiting(timing, found.seen, subject),
-        _small(timing, subject),
+        _disturbed(timing, found.seen, target),
+        _short_of_memory(timing, found, decided, cached, target),
+        _waiting(timing, found.seen, target),
+        _small(timing, target),
     ):
         if kind:
             return Verdict(kind, why, advice, operators)
     if not operators:
-        return Verdict("overhead", "the model has no operators", _fewer(timing, subject), ())
+        return Verdict("overhead", "the model has no operators", _fewer(timing, target), ())
     first = operators[0]
     why = f"{first.name} ({first.op}, {first.share:.0%} of the time): {first.why}"
     return Verdict(first.kind, why, first.advice, operators)
@@ -100,10 +100,10 @@ _Reason = tuple[str, str, str]
 _NONE: _Reason = ("", "", "")
 
 
-def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
+def estimated(estimate: ModelEstimate | None, target: BenchTarget) -> Verdict:
     """The verdict for an emulated board, whose times are meaningless: based on the estimate, if
     there is one."""
-    advice = f"edgekit estimate {subject.model} --board {subject.profile.name}"
+    advice = f"edgekit estimate {target.model} --board {target.profile.name}"
     if estimate is None:
         why = "an emulator's times do not show the bottleneck of a core"
         return Verdict("emulated", why, f"estimate with the core's timing model: {advice}", ())
@@ -115,7 +115,7 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
             1e3 * estimate.milliseconds(o.cost.cycles),
             "estimated",
             f"its estimated cycles: {bound_text(o.cost)}",
-            f"measure other methods in simulated time: edgekit lab tune model {_rest(subject)}",
+            f"measure other methods in simulated time: edgekit lab tune model {_rest(target)}",
         )
         for o in sorted(estimate.operators, key=lambda o: -o.cost.cycles)[:SHOWN]
     )
@@ -124,7 +124,7 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
     return Verdict("estimated", why, first.advice if first else advice, operators)
 
 
-def _disturbed(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reason:
+def _disturbed(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
     """Detects other programs, heat and a reduced clock."""
     caller = seen.threads[0] if seen.threads else None
     delayed = max((t.delayed or 0.0 for t in seen.threads), default=0.0)
@@ -141,14 +141,14 @@ def _disturbed(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Re
         advice = f"stop {stop}" if stop else "stop other programs on the board"
         free = max(int((noise.cores if noise else timing.threads) - others + 0.5), 1)
         if free < timing.threads:
-            advice += f"; or leave a core free: {_bench(subject)} --threads {free}"
+            advice += f"; or leave a core free: {_bench(target)} --threads {free}"
         return "others", why, advice
     governor = timing.after.governor
     if noise is not None and noise.throttled:
-        return "heat", "heat reduces the clock", f"cool it; see edgekit doctor{_on(subject)}"
+        return "heat", "heat reduces the clock", f"cool it; see edgekit doctor{_on(target)}"
     if reason(None, timing.threads, governor, 1.0) != reason(None, timing.threads, None, 1.0):
         why = f"the governor is {governor}: the clock may not be at its highest"
-        return "clock", why, f"see how to change it: edgekit doctor{_on(subject)}"
+        return "clock", why, f"see how to change it: edgekit doctor{_on(target)}"
     return _NONE
 
 
@@ -157,7 +157,7 @@ def _short_of_memory(
     found: ModelHotspots,
     decided: Mapping[str, Any],
     cached: bool,
-    subject: Subject,
+    target: BenchTarget,
 ) -> _Reason:
     """Detects swapping, paging from disk, or a model that as a whole is memory-bound."""
     seen = found.seen
@@ -166,21 +166,21 @@ def _short_of_memory(
         moved = sum(decided[o.name]["bytes"] for o in timing.operators if o.name in decided)
         share = moved / (timing.median_ms / 1e3) / found.memory_bytes_per_second
     cause = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
-    less = f"stop other programs there, or compile for less memory: edgekit compile {subject.model}"
-    less += f"{_on(subject)} --memory-limit 16MiB"
+    less = f"stop other programs there, or compile for less memory: edgekit compile {target.model}"
+    less += f"{_on(target)} --memory-limit 16MiB"
     if seen.major_faults >= _DISK_FAULTS:
         why = f"{seen.major_faults:.0f} pages a second are read back from disk: memory is short"
         return "memory", why, less
     if cause.kind == "memory" and cause.why.startswith("swapping"):
         return "memory", cause.why, less
     if cause.kind == "io":
-        return "io", cause.why, f"stop what uses the disk; see edgekit doctor{_on(subject)}"
+        return "io", cause.why, f"stop what uses the disk; see edgekit doctor{_on(target)}"
     if cause.kind == "memory":
-        return "memory", cause.why, _move_less(timing.operators, decided, subject)
+        return "memory", cause.why, _move_less(timing.operators, decided, target)
     return _NONE
 
 
-def _waiting(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reason:
+def _waiting(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
     if len(seen.threads) < 2 or not all(t.samples for t in seen.threads[:1]):
         return _NONE
     useful = [t.running * (100 - t.waiting) / 1e4 for t in seen.threads]
@@ -190,10 +190,10 @@ def _waiting(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reas
     parts = ", ".join(f"{share:.0%}" for share in useful)
     why = f"threads wait for each other: they run kernels for {parts} of the time"
     fewer = max(min(round(sum(useful)), timing.threads - 1), 1)
-    return "waiting", why, f"fewer threads may be as fast: {_bench(subject)} --threads {fewer}"
+    return "waiting", why, f"fewer threads may be as fast: {_bench(target)} --threads {fewer}"
 
 
-def _small(timing: Benchmark, subject: Subject) -> _Reason:
+def _small(timing: Benchmark, target: BenchTarget) -> _Reason:
     small = [o for o in timing.operators if o.median_us < _TINY_US]
     share = sum(o.share for o in small)
     if share < _TINY_SHARE:
@@ -201,8 +201,8 @@ def _small(timing: Benchmark, subject: Subject) -> _Reason:
     why = f"{len(small)} of {len(timing.operators)} operators take less than {_TINY_US:g} µs each, "
     why += f"{share:.0%} of the time: the overhead between them dominates"
     if timing.threads > 1:
-        return "overhead", why, f"use one thread: {_bench(subject)} --threads 1"
-    return "overhead", why, f"other orders and fusions: edgekit lab tune order {_rest(subject)}"
+        return "overhead", why, f"use one thread: {_bench(target)} --threads 1"
+    return "overhead", why, _other_orders(target)
 
 
 def _operator(
@@ -212,14 +212,14 @@ def _operator(
     cached: bool,
     best: Mapping[str, tuple[float, str]],
     timing: Benchmark,
-    subject: Subject,
+    target: BenchTarget,
 ) -> HotOperator:
     identity = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
-    tune = f"measure other methods: edgekit lab tune model {_rest(subject)}"
+    tune = f"measure other methods: edgekit lab tune model {_rest(target)}"
     if made is None:
         why = "its work is unknown: another host compiled the release"
         return HotOperator(
-            *identity, "unknown", why, f"name the model: {_bench(subject)} --hotspots"
+            *identity, "unknown", why, f"name the model: {_bench(target)} --hotspots"
         )
     seconds = operator.median_us / 1e6
     moved, products = made["bytes"], made.get("multiply_adds")
@@ -231,10 +231,10 @@ def _operator(
     facts = (moved, products, of_memory, of_products)
     if operator.median_us < _TINY_US:
         why = f"it takes {operator.median_us:.1f} µs, about the cost of the call"
-        return HotOperator(*identity, "overhead", why, _fewer(timing, subject), *facts)
+        return HotOperator(*identity, "overhead", why, _fewer(timing, target), *facts)
     if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
         why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
-        advice = _move_less([operator], {operator.name: made}, subject)
+        advice = _move_less([operator], {operator.name: made}, target)
         return HotOperator(*identity, "memory", why, advice, *facts)
     if products is None or of_products is None:
         does = "multiplies nothing" if products == 0 else "multiplies at an unknown rate"
@@ -244,7 +244,7 @@ def _operator(
     giga = products / seconds / 1e9
     if of_products >= _NEAR:
         why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known rate, {which}"
-        return HotOperator(*identity, "compute", why, _multiply_less(made, timing, subject), *facts)
+        return HotOperator(*identity, "compute", why, _multiply_less(made, timing, target), *facts)
     why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best rate, {which}"
     return HotOperator(*identity, "kernel", why, tune, *facts)
 
@@ -285,64 +285,68 @@ def _is_cached(timing: Benchmark, profile: BoardProfile) -> bool:
 
 
 def _move_less(
-    operators: Sequence[OperatorTime], decided: Mapping[str, Any], subject: Subject
+    operators: Sequence[OperatorTime], decided: Mapping[str, Any], target: BenchTarget
 ) -> str:
     """Advice for reducing the bytes moved by the heaviest of these operators."""
     made = [decided[o.name] for o in operators if o.name in decided]
     heaviest = max(made, key=lambda o: int(o["bytes"]))
     if heaviest["precision"] != "f32":
-        return f"less memory between operators: edgekit compile {_rest(subject)} --order memory"
-    if subject.profile.computes_half:
-        return f"half the bytes: {_bench(subject)} --precision f16"
+        return f"less memory between operators: edgekit compile {_rest(target)} --order memory"
+    if target.profile.computes_half:
+        return f"half the bytes: {_bench(target)} --precision f16"
     fewer = ""
     if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
-        fewer = _prune(heaviest, subject)
+        fewer = _prune(heaviest, target)
         if heaviest["op"] in _TO_QUANTIZE:
             how = "--weights int8"
-            return f"a quarter of the weights: {_bench(subject)} {how}{fewer}"
-    return f"8 bits move a quarter of the bytes: {_quantize(subject)}{fewer}"
+            return f"a quarter of the weights: {_bench(target)} {how}{fewer}"
+    return f"8 bits move a quarter of the bytes: {_quantize(target)}{fewer}"
 
 
-def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject) -> str:
+def _multiply_less(made: Mapping[str, Any], timing: Benchmark, target: BenchTarget) -> str:
     """Advice for when multiply-adds already run near the best rate."""
     noise = timing.noise
     if noise and noise.others is not None and timing.threads + noise.others + 0.5 < noise.cores:
-        return f"a core is free: {_bench(subject)} --threads {timing.threads + 1}"
+        return f"a core is free: {_bench(target)} --threads {timing.threads + 1}"
     if made["precision"] == "f32":
-        if subject.profile.computes_half:
-            return f"twice the products at a time: {_bench(subject)} --precision f16"
-        return f"8 bits are faster: {_quantize(subject)}{_prune(made, subject)}"
-    return f"a smaller model, or a faster board: edgekit estimate {subject.model} --board BOARD"
+        if target.profile.computes_half:
+            return f"twice the products at a time: {_bench(target)} --precision f16"
+        return f"8 bits are faster: {_quantize(target)}{_prune(made, target)}"
+    return f"a smaller model, or a faster board: edgekit estimate {target.model} --board BOARD"
 
 
-def _fewer(timing: Benchmark, subject: Subject) -> str:
+def _fewer(timing: Benchmark, target: BenchTarget) -> str:
     if timing.threads > 1:
-        return f"use one thread: {_bench(subject)} --threads 1"
-    return f"other orders: edgekit lab tune order {_rest(subject)}"
+        return f"use one thread: {_bench(target)} --threads 1"
+    return _other_orders(target)
 
 
-def _quantize(subject: Subject) -> str:
-    return f"edgekit quantize {subject.model} --samples samples.npz{_on(subject)}"
+def _other_orders(target: BenchTarget) -> str:
+    return f"other orders: edgekit lab tune model --orders 6 {_rest(target)}"
 
 
-def _prune(made: Mapping[str, Any], subject: Subject) -> str:
+def _quantize(target: BenchTarget) -> str:
+    return f"edgekit quantize {target.model} --samples samples.npz{_on(target)}"
+
+
+def _prune(made: Mapping[str, Any], target: BenchTarget) -> str:
     """The alternative for float operators with weights; the prune command reports which of the
     layers will run sparse."""
     if made["op"] not in _TO_PRUNE:
         return ""
-    return f"; or prune weights: edgekit prune {subject.model} --samples samples.npz{_on(subject)}"
+    return f"; or prune weights: edgekit prune {target.model} --samples samples.npz{_on(target)}"
 
 
-def _bench(subject: Subject) -> str:
-    return f"edgekit bench model {_rest(subject)}"
+def _bench(target: BenchTarget) -> str:
+    return f"edgekit bench model {_rest(target)}"
 
 
-def _rest(subject: Subject) -> str:
-    return f"{subject.model}{_on(subject)}"
+def _rest(target: BenchTarget) -> str:
+    return f"{target.model}{_on(target)}"
 
 
-def _on(subject: Subject) -> str:
-    return f" --board {subject.board}"
+def _on(target: BenchTarget) -> str:
+    return f" --board {target.board}"
 
 
 def _mega(size: int) -> str:

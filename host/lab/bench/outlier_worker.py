@@ -1,4 +1,4 @@
-"""Times all contenders of `lab bench outlier` in one process, on the same cores.
+"""Times all contenders of `lab bench gemm --dtype outlier` in one process, on the same cores.
 
     python -m edgekit.host.lab.bench.outlier_worker SETTINGS    {"threads", "cpus", "peers"} as JSON
 

@@ -144,21 +144,27 @@ def _with_orders(
     on_order: Callable[[str], None],
 ) -> ModelTuned:
     """Tries orders as the last step; the outcome is unfinished if there is no time for it."""
-    options = replace(job.options, threads=job.threads)
-    asked = OrderJob(
-        job.board, job.profile, job.model, options, 0, job.threads, job.now(), on_order
-    )
+    asked = order_job(job, 0, on_order)
     if not tuned.outcome.finished or not job.search.orders_wanted(asked):
         return tuned
     most = min(pace.rounds_in(end - time.monotonic()) - job.search.order_runs, _MOST_ORDERS)
     if most < _FEWEST_ORDERS:
         return replace(tuned, outcome=replace(tuned.outcome, finished=False))
     job.check()
-    orders = tune_orders(replace(asked, most=most), _order_measurer(job, on_order))
+    orders = tune_orders(replace(asked, most=most), order_measurer(job, on_order))
     return replace(tuned, orders=orders)
 
 
-def _order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
+def order_job(job: ModelJob, most: int, on_order: Callable[[str], None]) -> OrderJob:
+    """The search for orders of the job's model, at most `most` of them."""
+    options = replace(job.options, threads=job.threads)
+    return OrderJob(
+        job.board, job.profile, job.model, options, most, job.threads, job.now(), on_order
+    )
+
+
+def order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
+    """What measures orders on the job's board, or estimates them."""
     if job.device is None:
         return job.search.orders(target_of(job.profile), job.threads, on_order)
     return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)

@@ -143,13 +143,6 @@ class EstimatedOrders:
 
 
 @dataclass(frozen=True)
-class OrderSearch:
-    """`orders` makes what estimates orders for a core without a board."""
-
-    orders: Callable[[Target, int, Callable[[str], None]], OrderMeasurer] = EstimatedOrders
-
-
-@dataclass(frozen=True)
 class OrderJob:
     """What to tune: `board` is its name, `threads` their number, `now` the time of day."""
 

@@ -40,7 +40,7 @@ from tests.support.method_cases import table_of_operators
 
 def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
     """A product costs 1, in a channels-first window `depthwise`; a transposed value `transpose`."""
-    rates = {"planar_depthwise": depthwise}
+    rates = {"depthwise_chw": depthwise}
     works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     cases = [
         Case(kernel, work, rates.get(kernel, 1.0) * work.products)
@@ -175,7 +175,7 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
     kept = layout_table_of(board)
     assert kept is not None and kept.text() == _table().text() and left_out_error(kept) < 1e-3
     path.write_text(_table().text().replace("sparse", "spares"))
-    with pytest.raises(InputError, match=r"edgekit lab tune layouts"):
+    with pytest.raises(InputError, match=r"edgekit lab tune cost --layouts"):
         layout_table_of(board)
     path.write_text("{")
     with pytest.raises(InputError, match="expected a table of layouts"):
@@ -240,7 +240,7 @@ def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
         read_layouts(path)
     assert str(caught.value) == (
         f"{path}: expected schema edgekit.kb.layouts/2, found edgekit.kb.layouts/1; "
-        "measure it again: edgekit lab tune layouts"
+        "measure it again: edgekit lab tune cost --layouts"
     )
 
 

@@ -96,7 +96,7 @@ def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
         read_table(path)
     assert str(caught.value) == (
         f"{path}: expected schema edgekit.kb.spmv/2, found edgekit.kb.spmv/1; "
-        "measure it again: edgekit lab tune spmv"
+        "measure it again: edgekit lab tune sparse"
     )
 
 

@@ -1,15 +1,24 @@
-"""`edgekit lab bench spmv`: sparse matrix-vector products, compared with other libraries."""
+"""`edgekit lab bench sparse`: sparse matrices times a vector, or the pixels of an image."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli.options import BoardOption, Json, TransportOption, board_name, examples
+from edgekit.host.cli.bench_spmm import PIXELS, Storage, bench_spmm
+from edgekit.host.cli.options import (
+    BoardOption,
+    Json,
+    TransportOption,
+    board_name,
+    examples,
+    refuse_with,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,22 +42,45 @@ ValueType = Annotated[
     Literal["float32", "float64", "float16", "int8"],
     typer.Option("--dtype", help="Type of the stored values."),
 ]
+_STORAGE: dict[str, Storage] = {"float32": "f32", "float16": "f16", "int8": "s8"}
 
 
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `bench`."""
     group.command(
-        "spmv",
+        "sparse",
         epilog=examples(
-            "edgekit lab bench spmv --matrix bcsstk13.mtx --peers",
-            "edgekit lab bench spmv --matrix banded:1000000:5 --threads 2 --peers --json",
-            "edgekit lab bench spmv --matrix power:100000:10 --board pi --hotspots",
+            "edgekit lab bench sparse --matrix bcsstk13.mtx --peers",
+            "edgekit lab bench sparse --matrix banded:1000000:5 --threads 2 --peers --json",
+            "edgekit lab bench sparse --matrix power:100000:10 --board pi --hotspots",
+            "edgekit lab bench sparse --weights models/face_detection_full_range_sparse.tflite",
+            "edgekit lab bench sparse --weights pruned.npz --pixels 2304 --threads 2 --json",
         ),
-    )(bench_spmv)
+    )(bench_sparse)
 
 
-def bench_spmv(
+def bench_sparse(
+    context: typer.Context,
     matrix: Matrices = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            show_default=False,
+            help="Model, or .npz of [outputs, inputs], with pruned 1x1 convolutions to time.",
+        ),
+    ] = None,
+    pixels: Annotated[
+        int | None,
+        typer.Option(
+            "--pixels",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help=f"Pixels of an image, for convolutions (default: the model's, else {PIXELS}).",
+        ),
+    ] = None,
     board: BoardOption = None,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
@@ -63,16 +95,25 @@ def bench_spmv(
     seconds: Annotated[
         float,
         typer.Option(
-            "--seconds", metavar="S", min=0.1, max=600.0, help="Seconds to time each matrix."
+            "--seconds", metavar="S", min=0.05, max=600.0, help="Seconds to time each matrix."
         ),
     ] = 1.0,
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time products of sparse matrices with a vector on a board."""
+    """Time sparse matrices times a vector, or pruned convolutions."""
     from edgekit.host.deploy.connections import check_counting, connect_to
     from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
 
+    if weights is not None or pixels is not None:
+        what = "--weights" if weights else "--pixels"
+        refuse_with(context, what, "matrix", "board", "peers", "hotspots", "transport")
+        if dtype not in _STORAGE:
+            raise InputError(
+                f"expected --dtype float32, float16 or int8 with {what}, found {dtype}; name one"
+            )
+        bench_spmm(weights, pixels, threads, seconds, _STORAGE[dtype], as_json)
+        return
     name = board_name(board)
     if peers and name != _HERE:
         raise InputError(
