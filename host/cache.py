@@ -46,7 +46,7 @@ def cached() -> list[Cached]:
     for path in sorted(folder.glob("[!.]*")):
         if not path.is_dir() or path.is_symlink():
             continue
-        files, size = _size(path)
+        files, size = _folder_size(path)
         found.append(Cached(path.name, _KINDS.get(path.name, ""), path, files, size))
     return found
 
@@ -68,13 +68,13 @@ def clean(kinds: Iterable[str] = ()) -> list[Cached]:
     _remove_dying()
     with contextlib.ExitStack() as held:
         for entry in gone:
-            _lock(entry, held)
+            _acquire_locks(entry, held)
         for entry in gone:
             _remove(entry.path)
     return gone
 
 
-def _lock(entry: Cached, held: contextlib.ExitStack) -> None:
+def _acquire_locks(entry: Cached, held: contextlib.ExitStack) -> None:
     """Acquires all locks in a folder, or raises BusyError."""
     for path in dict.fromkeys(
         (entry.path / USERS, *entry.path.glob("*.lock"), *entry.path.glob("locks/*"))
@@ -113,11 +113,11 @@ def _remove_dying() -> None:
     """Deletes folders whose removal was interrupted."""
     for folder in cache_folder().glob(".*.*"):
         pid = folder.suffix[1:]
-        if pid.isdecimal() and not _lives(int(pid)):
+        if pid.isdecimal() and not _process_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lives(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -127,7 +127,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _size(folder: Path) -> tuple[int, int]:
+def _folder_size(folder: Path) -> tuple[int, int]:
     """Number of files in a folder and the disk space they use; links are not followed."""
     files = size = 0
     for root, _, names in os.walk(folder):

@@ -23,7 +23,13 @@ from edgekit.host.common.paths import cache_folder, data_folder
 
 _BUILD_SECONDS = 600.0  # includes the compiler's first run, which builds its own C library
 _COMPILING = "compiling the kernels library for this machine, once; this takes about half a minute"
-_SOURCES = ("device/kernels", "host/compiler/toolchain", "kb")
+_SOURCES = (
+    "device/kernels",
+    "host/compiler/costs",
+    "host/compiler/tables",
+    "host/compiler/toolchain",
+    "kb",
+)
 _ROOT = Path(__file__).resolve().parent.parent
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -38,13 +44,13 @@ def local_library(run: Run = subprocess.run, messages: TextIO | None = None) -> 
     """
     path = local_path()
     if not _is_whole(path):
-        _build(path, run, sys.stderr if messages is None else messages)
+        _build_library(path, run, sys.stderr if messages is None else messages)
     return path
 
 
 def local_path() -> Path:
     """The path of this machine's library in the cache, for the current sources."""
-    return cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
+    return cache_folder() / "kernels" / f"libedgekit-kernels-{_kernels_fingerprint()}.so"
 
 
 def _is_whole(path: Path) -> bool:
@@ -56,7 +62,7 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _fingerprint() -> str:
+def _kernels_fingerprint() -> str:
     """Changes with the CPU and, by file sizes and times, with the sources of library and tables."""
     digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
     own = data_folder()
@@ -68,7 +74,7 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(path: Path, run: Run, messages: TextIO) -> None:
+def _build_library(path: Path, run: Run, messages: TextIO) -> None:
     if messages.isatty():
         print(f"edgekit: {_COMPILING}", file=messages)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -45,16 +45,16 @@ class Row:
 
 
 def main() -> int:
-    options = _parse()
+    options = _parse_arguments()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     samples = zoo.samples()
     models = [m for m in zoo.models if not options.only or m.stem in options.only]
-    rows = [_row(model, samples, options.inputs, options.steps) for model in models]
+    rows = [_measure_row(model, samples, options.inputs, options.steps) for model in models]
     for row in rows:
         if row.agreement is None:
             print(f"{row.name}: {row.failure}", file=sys.stderr)
-    found = [_record(r.name, o) for r in rows if r.agreement for o in r.agreement.outputs]
+    found = [_to_record(r.name, o) for r in rows if r.agreement for o in r.agreement.outputs]
     print(csv_text(found))
     if options.write:
         source = (f"{machine_summary()} ({load_board('local').simd})", "scripts/accuracy_table.py")
@@ -63,7 +63,7 @@ def main() -> int:
     return 0 if good else 1
 
 
-def _parse() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=40, help="calls per input, stateful models")
@@ -72,7 +72,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
+def _measure_row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
     print(model.stem, file=sys.stderr)
     try:
         with tempfile.TemporaryDirectory() as scratch:
@@ -83,7 +83,7 @@ def _row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
         return Row(model.stem, None, str(error))
 
 
-def _record(name: str, output: OutputAgreement) -> dict[str, str]:
+def _to_record(name: str, output: OutputAgreement) -> dict[str, str]:
     return {
         "model": name,
         "output": str(output.index),

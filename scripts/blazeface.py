@@ -77,7 +77,7 @@ def find_faces(
     corners = np.stack([points[:, 0] - half, points[:, 0] + half], axis=1)
     shapes = np.concatenate([corners, points[:, 2:]], axis=1)
     merged = _weighted_suppression(shapes, probability[keep])
-    return [_face(shape, score, letterbox) for shape, score in merged]
+    return [_to_face(shape, score, letterbox) for shape, score in merged]
 
 
 def _weighted_suppression(
@@ -87,7 +87,7 @@ def _weighted_suppression(
     order = np.argsort(-scores, kind="stable")
     merged = []
     while order.size:
-        same = _overlap(shapes[order[0]], shapes[order]) >= _SAME_FACE_IOU
+        same = _iou(shapes[order[0]], shapes[order]) >= _SAME_FACE_IOU
         same[0] = True
         group, best = order[same], float(scores[order[0]])
         weights = (scores[group] / scores[group].sum())[:, np.newaxis, np.newaxis]
@@ -96,7 +96,7 @@ def _weighted_suppression(
     return merged
 
 
-def _overlap(shape: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
+def _iou(shape: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
     """Intersection over union of one box with each other box (points 0 and 1 are corners)."""
     low = np.maximum(shape[0], others[:, 0])
     high = np.minimum(shape[1], others[:, 1])
@@ -107,7 +107,7 @@ def _overlap(shape: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray
     return overlap
 
 
-def _face(shape: NDArray[np.float32], score: float, letterbox: Letterbox) -> Face:
+def _to_face(shape: NDArray[np.float32], score: float, letterbox: Letterbox) -> Face:
     pixels = shape * letterbox.side - np.array([letterbox.pad_x, letterbox.pad_y], np.float32)
     left, top = (float(v) for v in pixels[0])
     right, bottom = (float(v) for v in pixels[1])

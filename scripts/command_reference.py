@@ -45,41 +45,50 @@ An error is one line with what was expected, what was found and what to do next:
 def page() -> str:
     """The complete page: one section per command, in the order of `edgekit --help`."""
     root = typer.main.get_command(app)
-    sections = [_HEAD, *(_section(path, command) for path, command in _commands("edgekit", root))]
+    sections = [
+        _HEAD,
+        *(_format_section(path, command) for path, command in _walk_commands("edgekit", root)),
+    ]
     return "\n".join(sections)
 
 
-def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+def _walk_commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if not inner or command.invoke_without_command:
         yield path, command
     for name, each in (inner or {}).items():
-        yield from _commands(f"{path} {name}", each)
+        yield from _walk_commands(f"{path} {name}", each)
 
 
-def _section(path: str, command: Any) -> str:
+def _format_section(path: str, command: Any) -> str:
     context = command.make_context(path, [], resilient_parsing=True)
     usage = " ".join(command.collect_usage_pieces(context))
-    lines = [f"## {path}\n", f"{_text(command.help)}\n", "```", f"{path} {usage}".rstrip(), "```\n"]
+    lines = [
+        f"## {path}\n",
+        f"{_reflow(command.help)}\n",
+        "```",
+        f"{path} {usage}".rstrip(),
+        "```\n",
+    ]
     rows = [record for p in command.params if (record := p.get_help_record(context))]
     if rows:
         lines += ["| | |", "| --- | --- |"]
-        lines += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in rows]
+        lines += [f"| `{_escape_cell(name)}` | {_escape_cell(text)} |" for name, text in rows]
         lines.append("")
     if command.epilog:
-        lines += ["```console", *(x.strip() for x in _examples(command.epilog)), "```", ""]
+        lines += ["```console", *(x.strip() for x in _example_lines(command.epilog)), "```", ""]
     return "\n".join(lines)
 
 
-def _examples(epilog: str) -> list[str]:
+def _example_lines(epilog: str) -> list[str]:
     return [line for line in epilog.splitlines() if line.strip().startswith("edgekit")]
 
 
-def _text(help_text: str | None) -> str:
+def _reflow(help_text: str | None) -> str:
     return "\n\n".join(" ".join(p.split()) for p in (help_text or "").split("\n\n"))
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -29,7 +29,7 @@ RECORD = _ROOT / "tests" / "virtual" / "instructions.json"
 
 
 def main() -> int:
-    options = _parse()
+    options = _parse_arguments()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     known_models = [*zoo.models, *zoo.onnx]
@@ -43,7 +43,7 @@ def main() -> int:
                 found = count(board, model)
                 known = record.setdefault(board, {}).get(model.stem)
                 record[board][model.stem] = found
-                print(f"{board} {model.stem}: {found:,}{_change(known, found)}", flush=True)
+                print(f"{board} {model.stem}: {found:,}{_format_change(known, found)}", flush=True)
                 if known and abs(found / known - 1) * 100 > (options.check or 0):
                     changes.append(model.stem)
                 if options.check is None:
@@ -61,11 +61,11 @@ def count(board: str, model: Path) -> int:
     return count_instructions(found, repeats=2).per_inference
 
 
-def _change(known: int | None, found: int) -> str:
+def _format_change(known: int | None, found: int) -> str:
     return f" ({found / known - 1:+.2%})" if known else ""
 
 
-def _parse() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--boards", nargs="+", default=["a57", "rv64v"])
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")

@@ -49,13 +49,13 @@ def main() -> int:
 
 
 def counts(operators: Sequence[str], log: str = "") -> dict[str, dict[str, Any]]:
-    files = _files()
+    files = _code_files()
     tables = {"words of docs": words(_ROOT / "docs"), "commands": commands()}
     tables["files per operator"] = {name: files_of(name, files) for name in operators}
     if log:
         tables["minutes per stage"] = minutes(log)
-    tables["modules"] = {f: sum(1 for _ in _python(f, files)) for f in _CODE}
-    tables["lines"] = {folder: _lines(folder, files) for folder in _CODE}
+    tables["modules"] = {f: sum(1 for _ in _python_files(f, files)) for f in _CODE}
+    tables["lines"] = {folder: _count_lines(folder, files) for folder in _CODE}
     return tables
 
 
@@ -75,18 +75,18 @@ def words(folder: Path) -> dict[str, int]:
 
 def commands() -> dict[str, int]:
     """The number of commands, not counting groups that do nothing themselves."""
-    paths = list(_commands(typer.main.get_command(app), ()))
+    paths = list(_walk_commands(typer.main.get_command(app), ()))
     laboratory = sum(path[0] == _LABORATORY for path in paths)
     return {"product": len(paths) - laboratory, "laboratory": laboratory}
 
 
-def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _walk_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     inner = getattr(command, "commands", None) or {}
     if path and (not inner or command.invoke_without_command):
         yield path
     for name, each in inner.items():
         if not each.hidden:
-            yield from _commands(each, (*path, name))
+            yield from _walk_commands(each, (*path, name))
 
 
 def files_of(operator: str, files: Sequence[Path]) -> int:
@@ -105,18 +105,18 @@ def minutes(log: str) -> dict[str, float]:
     return {stage: round(int(seconds) / 60, 1) for stage, seconds in _STAGE.findall(log)}
 
 
-def _files() -> list[Path]:
+def _code_files() -> list[Path]:
     """Files that are tracked, or new and not ignored."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *_CODE]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
     return [Path(line) for line in done.stdout.splitlines() if (_ROOT / line).is_file()]
 
 
-def _python(folder: str, files: Sequence[Path]) -> Iterator[Path]:
+def _python_files(folder: str, files: Sequence[Path]) -> Iterator[Path]:
     return (path for path in files if path.parts[0] == folder and path.suffix == ".py")
 
 
-def _lines(folder: str, files: Sequence[Path]) -> int:
+def _count_lines(folder: str, files: Sequence[Path]) -> int:
     own = (path for path in files if path.parts[0] == folder)
     kinds = (".py", ".c", ".h", ".js", ".css", "")
     return sum(

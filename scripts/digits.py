@@ -46,13 +46,13 @@ def read_digits(path: Path) -> tuple[Array, Array]:
     return images.astype(np.float32), rows[:, -1].astype(np.int64)
 
 
-def _drawn(rng: np.random.Generator, *shape: int) -> Array:
+def _he_weights(rng: np.random.Generator, *shape: int) -> Array:
     """Weights initialized as in He et al. (2015)."""
     scale = np.sqrt(2 / np.prod(shape[1:]))
     return (rng.standard_normal(shape) * scale).astype(np.float32)
 
 
-def _windows(x: Array) -> Array:
+def _im2col(x: Array) -> Array:
     """im2col: [n, h, w, 9 c] of x [n, c, h, w], 3 x 3 windows with zero padding."""
     n, _, h, w = x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -67,7 +67,7 @@ class Network:
         first, second = _CHANNELS
         flat = second * (_SIZE // 4) ** 2
         shapes = ((first, 1, 3, 3), (second, first, 3, 3), (_CLASSES, flat))
-        self.weights = [_drawn(rng, *shape) for shape in shapes]
+        self.weights = [_he_weights(rng, *shape) for shape in shapes]
         self.biases = [np.zeros(shape[0], np.float32) for shape in shapes]
         self._moments = [(np.zeros_like(p), np.zeros_like(p)) for p in self._parameters]
         self._steps = 0
@@ -84,10 +84,10 @@ class Network:
         """Each layer's im2col input and its output before ReLU."""
         layers = []
         for w, b in zip(self.weights[:2], self.biases[:2], strict=True):
-            windows = _windows(x)
+            windows = _im2col(x)
             made = windows @ w.reshape(len(w), -1).T + b
             layers.append((windows, made))
-            x = _pooled(np.maximum(made, 0).transpose(0, 3, 1, 2))
+            x = _max_pool(np.maximum(made, 0).transpose(0, 3, 1, 2))
         rows = x.reshape(len(x), -1)
         return [*layers, (rows, rows @ self.weights[2].T + self.biases[2])]
 
@@ -103,17 +103,17 @@ class Network:
         back = (slope @ self.weights[2]).reshape(len(x), -1, side, side)
         for at in (1, 0):
             windows, made = layers[at]
-            slope = _spread(back, np.maximum(made, 0)) * (made > 0)
+            slope = _max_pool_gradient(back, np.maximum(made, 0)) * (made > 0)
             flat = slope.reshape(-1, slope.shape[-1])
             gradient = flat.T @ windows.reshape(len(flat), -1)
             weights.insert(0, gradient.reshape(self.weights[at].shape))
             biases.insert(0, flat.sum(0))
             turned = self.weights[at][:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-            back = _windows(slope.transpose(0, 3, 1, 2)) @ turned.reshape(len(turned), -1).T
+            back = _im2col(slope.transpose(0, 3, 1, 2)) @ turned.reshape(len(turned), -1).T
             back = back.transpose(0, 3, 1, 2)
-        self._step([*weights, *biases])
+        self._adam_step([*weights, *biases])
 
-    def _step(self, slopes: list[Array]) -> None:
+    def _adam_step(self, slopes: list[Array]) -> None:
         self._steps += 1
         for value, slope, (mean, square) in zip(
             self._parameters, slopes, self._moments, strict=True
@@ -124,21 +124,21 @@ class Network:
             value -= _RATE * mean / (1 - 0.9**self._steps) / far
 
 
-def _quarters(x: Array) -> Array:
+def _pooling_windows(x: Array) -> Array:
     """[n, c, h / 2, w / 2, 4] of x [n, c, h, w]."""
     n, c, h, w = x.shape
     parts = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 1, 2, 4, 3, 5)
     return parts.reshape(n, c, h // 2, w // 2, 4)
 
 
-def _pooled(x: Array) -> Array:
-    return _quarters(x).max(-1)
+def _max_pool(x: Array) -> Array:
+    return _pooling_windows(x).max(-1)
 
 
-def _spread(slope: Array, made: Array) -> Array:
+def _max_pool_gradient(slope: Array, made: Array) -> Array:
     """Gradient of max pooling, [n, h, w, c]: goes to the first maximum in made [n, h, w, c]."""
     n, h, w, c = made.shape
-    largest = _quarters(made.transpose(0, 3, 1, 2)).argmax(-1)
+    largest = _pooling_windows(made.transpose(0, 3, 1, 2)).argmax(-1)
     parts = (np.arange(4) == largest[..., None]) * slope[..., None]
     whole = parts.reshape(n, c, h // 2, w // 2, 2, 2).transpose(0, 2, 4, 3, 5, 1)
     return whole.reshape(n, h, w, c).astype(np.float32)

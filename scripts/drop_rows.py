@@ -27,11 +27,10 @@ from edgekit.host.compiler.lowering.choice import Compiled
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.compiler.tables.gemm_file import table_text
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
 from edgekit.host.errors import InputError
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
-from edgekit.kb.tables.gemm_file import table_text
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import OperatorRow
 from edgekit.kb.tables.paths import shipped_folder
 from edgekit.kb.targets.board import BoardProfile, load_board
 
@@ -59,15 +58,17 @@ def _rows_of(
 ) -> Iterator[OperatorRow]:
     _, plan = plan_of(made.graph, board, options, table=table)
     compiled = [s.compiled for s in plan.lowered.steps if s.compiled is not None]
-    choices = [g.choice for g in made.groups] + [c.choice for each in compiled for c in _all(each)]
+    choices = [g.choice for g in made.groups] + [
+        c.choice for each in compiled for c in _flatten(each)
+    ]
     return (c.row for c in choices if isinstance(c.row, OperatorRow))
 
 
-def _all(compiled: Compiled) -> Iterator[Compiled]:
+def _flatten(compiled: Compiled) -> Iterator[Compiled]:
     """An operator and, recursively, the members of a chain."""
     yield compiled
     for member in compiled.members:
-        yield from _all(member)
+        yield from _flatten(member)
 
 
 def main() -> None:
@@ -109,11 +110,11 @@ def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
     checked: set[OperatorRow] = set()
     for model in sorted(times, key=lambda m: plain[m] / times[m]):
         while times[model] > plain[model] * (1 + _NOTHING):
-            worst = _worst(asked, model, table, times[model], rows[model] - checked)
+            worst = _worst_row(asked, model, table, times[model], rows[model] - checked)
             if worst is None:
                 break
             checked.add(worst)
-            less = _less(table, worst)
+            less = _without_row(table, worst)
             others = [m for m in times if worst in rows[m]]
             new = {m: asked.with_rows(m, less) for m in others}
             gain = sum(math.log(new[m][0] / times[m]) for m in others)
@@ -131,16 +132,16 @@ def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
     return table
 
 
-def _worst(
+def _worst_row(
     asked: _Asked, model: Path, table: KnowledgeBase, ms: float, rows: set[OperatorRow]
 ) -> OperatorRow | None:
     """The row whose removal helps the model most; None if no removal helps."""
-    without = {row: asked.with_rows(model, _less(table, row))[0] for row in rows}
+    without = {row: asked.with_rows(model, _without_row(table, row))[0] for row in rows}
     best = min(without, key=lambda r: (without[r], r.key), default=None)
     return best if best is not None and without[best] < ms * (1 - _NOTHING) else None
 
 
-def _less(table: KnowledgeBase, row: OperatorRow) -> KnowledgeBase:
+def _without_row(table: KnowledgeBase, row: OperatorRow) -> KnowledgeBase:
     return replace(table, operators=tuple(r for r in table.operators if r != row))
 
 

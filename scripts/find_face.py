@@ -28,7 +28,7 @@ _CAPTION_HEIGHT = 44
 
 
 def main() -> int:
-    options = _parse()
+    options = _parse_arguments()
     try:
         return _find_face(options)
     except EdgekitError as error:
@@ -36,7 +36,7 @@ def main() -> int:
         return error.exit_code
 
 
-def _parse() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     model = _ROOT / "models" / "face_detection_short_range.tflite"
     parser.add_argument("--model", type=Path, default=model, help="a short-range BlazeFace")
@@ -62,7 +62,7 @@ def _find_face(options: argparse.Namespace) -> int:
     emulated = deployed.device.emulated
     _print_times(timing, peers, "emulated" if emulated else "latency")
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    drawn = _draw(picture, faces, _caption(timing, peers, emulated))
+    drawn = _draw_faces(picture, faces, _format_caption(timing, peers, emulated))
     drawn.quantize(_COLORS).save(options.output, optimize=True)
     print(f"\npicture    {options.output}")
     return 0 if faces else 1
@@ -116,7 +116,7 @@ def _print_times(timing: Benchmark, peers: PeerResult | None, label: str) -> Non
             )
 
 
-def _caption(timing: Benchmark, peers: PeerResult | None, emulated: bool) -> str:
+def _format_caption(timing: Benchmark, peers: PeerResult | None, emulated: bool) -> str:
     text = (
         f"edgekit {peers.ours.median if peers else timing.median_ms:.2f} ms{' emulated' * emulated}"
     )
@@ -126,7 +126,7 @@ def _caption(timing: Benchmark, peers: PeerResult | None, emulated: bool) -> str
     return text
 
 
-def _draw(picture: Image.Image, faces: list[Face], caption: str) -> Image.Image:
+def _draw_faces(picture: Image.Image, faces: list[Face], caption: str) -> Image.Image:
     """The picture with boxes and keypoints, above a strip with the caption."""
     result = Image.new("RGB", (picture.width, picture.height + _CAPTION_HEIGHT), (16, 18, 24))
     result.paste(picture, (0, 0))
@@ -139,16 +139,16 @@ def _draw(picture: Image.Image, faces: list[Face], caption: str) -> Image.Image:
             (face.left, face.top - 20),
             f"{face.score:.2f}",
             _COLOR,
-            _font(16),
+            _load_font(16),
             stroke_width=2,
             stroke_fill=(0, 0, 0),
         )
     middle = picture.height + _CAPTION_HEIGHT / 2
-    draw.text((12, middle), caption, (235, 235, 235), _font(18), anchor="lm")
+    draw.text((12, middle), caption, (235, 235, 235), _load_font(18), anchor="lm")
     return result
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 

@@ -86,7 +86,7 @@ def models() -> dict[str, Path]:
 
 def cases(wanted: argparse.Namespace) -> Iterator[Case]:
     """The recorded results of available models."""
-    known, totals, operators = models(), _read(_MODELS), _read(_OPERATORS)
+    known, totals, operators = models(), _read_json(_MODELS), _read_json(_OPERATORS)
     for core in wanted.core:
         found = {f"{model} f32": {"cycles": n} for model, n in totals[core].items()}
         for key, more in operators.get(core, {}).items():
@@ -124,19 +124,21 @@ def check(wanted: argparse.Namespace) -> None:
 
 def fit(wanted: argparse.Namespace) -> None:
     """Write the rates of each core."""
-    if missing := sorted({name for core in _read(_MODELS).values() for name in core} - {*models()}):
+    if missing := sorted(
+        {name for core in _read_json(_MODELS).values() for name in core} - {*models()}
+    ):
         raise SystemExit(
             f"fit_costs: expected all models with recorded cycles, found no {', '.join(missing)}; "
             "name the folder that has them: EDGEKIT_EXTRA_DATA=FOLDER"
         )
     for core in wanted.core:
-        recorded = [_recorded(case) for case in cases(argparse.Namespace(core=[core], only=[]))]
+        recorded = [_record_case(case) for case in cases(argparse.Namespace(core=[core], only=[]))]
         rates = fitted(core, recorded, layout_table_of(load_board(_BOARDS[core])))
         (FOLDER / f"{core}.json").write_text(rates_text(rates), encoding="utf-8")
         print(f"{core}: {rates.source}", flush=True)
 
 
-def _recorded(case: Case) -> Recorded:
+def _record_case(case: Case) -> Recorded:
     graph, core = case.planned()[0].graph, core_of_unit(case.board, CPU)
     assert core is not None
     operators, memory = [], memory_of(graph, core)
@@ -156,7 +158,7 @@ def record(wanted: argparse.Namespace) -> None:
                 compile_artifact(path, case.board, options=case.options), case.board
             )
             found = estimate_model(made.manifest, made.files, target_of(case.board))
-            known = _read(_OPERATORS)
+            known = _read_json(_OPERATORS)
             known.setdefault(core, {})[f"{name} {wanted.precision}"] = {
                 "cycles": found.cost.cycles,
                 "operators": {o.spec.name: o.cost.cycles for o in found.operators},
@@ -170,7 +172,7 @@ def _is_wanted(model: str, wanted: argparse.Namespace) -> bool:
     return not wanted.only or any(name in model for name in wanted.only)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

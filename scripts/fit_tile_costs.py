@@ -21,13 +21,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from edgekit.host.deploy.connections import connect_to
-from edgekit.host.lab.bench.gemm import measured
-from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
-from edgekit.host.lab.tune.measure import BoardMeasurer
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Question
-from edgekit.kb.costs.tile_cost import (
+from edgekit.host.compiler.costs.methods.gemm import choices_of, method_of_tile
+from edgekit.host.compiler.costs.methods.tile_cost import (
     Kind,
     TileCosts,
     cost_by,
@@ -36,8 +31,13 @@ from edgekit.kb.costs.tile_cost import (
     parts,
     tile_costs_of,
 )
+from edgekit.host.deploy.connections import connect_to
+from edgekit.host.lab.bench.gemm import measured
+from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
+from edgekit.host.lab.tune.measure import BoardMeasurer
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.tuner import Question
 from edgekit.kb.features import GemmShape, Packed, packed_of
-from edgekit.kb.tables.method import choices_of, method_of_tile
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _SECONDS = 0.007  # per tile
@@ -88,7 +88,7 @@ class _Known:
     regret: dict[Tile, float]
 
 
-def _panels(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
+def _panel_counts(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
     """Tiles that partition a product the same way take the same time."""
     mr, nr = tile
     if nr % vl:
@@ -96,7 +96,7 @@ def _panels(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
     return False, parts(shape.m, mr), parts(parts(shape.n, vl), nr // vl)
 
 
-def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known]:
+def _read_known(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known]:
     vl = board.isa.vl
     for line in (line for file in files for line in file.read_text().splitlines()):
         found = json.loads(line)
@@ -105,11 +105,11 @@ def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known
         shape = GemmShape(found["m"], found["k"], found["n"])
         times: dict[tuple[bool, int, int], float] = {}
         for mr, nr, cost in found["times"]:
-            at = _panels((mr, nr), shape, vl)
+            at = _panel_counts((mr, nr), shape, vl)
             times[at] = min(cost, times.get(at, cost))
         best = min(times.values())
         choices = choices_of(board, shape, dtype, packed_of(found["packed"]))
-        tiles = ((tile, _panels(tile, shape, vl)) for tile in choices)
+        tiles = ((tile, _panel_counts(tile, shape, vl)) for tile in choices)
         regret = {tile: times[at] / best - 1.0 for tile, at in tiles if at in times}
         yield _Known(shape, packed_of(found["packed"]), regret)
 
@@ -131,7 +131,7 @@ def _loss(regrets: list[float]) -> float:
 def fit(args: argparse.Namespace) -> None:
     """Search for better costs, starting from the current ones."""
     board = load_board("local")
-    known = list(_read(args.file, args.dtype, board))
+    known = list(_read_known(args.file, args.dtype, board))
     costs = {kind: tile_costs_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
     source, found = random.Random(args.seed), _regrets(known, costs, board, args.dtype)
     print(f"today {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")

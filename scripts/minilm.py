@@ -82,7 +82,7 @@ class _Writer:
         return self.constant("shape_" + "_".join(map(str, sizes)), np.array(sizes, np.int64))
 
 
-def _embedded(w: _Writer, tokens: int) -> str:
+def _add_embeddings(w: _Writer, tokens: int) -> str:
     """Sum of word, position and type embeddings, normalized."""
     table = w.constant("words", w.tensors["embeddings.word_embeddings.weight"])
     place = w.tensors["embeddings.position_embeddings.weight"][:tokens]
@@ -91,7 +91,7 @@ def _embedded(w: _Writer, tokens: int) -> str:
     return w.normalized(x, "embeddings.LayerNorm")
 
 
-def _attended(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
+def _add_attention(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
     """Self-attention; the mask `hidden` [1, 1, 1, tokens] is added to scores."""
     size = w.tensors[f"{layer}.attention.self.query.bias"].size
     each = size // _HEADS
@@ -111,7 +111,7 @@ def _attended(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
     return w.dense(joined, f"{layer}.attention.output.dense")
 
 
-def _gelu(w: _Writer, x: str) -> str:
+def _add_gelu(w: _Writer, x: str) -> str:
     """x / 2 (1 + erf(x / sqrt(2)))"""
     root, half, one = (
         w.constant(name, np.float32(value))
@@ -121,16 +121,16 @@ def _gelu(w: _Writer, x: str) -> str:
     return w.node("Mul", w.node("Mul", x, share), half)
 
 
-def _layer(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
-    attended = w.node("Add", _attended(w, x, layer, tokens, hidden), x)
+def _add_layer(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
+    attended = w.node("Add", _add_attention(w, x, layer, tokens, hidden), x)
     x = w.normalized(attended, f"{layer}.attention.output.LayerNorm")
-    wide = _gelu(w, w.dense(x, f"{layer}.intermediate.dense"))
+    wide = _add_gelu(w, w.dense(x, f"{layer}.intermediate.dense"))
     return w.normalized(
         w.node("Add", w.dense(wide, f"{layer}.output.dense"), x), f"{layer}.output.LayerNorm"
     )
 
 
-def _pooled(w: _Writer, x: str, mask: str) -> None:
+def _add_pooling(w: _Writer, x: str, mask: str) -> None:
     """The mean over the unmasked tokens, mask [1, tokens], normalized to length 1."""
     last = w.constant("last", np.array([2], np.int64))
     shares = w.node("Unsqueeze", mask, last)
@@ -147,11 +147,11 @@ def model_of(tensors: dict[str, Array], tokens: int) -> onnx.ModelProto:
     one, far = w.constant("one", np.float32(1)), w.constant("far", np.float32(_HIDDEN))
     beyond = w.node("Mul", w.node("Sub", one, mask), far)
     hidden = w.node("Reshape", beyond, w.shape(1, 1, 1, tokens))
-    x = _embedded(w, tokens)
+    x = _add_embeddings(w, tokens)
     layers = {m[0] for name in tensors if (m := re.match(r"encoder\.layer\.\d+", name))}
     for layer in sorted(layers, key=lambda name: int(name.rpartition(".")[2])):
-        x = _layer(w, x, layer, tokens, hidden)
-    _pooled(w, x, mask)
+        x = _add_layer(w, x, layer, tokens, hidden)
+    _add_pooling(w, x, mask)
     made = helper.make_graph(
         w.nodes,
         "minilm",
@@ -177,14 +177,16 @@ class Vocabulary:
     def ids(self, text: str, tokens: int) -> list[int]:
         plain = unicodedata.normalize("NFD", text.lower())
         plain = "".join(c for c in plain if unicodedata.category(c) != "Mn")
-        pieces = [p for word in re.findall(r"[^\W_]+|[^\w\s]|_", plain) for p in self._pieces(word)]
+        pieces = [
+            p for word in re.findall(r"[^\W_]+|[^\w\s]|_", plain) for p in self._split_word(word)
+        ]
         return [
             self._numbers["[CLS]"],
             *(self._numbers[p] for p in pieces[: tokens - 2]),
             self._numbers["[SEP]"],
         ]
 
-    def _pieces(self, word: str) -> list[str]:
+    def _split_word(self, word: str) -> list[str]:
         found, at = list[str](), 0
         while at < len(word):
             mark = "##" if at else ""

@@ -51,20 +51,20 @@ class Row:
 
 
 def main() -> int:
-    options = _parse()
-    zoo = open_zoo(_ROOT / "models", _extra())
+    options = _parse_arguments()
+    zoo = open_zoo(_ROOT / "models", _extra_data_folder())
     known = [*zoo.models, *zoo.onnx]
     models = [m for m in known if not options.only or m.stem in options.only]
     source = (machine_summary(), f"scripts/model_table.py --threads {options.threads[0]}")
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
         for threads, model in itertools.product(options.threads, models):
-            row = _row(model, Path(scratch), threads, options.runs)
+            row = _measure_row(model, Path(scratch), threads, options.runs)
             if row.result is None:
                 print(f"{row.name}: {row.failure}", file=sys.stderr)
                 failed = True
                 continue
-            found = _record(row, row.result)
+            found = _to_record(row, row.result)
             shares = _share_records(row) if threads == options.threads[0] else []
             print(csv_text([found]))
             if options.write:
@@ -73,7 +73,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _parse() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=int, default=200, help="timed inferences per contender")
@@ -82,12 +82,12 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _extra() -> Path | None:
+def _extra_data_folder() -> Path | None:
     folder = os.environ.get("EDGEKIT_EXTRA_DATA")
     return Path(folder) if folder else None
 
 
-def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
+def _measure_row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
     print(f"{model.stem}, threads: {threads}", file=sys.stderr)
     try:
         release = compile_release(model, "local", scratch)
@@ -96,12 +96,12 @@ def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
         while not tries or (_unsteadiness(tries[-1]) > _STEADY and len(tries) < _MAX_TRIES):
             tries.append(bench_peers(release, model, threads, runs, shapes=shapes))
         steadiest = min(tries, key=_unsteadiness)
-        return Row(model.stem, threads, steadiest, shares=_shares(release, threads))
+        return Row(model.stem, threads, steadiest, shares=_operator_shares(release, threads))
     except EdgekitError as error:
         return Row(model.stem, threads, None, str(error))
 
 
-def _shares(release: Path, threads: int) -> tuple[tuple[str, float], ...]:
+def _operator_shares(release: Path, threads: int) -> tuple[tuple[str, float], ...]:
     model = Model(release, threads)
     try:
         tensors = model.description.inputs
@@ -121,7 +121,7 @@ def _unsteadiness(result: PeerResult) -> float:
     return max((peer.ratio_p90 / peer.ratio_p10 for peer in timed), default=1.0)
 
 
-def _record(row: Row, result: PeerResult) -> dict[str, str]:
+def _to_record(row: Row, result: PeerResult) -> dict[str, str]:
     """The row of x86.csv; ratios are medians over the rounds."""
     ours = result.ours
     found = {

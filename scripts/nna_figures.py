@@ -51,7 +51,7 @@ class Line:
 
 
 def main() -> int:
-    options = _parse()
+    options = _parse_arguments()
     stale = []
     for name, text in (("nna-fram.svg", fram()), ("nna-sweep.svg", sweep())):
         path = FOLDER / name
@@ -68,24 +68,26 @@ def fram() -> str:
     """Four channel groups in one FRAM of NNA 2.0, its windows and output points."""
     width, height = _LEFT + 18 * _CELL + 24, 480
     parts = [
-        _text(
+        _svg_text(
             16, 26, "FRAM 0 of NNA 2.0, filled for nine rows of F and 128 channels", 16, _INK, 600
         ),
-        _text(
+        _svg_text(
             16,
             47,
             "One cell is a pixel: 32 channels of one row of F, 32 bytes. fj is row 9t+j.",
             13,
         ),
     ]
-    parts += [*_cells(), *_windows(), *_outputs()]
-    parts += [_text(16, 410 + 18 * i, line, 13) for i, line in enumerate(_CAPTION)]
-    return _svg(width, height, parts)
+    parts += [*_draw_cells(), *_draw_windows(), *_draw_outputs()]
+    parts += [_svg_text(16, 410 + 18 * i, line, 13) for i, line in enumerate(_CAPTION)]
+    return _svg_document(width, height, parts)
 
 
-def _cells() -> Iterator[str]:
+def _draw_cells() -> Iterator[str]:
     for row in range(3):
-        yield _text(_LEFT - 12, _TOP + 40 + row * _CELL + 25, f"FRAM row {row}", 12, anchor="end")
+        yield _svg_text(
+            _LEFT - 12, _TOP + 40 + row * _CELL + 25, f"FRAM row {row}", 12, anchor="end"
+        )
         for column in range(18):
             x, y = _LEFT + column * _CELL, _TOP + 40 + row * _CELL
             group, at = divmod(column, 4)
@@ -97,19 +99,19 @@ def _cells() -> Iterator[str]:
             )
             label = "pad" if used and pad else f"f{3 * row + at}" if used else ""
             color = _QUIET if pad else "#ffffff"
-            yield _text(x + _CELL / 2, y + 25, label, 12, color, anchor="middle")
+            yield _svg_text(x + _CELL / 2, y + 25, label, 12, color, anchor="middle")
     for group in range(4):
         x = _LEFT + (4 * group + 1.5) * _CELL
         name = f"channels {32 * group}–{32 * group + 31}"
-        yield _text(x, _TOP + 6, name, 12, _GROUPS[group], 600, "middle")
+        yield _svg_text(x, _TOP + 6, name, 12, _GROUPS[group], 600, "middle")
     for column in range(18):
-        yield _text(_LEFT + (column + 0.5) * _CELL, _TOP + 30, str(column), 11, anchor="middle")
+        yield _svg_text(_LEFT + (column + 0.5) * _CELL, _TOP + 30, str(column), 11, anchor="middle")
 
 
-def _windows() -> Iterator[str]:
+def _draw_windows() -> Iterator[str]:
     top = _TOP + 40 + 3 * _CELL + 22
-    yield _text(_LEFT - 12, top + 9, "windows,", 12, anchor="end")
-    yield _text(_LEFT - 12, top + 24, "stride 2", 12, anchor="end")
+    yield _svg_text(_LEFT - 12, top + 9, "windows,", 12, anchor="end")
+    yield _svg_text(_LEFT - 12, top + 24, "stride 2", 12, anchor="end")
     for point in range(8):
         x, valid = _LEFT + 2 * point * _CELL, point % 2 == 0
         y = top if valid else top + 16
@@ -121,9 +123,9 @@ def _windows() -> Iterator[str]:
         )
 
 
-def _outputs() -> Iterator[str]:
+def _draw_outputs() -> Iterator[str]:
     top = _TOP + 40 + 3 * _CELL + 78
-    yield _text(_LEFT - 12, top + 26, "output points", 12, anchor="end")
+    yield _svg_text(_LEFT - 12, top + 26, "output points", 12, anchor="end")
     for point in range(8):
         x, valid = _LEFT + 2 * point * _CELL, point % 2 == 0
         fill = _GROUPS[point // 2] if valid else "#f1f3f5"
@@ -132,8 +134,8 @@ def _outputs() -> Iterator[str]:
             f'fill="{fill}" fill-opacity="0.9"/>'
         )
         label, color = ("32 sums", "#ffffff") if valid else ("not read", _QUIET)
-        yield _text(x + _CELL, top + 25, label, 12, color, anchor="middle")
-    yield _text(
+        yield _svg_text(x + _CELL, top + 25, label, 12, color, anchor="middle")
+    yield _svg_text(
         _LEFT,
         top + 62,
         "One set of weights (a[i, 9t … 9t+8], diagonal in every tap) serves all valid points.",
@@ -144,7 +146,7 @@ def _outputs() -> Iterator[str]:
 def sweep() -> str:
     """Cycles per 1000 useful products over N: with NNA 2.0, with a slower array, and without an
     NNA."""
-    lines = list(_lines())
+    lines = list(_chart_lines())
     left, top, width, height = 70, 92, 520, 300
     low, high = 70.0, 3000.0
 
@@ -155,16 +157,16 @@ def sweep() -> str:
         return top + height * (1 - math.log(value / low) / math.log(high / low))
 
     parts = [
-        _text(
+        _svg_text(
             16, 26, f"Cycles per 1000 useful products, A [{_M}, {_K}] by F [{_K}, N]", 16, _INK, 600
         ),
-        _text(
+        _svg_text(
             16,
             47,
             "A weight set of 9216 bytes is loaded for every nine values of A, however many",
             13,
         ),
-        _text(
+        _svg_text(
             16,
             65,
             "channels it serves: wide products pay, narrow ones do not. Both axes are logarithmic.",
@@ -174,11 +176,13 @@ def sweep() -> str:
     for value in (100, 200, 500, 1000, 2000):
         y = y_of(value)
         parts.append(f'<path d="M{left} {y:.1f}h{width}" stroke="{_RULE}"/>')
-        parts.append(_text(left - 8, y + 4, f"{value}", 12, anchor="end"))
+        parts.append(_svg_text(left - 8, y + 4, f"{value}", 12, anchor="end"))
     below = top + height + 20
-    parts += [_text(x_of(n), below, str(n), 12, anchor="middle") for n in _WIDTHS]
-    parts.append(_text(left + width / 2, top + height + 42, "N, channels", 13, anchor="middle"))
-    for line, label_y in zip(lines, _apart([y_of(line.values[-1]) for line in lines]), strict=True):
+    parts += [_svg_text(x_of(n), below, str(n), 12, anchor="middle") for n in _WIDTHS]
+    parts.append(_svg_text(left + width / 2, top + height + 42, "N, channels", 13, anchor="middle"))
+    for line, label_y in zip(
+        lines, _spread_labels([y_of(line.values[-1]) for line in lines]), strict=True
+    ):
         points = " ".join(
             f"{x_of(n):.1f},{y_of(v):.1f}" for n, v in zip(_WIDTHS, line.values, strict=True)
         )
@@ -187,11 +191,11 @@ def sweep() -> str:
             f'<polyline points="{points}" fill="none" stroke="{line.color}" '
             f'stroke-width="2.5"{dash}/>'
         )
-        parts.append(_text(left + width + 10, label_y + 4, line.label, 12, line.color, 600))
-    return _svg(left + width + 245, top + height + 60, parts)
+        parts.append(_svg_text(left + width + 10, label_y + 4, line.label, 12, line.color, 600))
+    return _svg_document(left + width + 245, top + height + 60, parts)
 
 
-def _lines() -> Iterator[Line]:
+def _chart_lines() -> Iterator[Line]:
     unit = load_board("nna2").nna
     assert unit
     slow = dataclasses.replace(unit.chip, macs_per_cycle=unit.chip.macs_per_cycle // 8)
@@ -199,14 +203,14 @@ def _lines() -> Iterator[Line]:
         ("array 8 times slower", slow, _GROUPS[1]),
         ("nna2", unit.chip, _GROUPS[0]),
     ):
-        accounts = [_account(n, chip) for n in _WIDTHS]
+        accounts = [_matmul_account(n, chip) for n in _WIDTHS]
         serial, overlapped = (a.serial_cycles for a in accounts), (a.cycles for a in accounts)
         yield Line(f"{name}, no overlap", color, True, _per_thousand(serial))
         yield Line(name, color, False, _per_thousand(overlapped))
     yield Line("vector unit alone", _QUIET, False, _per_thousand(a.vector_cycles for a in accounts))
 
 
-def _account(n: int, chip: NnaChip) -> Account:
+def _matmul_account(n: int, chip: NnaChip) -> Account:
     a, f = np.ones((_M, _K), np.int8), np.ones((_K, n), np.int8)
     found = emulate_matmul(a, f, chip=chip).account
     assert found
@@ -217,7 +221,7 @@ def _per_thousand(cycles: Iterable[int]) -> tuple[float, ...]:
     return tuple(1000 * c / (_M * _K * n) for c, n in zip(cycles, _WIDTHS, strict=True))
 
 
-def _apart(heights: list[float], least: float = 17) -> list[float]:
+def _spread_labels(heights: list[float], least: float = 17) -> list[float]:
     """Label positions, shifted so that no two overlap."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
@@ -226,7 +230,7 @@ def _apart(heights: list[float], least: float = 17) -> list[float]:
     return moved
 
 
-def _text(
+def _svg_text(
     x: float,
     y: float,
     text: str,
@@ -241,7 +245,7 @@ def _text(
     )
 
 
-def _svg(width: float, height: float, parts: Iterable[str]) -> str:
+def _svg_document(width: float, height: float, parts: Iterable[str]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" font-family="system-ui, sans-serif">'
@@ -250,7 +254,7 @@ def _svg(width: float, height: float, parts: Iterable[str]) -> str:
     return "\n".join([head, ground, *parts, "</svg>"]) + "\n"
 
 
-def _parse() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true")
     return parser.parse_args()

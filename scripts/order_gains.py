@@ -62,9 +62,9 @@ def main() -> None:
         if wanted.only and not any(name in model.name for name in wanted.only):
             continue
         for board in wanted.board:
-            rows.append(_row(model, board, wanted.best_known))
+            rows.append(_measure_row(model, board, wanted.best_known))
             if rows[-1].imported > rows[-1].chosen * _NOTHING:
-                print(_text(rows[-1], wanted.best_known), flush=True)
+                print(_format_row(rows[-1], wanted.best_known), flush=True)
     gains = [row.imported / row.chosen for row in rows]
     mean = math.exp(sum(map(math.log, gains)) / len(gains)) if gains else 1.0
     print(
@@ -76,7 +76,7 @@ def main() -> None:
         )
 
 
-def _row(model: Path, name: str, best_known: bool) -> Row:
+def _measure_row(model: Path, name: str, best_known: bool) -> Row:
     board = load_board(name)
     costs = CostModel(board)
     graph = prepare(model, board, zoo_options(model)).graph
@@ -98,7 +98,7 @@ def _row(model: Path, name: str, best_known: bool) -> Row:
     )
 
 
-def _text(row: Row, best_known: bool) -> str:
+def _format_row(row: Row, best_known: bool) -> str:
     off = f"{row.chosen / row.best - 1:.2%}" if best_known else "-"
     proved = "yes" if row.proved else "no"
     gain = f"{row.imported / row.chosen:.3f}"

@@ -125,7 +125,7 @@ def main() -> None:
         print("| --- |" + " ---: |" * 6 + " --- | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
-            show = _rank if wanted.random else _row
+            show = _print_ranking if wanted.random else _measure_row
             show(path, board, Path(folder), wanted)
 
 
@@ -138,7 +138,7 @@ def with_second(board: BoardProfile, kind: UnitKind) -> BoardProfile:
     return replace(board, units=(CPU, _OTHER), compute=(core, second))
 
 
-def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
+def _measure_row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
     costs = CostModel.of(board)
     graph = prepare(path, board, zoo_options(path)).graph
     kept, chosen = (
@@ -152,8 +152,8 @@ def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespa
     alone = lower(schedule(graph, one, model=CostModel.of(one)).graph, one, table_of(one))
     place = folder / path.stem
     built = [
-        build(_plan(kept, board), board, place / "import"),
-        build(_plan(chosen, board), board, place / "chosen"),
+        build(_lower_plan(kept, board), board, place / "import"),
+        build(_lower_plan(chosen, board), board, place / "chosen"),
         build(alone, one, place / "alone"),
         build(alone, one, place / "both", _THREADS),
     ]
@@ -162,18 +162,19 @@ def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespa
         model.close()
     if _too_few(path.stem, found):
         return
-    low, middle, high = _ratio(found[0], found[1])
-    times = [_text(_undisturbed(t)) for t in found]
+    low, middle, high = _bootstrap_ratio(found[0], found[1])
+    times = [_format_us(_lowest_decile(t)) for t in found]
     same = "yes" if low > 1 else "no" if high < 1 else "undecided"
     print(
-        f"| {path.stem} | {_text(kept.makespan_us)} | {_text(chosen.makespan_us)} | {gain:.3f} "
+        f"| {path.stem} | {_format_us(kept.makespan_us)} "
+        f"| {_format_us(chosen.makespan_us)} | {gain:.3f} "
         f"| {times[0]} | {times[1]} | {middle:.3f} ({low:.3f}–{high:.3f}) | {same} "
         f"| {times[2]} | {times[3]} |",
         flush=True,
     )
 
 
-def _text(microseconds: float) -> str:
+def _format_us(microseconds: float) -> str:
     return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.2f}"
 
 
@@ -184,25 +185,27 @@ def _too_few(what: str, found: Sequence[Sequence[float]]) -> bool:
     return few
 
 
-def _ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+def _bootstrap_ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
     """The ratio of undisturbed times, and the bounds of its 90 % bootstrap interval."""
     random = Random(0)
     drawn = sorted(
-        _undisturbed(random.choices(first, k=len(first)))
-        / _undisturbed(random.choices(second, k=len(second)))
+        _lowest_decile(random.choices(first, k=len(first)))
+        / _lowest_decile(random.choices(second, k=len(second)))
         for _ in range(_DRAWS)
     )
     low, high = drawn[int(0.05 * _DRAWS)], drawn[int(0.95 * _DRAWS)]
-    return low, _undisturbed(first) / _undisturbed(second), high
+    return low, _lowest_decile(first) / _lowest_decile(second), high
 
 
-def _undisturbed(times: Sequence[float]) -> float:
+def _lowest_decile(times: Sequence[float]) -> float:
     """A block's time: the lowest decile. Other load on the host, which this system's counters do
     not show, only adds time, and adds more to blocks that use both cores."""
     return float(np.quantile(times, 0.1))
 
 
-def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
+def _print_ranking(
+    path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace
+) -> None:
     """Print how the cost model ranks the importer's order, the chosen one, and random ones."""
     costs = CostModel.of(board)
     graph = prepare(path, board, zoo_options(path)).graph
@@ -216,7 +219,7 @@ def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namesp
         mixed = replace(graph, nodes=tuple(graph.nodes[i] for i in order))
         found.append(schedule(mixed, board, CompileOptions(order="import"), model=costs))
     built = [
-        build(_plan(each, board), board, folder / path.stem / str(i))
+        build(_lower_plan(each, board), board, folder / path.stem / str(i))
         for i, each in enumerate(found)
     ]
     blocks = in_turns(built, wanted)
@@ -224,7 +227,7 @@ def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namesp
         model.close()
     if _too_few(path.stem, blocks):
         return
-    times = [_undisturbed(t) for t in blocks]
+    times = [_lowest_decile(t) for t in blocks]
     for name, each, measured in zip(
         ("importer's", "chosen", *(f"random {i}" for i in range(wanted.random))),
         found,
@@ -244,7 +247,7 @@ def _handed_over(board: BoardProfile, folder: Path, wanted: argparse.Namespace) 
     for elements in _ELEMENTS:
         built = []
         for crossed in (False, True):
-            graph = _chains(elements, crossed)
+            graph = _build_chains(elements, crossed)
             names = [node.name for node in graph.nodes]
             for other in (CPU, _OTHER):
                 units = {name: other if name[0] == "b" else CPU for name in names}
@@ -255,7 +258,7 @@ def _handed_over(board: BoardProfile, folder: Path, wanted: argparse.Namespace) 
             model.close()
         if _too_few(f"{4 * elements} bytes", found):
             return board
-        one, two, one_crossed, two_crossed = map(_undisturbed, found)
+        one, two, one_crossed, two_crossed = map(_lowest_decile, found)
         step = (two_crossed - two) / _STEPS - (one_crossed - one) / (2 * _STEPS)
         steps[elements / 256] = max(step, 0.0)
         starts.append(max(two - one / 2, 0.0))
@@ -271,7 +274,7 @@ def _handed_over(board: BoardProfile, folder: Path, wanted: argparse.Namespace) 
     return replace(board, compute=tuple(replace(unit, **costs) for unit in board.compute))
 
 
-def _chains(elements: int, crossed: bool) -> Graph:
+def _build_chains(elements: int, crossed: bool) -> Graph:
     tensors = {"x": Tensor("x", (1, elements), DType.F32)}
     nodes, a, b = [], "x", "x"
     for i in range(_STEPS):
@@ -282,7 +285,7 @@ def _chains(elements: int, crossed: bool) -> Graph:
     return Graph("chains", tensors, tuple(nodes), ("x",), (a, b))
 
 
-def _plan(found: Schedule, board: BoardProfile) -> Plan:
+def _lower_plan(found: Schedule, board: BoardProfile) -> Plan:
     """Plan one section, so that a unit runs until it has to wait for the other."""
     names = [node.name for node in found.graph.nodes]
     return lower(found.graph, board, table_of(board), [names], found.units, apart=True)
@@ -313,21 +316,21 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
 def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[float]]:
     """Microseconds per inference of each model, in at least the wanted number of undisturbed blocks
     unless time runs out. Bursts of blocks alternate, with every second round reversed."""
-    counts = [_block(model) for model in models]
+    counts = [_block_size(model) for model in models]
     found: list[list[float]] = [[] for _ in models]
     turns, end = list(range(len(models))), time.monotonic() + wanted.seconds
-    with _nice(wanted.nice), pinned(1):  # the last core; workers use the one before
+    with _session_priority(wanted.nice), pinned(1):  # the last core; workers use the one before
         while min(map(len, found)) < wanted.blocks and time.monotonic() < end:
             for i in turns:
                 found[i] += [
-                    1e6 * t / counts[i] for t in _burst(models[i].prepared_calls(counts[i]))
+                    1e6 * t / counts[i] for t in _time_burst(models[i].prepared_calls(counts[i]))
                 ]
             turns.reverse()
     return found
 
 
 @contextlib.contextmanager
-def _nice(nice: int) -> Iterator[None]:
+def _session_priority(nice: int) -> Iterator[None]:
     """Set this session's priority through the scheduler's autogroup."""
     file = Path("/proc/self/autogroup")
     if nice:
@@ -337,23 +340,23 @@ def _nice(nice: int) -> Iterator[None]:
         file.write_text("0")
 
 
-def _block(model: Model) -> int:
+def _block_size(model: Model) -> int:
     """Inferences per block."""
     once = model.prepared_calls(1)
-    least = min(_seconds(once) for _ in range(_TRIES))
+    least = min(_time_call(once) for _ in range(_TRIES))
     return max(int(_BLOCK_SECONDS / least), 1)
 
 
-def _burst(block: Callable[[], int]) -> list[float]:
+def _time_burst(block: Callable[[], int]) -> list[float]:
     """Run consecutive blocks; return the seconds of those in which no thread waited for a core."""
-    _rest()
+    _wait_until_idle()
     block()
-    marks = [_mark()]
+    marks = [_read_clocks()]
     for _ in range(_BURST):
         block()
-        marks.append(_mark())
-    _rest()
-    last = _mark()
+        marks.append(_read_clocks())
+    _wait_until_idle()
+    last = _read_clocks()
     marks.append(replace(last, caller=marks[-1].caller))  # ignore its wait during the pause
     # The kernel reports a wait only once the thread runs again, perhaps many blocks later.
     disturbed = [
@@ -368,13 +371,13 @@ def _burst(block: Callable[[], int]) -> list[float]:
     ]
 
 
-def _mark() -> _Mark:
+def _read_clocks() -> _Mark:
     waits = {t.name: int((t / "schedstat").read_text().split()[1]) / 1e9 for t in _TASKS.iterdir()}
     caller = waits.pop(str(os.getpid()))
     return _Mark(time.perf_counter(), caller, sum(waits.values()))
 
 
-def _rest() -> None:
+def _wait_until_idle() -> None:
     """Pause until all other threads of this process sleep, so that the scheduler owes us time."""
     states = {"R"}
     while "R" in states:
@@ -383,7 +386,7 @@ def _rest() -> None:
         states = {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
 
 
-def _seconds(call: Callable[[], int]) -> float:
+def _time_call(call: Callable[[], int]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -34,7 +34,7 @@ _KEY = ("board", "threads", "model")
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_arguments()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
@@ -47,23 +47,23 @@ def main() -> int:
     try:
         for name in options.boards:
             load_board(name)
-        done = options.kept or _ask(models, places, options.seconds)
+        done = options.kept or _request_rows(models, places, options.seconds)
     except (EdgekitError, UnknownBoardError) as error:
         print(f"performance: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
     for place in places:
-        _show(place, models, options.write)
+        _print_results(place, models, options.write)
     if not done:
-        _tell("rows are left: run it again")
+        _log("rows are left: run it again")
     return 0 if done else 2
 
 
-def _options() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--boards", type=_names, default=_BOARDS, metavar="NAME,...")
-    parser.add_argument("--threads", type=_numbers, default="1,4", metavar="N,...")
+    parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
+    parser.add_argument("--threads", type=_split_numbers, default="1,4", metavar="N,...")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
@@ -72,15 +72,15 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in _names(text)]
+def _split_numbers(text: str) -> list[int]:
+    return [int(number) for number in _split_names(text)]
 
 
-def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
+def _request_rows(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
     """Request rows in the order of threads, models and boards; False if time ran out."""
     end = time.monotonic() + seconds
     for _, same in itertools.groupby(places, key=lambda place: place.threads):
@@ -88,20 +88,20 @@ def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> boo
         for model, place in itertools.product(models, boards):
             if time.monotonic() > end:
                 return False
-            ask_peers(model, place, _tell)
+            ask_peers(model, place, _log)
             row = ask_ours(model, place)
             said = row.failure or ", ".join(f"{k} {v:.2f}" for k, v in row.ratios().items())
-            _tell(f"{place.board:12} {place.threads} {model.stem:40} {said}")
+            _log(f"{place.board:12} {place.threads} {model.stem:40} {said}")
     return True
 
 
-def _show(place: Place, models: Sequence[Path], write: bool) -> None:
+def _print_results(place: Place, models: Sequence[Path], write: bool) -> None:
     """Print a board's known results, list the missing ones, and write them if requested."""
     rows = [kept_row(model, place) for model in models]
     known = [row.record() for row in rows if row.known]
     for row in rows:
         if not row.known:
-            _tell(
+            _log(
                 f"{place.board}, {place.threads} threads: no estimate of {row.model} {row.failure}"
             )
     if not known:
@@ -116,7 +116,7 @@ def _show(place: Place, models: Sequence[Path], write: bool) -> None:
         record("boards.csv", known, _KEY, source)
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, default=12, metavar="LINES", help="of each difference")
     options = parser.parse_args()
-    boards = options.board or _boards()
+    boards = options.board or _board_names()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     models = [m for m in (*zoo.models, *zoo.onnx) if options.only in m.name]
@@ -46,31 +46,31 @@ def main() -> int:
             return 2
         try:
             for root, target in ((place, base), (_ROOT, here)):
-                _compile(root, target, models, boards, options.jobs)
+                _compile_all(root, target, models, boards, options.jobs)
         finally:
-            _git("worktree", "remove", "--force", str(place))
-        return _report(base, here, options.show)
+            _run_git("worktree", "remove", "--force", str(place))
+        return _print_differences(base, here, options.show)
 
 
 def _checked_out(commit: str, place: Path) -> bool:
-    done = _git("worktree", "add", "--quiet", "--detach", str(place), commit)
+    done = _run_git("worktree", "add", "--quiet", "--detach", str(place), commit)
     if done.returncode:
         found = done.stderr.strip().splitlines()
         print(f"replay: expected a commit, found {commit!r}: {found[-1] if found else ''}")
     return done.returncode == 0
 
 
-def _git(*command: str) -> subprocess.CompletedProcess[str]:
+def _run_git(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", *command], cwd=_ROOT, capture_output=True, text=True, check=False)
 
 
-def _boards() -> list[str]:
+def _board_names() -> list[str]:
     """All boards to compile for; `local` stands for one of the x86 profiles."""
     named = set(board_names())
     return [n for n in profile_names() if n in named or load_profile(n).arch == "x86_64"]
 
 
-def _compile(
+def _compile_all(
     root: Path, target: Path, models: Sequence[Path], boards: Sequence[str], jobs: int
 ) -> None:
     script = root / _SCRIPT if (root / _SCRIPT).is_file() else _ROOT / _SCRIPT
@@ -93,19 +93,19 @@ def _compile(
     print(f" {root.name}: {len(models)} models for {len(wanted)} boards")
 
 
-def _report(base: Path, here: Path, show: int) -> int:
+def _print_differences(base: Path, here: Path, show: int) -> int:
     """Print differences; one shared by many boards or models is shown once."""
-    files = sorted({p.relative_to(side) for side in (base, here) for p in _files(side)})
+    files = sorted({p.relative_to(side) for side in (base, here) for p in _files_below(side)})
     shown: Counter[str] = Counter()
     places: dict[str, str] = {}
     differing = set()
     for file in files:
-        old, new = (_text(side / file) for side in (base, here))
+        old, new = (_read_lines(side / file) for side in (base, here))
         if old == new:
             continue
         differing.add(file.parent)
         kind = file.suffix if file.suffix == ".c" else file.name
-        change = kind + "\n" + "\n".join(_changes(old, new))
+        change = kind + "\n" + "\n".join(_changed_lines(old, new))
         shown[change] += 1
         places.setdefault(change, str(file))
     for change, count in shown.most_common():
@@ -119,15 +119,15 @@ def _report(base: Path, here: Path, show: int) -> int:
     return int(bool(differing))
 
 
-def _files(side: Path) -> Iterator[Path]:
+def _files_below(side: Path) -> Iterator[Path]:
     return (p for p in side.rglob("*") if p.is_file())
 
 
-def _text(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     return file.read_text(errors="replace").splitlines() if file.is_file() else []
 
 
-def _changes(old: Sequence[str], new: Sequence[str]) -> list[str]:
+def _changed_lines(old: Sequence[str], new: Sequence[str]) -> list[str]:
     lines = difflib.unified_diff(old, new, lineterm="", n=0)
     return [x for x in lines if not x.startswith(("---", "+++", "@@"))]
 

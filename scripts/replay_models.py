@@ -33,13 +33,13 @@ def main() -> int:
         target = folder / name / model.name
         target.mkdir(parents=True)
         try:
-            _write(target, import_model(model, options.shapes), load_profile(name), options)
+            _write_model(target, import_model(model, options.shapes), load_profile(name), options)
         except InputError as error:
             (target / "error.txt").write_text(f"{error}\n")
     return 0
 
 
-def _write(target: Path, source: Graph, board: BoardProfile, options: CompileOptions) -> None:
+def _write_model(target: Path, source: Graph, board: BoardProfile, options: CompileOptions) -> None:
     made = prepare_graph(source, board, options)
     scheduled, plan = plan_of(made.graph, board, options)
     kernels = {}

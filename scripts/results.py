@@ -113,12 +113,12 @@ def record(
     known = {tuple(row[k] for k in key): row for row in (read(path) if path.is_file() else [])}
     for each in rows:
         row = {column: str(value) for column, value in each.items()}
-        row |= zip(SOURCE, (source[0], _commit(), source[1]), strict=True)
+        row |= zip(SOURCE, (source[0], _head_commit(), source[1]), strict=True)
         known[tuple(row[k] for k in key)] = row
     path.write_text(csv_text(list(known.values())), encoding="utf-8")
 
 
-def _commit() -> str:
+def _head_commit() -> str:
     command = ["git", "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
@@ -133,7 +133,7 @@ def filled(text: str, files: Mapping[str, Sequence[Row]], page: str) -> str:
             raise ResultsError(f"{page}: expected a file of docs/results, found {name}")
         link = f"results/{name}" if page != "README.md" else f"docs/results/{name}"
         try:
-            body = _table(files[name], options)
+            body = _format_table(files[name], options)
         except KeyError as error:
             raise ResultsError(f"{page}: {name} has no column {error.args[0]}") from error
         return f"{opening}{body}\n[{name}]({link})\n{closing}"
@@ -141,11 +141,11 @@ def filled(text: str, files: Mapping[str, Sequence[Row]], page: str) -> str:
     return _MARK.sub(table, text)
 
 
-def _table(rows: Sequence[Row], options: str) -> str:
+def _format_table(rows: Sequence[Row], options: str) -> str:
     given = dict(option.split("=", 1) for option in options.split())
-    wanted = [pair.replace("=", ":").split(":", 1) for pair in _listed(given.get("where", ""))]
+    wanted = [pair.replace("=", ":").split(":", 1) for pair in _split_list(given.get("where", ""))]
     chosen = [row for row in rows if all(row[column] == value for column, value in wanted)]
-    columns = _listed(given.get("columns", "")) or [c for c in rows[0] if c not in SOURCE]
+    columns = _split_list(given.get("columns", "")) or [c for c in rows[0] if c not in SOURCE]
     cells = [[row[column] or "–" for column in columns] for row in chosen]
     numbers = [all(_NUMBER.fullmatch(line[i]) for line in cells) for i in range(len(columns))]
     lines = [
@@ -156,7 +156,7 @@ def _table(rows: Sequence[Row], options: str) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
@@ -180,11 +180,15 @@ def summary(rows: Sequence[Row]) -> list[Row]:
             "board": board,
             "threads": threads,
             "models": str(len(fastest)),
-            "fastest_engine": _mean(fastest.values()),
+            "fastest_engine": _format_mean(fastest.values()),
             "lowest": f"{fastest[lowest]:.2f}",
             "lowest_model": lowest,
         }
-        line |= {name: _mean(_ratios(name, own)) for name in ENGINES if f"{name}_ms" in own[0]}
+        line |= {
+            name: _format_mean(_engine_ratios(name, own))
+            for name in ENGINES
+            if f"{name}_ms" in own[0]
+        }
         sources = ", ".join(dict.fromkeys(row["machine"] for row in own))
         commits = " ".join(dict.fromkeys(row["commit"] for row in own))
         found.append(
@@ -193,7 +197,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
+def _engine_ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
     """The engine's time over edgekit's. Measured ratios are medians over rounds: steadier than
     times."""
     for row in rows:
@@ -203,7 +207,7 @@ def _ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
             yield float(ratio) if ratio else float(row[f"{engine}_ms"]) / own
 
 
-def _mean(ratios: Iterable[float]) -> str:
+def _format_mean(ratios: Iterable[float]) -> str:
     known = list(ratios)
     return f"{statistics.geometric_mean(known):.2f}" if known else ""
 

@@ -24,19 +24,19 @@ def chart(rows: Sequence[Mapping[str, str]]) -> str:
         f'aria-label="{title}">',
         f"<title>{title}</title><style>{_STYLE}</style>",
         f'<text x="0" y="18" font-weight="600">{title}</text>',
-        *_legend(rows),
-        *_grid(most, scale, height),
+        *_draw_legend(rows),
+        *_draw_grid(most, scale, height),
     ]
     for place, board in enumerate(boards):
         y = _TOP + place * (2 * _BAR + _GAP)
         parts.append(f'<text x="{_LEFT - 10}" y="{y + 20}" text-anchor="end">{board}</text>')
         own = [row for row in rows if row["board"] == board]
         for n, row in enumerate(own):
-            parts += _bar(row, y + n * (_BAR + 2), scale)
+            parts += _draw_bar(row, y + n * (_BAR + 2), scale)
     return "\n".join((*parts, "</svg>\n"))
 
 
-def _legend(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _draw_legend(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     for n, threads in enumerate(dict.fromkeys(row["threads"] for row in rows)):
         x = _LEFT + 110 * n
         yield f'<rect x="{x}" y="30" width="12" height="12" rx="2" fill="{_COLORS[threads]}"/>'
@@ -44,7 +44,7 @@ def _legend(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield f'<text x="{x + 18}" y="41">{name}</text>'
 
 
-def _grid(most: float, scale: float, height: int) -> Iterator[str]:
+def _draw_grid(most: float, scale: float, height: int) -> Iterator[str]:
     for ratio in range(int(most) + 1):
         x = _LEFT + ratio * scale
         strong = ' stroke-width="2"' if ratio == 1 else ' stroke-dasharray="2 4"' * (ratio > 0)
@@ -55,7 +55,7 @@ def _grid(most: float, scale: float, height: int) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{ratio}</text>'
 
 
-def _bar(row: Mapping[str, str], y: int, scale: float) -> Iterator[str]:
+def _draw_bar(row: Mapping[str, str], y: int, scale: float) -> Iterator[str]:
     width = float(row["fastest_engine"]) * scale
     yield (
         f'<rect x="{_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR}" rx="2" '

@@ -52,21 +52,21 @@ class Gguf:
             if magic != b"GGUF":
                 raise SystemExit(f"{path}: expected a GGUF file, found {magic!r}")
             for _ in range(values):
-                name = _value(file, _TEXT)
-                self.about[name] = _value(file, _scalar(file, "I"))
-            places = [self._place(file) for _ in range(tensors)]
+                name = _read_value(file, _TEXT)
+                self.about[name] = _read_value(file, _read_scalar(file, "I"))
+            places = [self._read_tensor_info(file) for _ in range(tensors)]
             align = int(self.about.get("general.alignment", 32))
             start = -(-file.tell() // align) * align
             for name, shape, kind, at in places:
                 file.seek(start + at)
-                self.tensors[name] = _tensor(file, math.prod(shape), kind).reshape(shape[::-1])
+                self.tensors[name] = _read_tensor(file, math.prod(shape), kind).reshape(shape[::-1])
 
     @staticmethod
-    def _place(file: BinaryIO) -> tuple[str, list[int], int, int]:
+    def _read_tensor_info(file: BinaryIO) -> tuple[str, list[int], int, int]:
         """Name, shape (innermost first), type and offset."""
-        name = _value(file, _TEXT)
-        shape = [_scalar(file, "Q") for _ in range(_scalar(file, "I"))]
-        return name, shape, _scalar(file, "I"), _scalar(file, "Q")
+        name = _read_value(file, _TEXT)
+        shape = [_read_scalar(file, "Q") for _ in range(_read_scalar(file, "I"))]
+        return name, shape, _read_scalar(file, "I"), _read_scalar(file, "Q")
 
     def number(self, name: str) -> int:
         return int(self.about[f"{self.about['general.architecture']}.{name}"])
@@ -75,20 +75,20 @@ class Gguf:
         return float(self.about[f"{self.about['general.architecture']}.{name}"])
 
 
-def _scalar(file: BinaryIO, kind: str) -> Any:
+def _read_scalar(file: BinaryIO, kind: str) -> Any:
     return struct.unpack(f"<{kind}", file.read(struct.calcsize(f"<{kind}")))[0]
 
 
-def _value(file: BinaryIO, kind: int) -> Any:
+def _read_value(file: BinaryIO, kind: int) -> Any:
     if kind == _TEXT:
-        return file.read(_scalar(file, "Q")).decode("utf-8", "replace")
+        return file.read(_read_scalar(file, "Q")).decode("utf-8", "replace")
     if kind == _LIST:
-        each, count = _scalar(file, "I"), _scalar(file, "Q")
-        return [_value(file, each) for _ in range(count)]
-    return _scalar(file, _SCALARS[kind])
+        each, count = _read_scalar(file, "I"), _read_scalar(file, "Q")
+        return [_read_value(file, each) for _ in range(count)]
+    return _read_scalar(file, _SCALARS[kind])
 
 
-def _tensor(file: BinaryIO, count: int, kind: int) -> Array:
+def _read_tensor(file: BinaryIO, count: int, kind: int) -> Array:
     """Decode to f32: floats, 8-bit blocks with a scale, or 4-bit blocks with a scale and a minimum,
     where the low nibbles of a block's bytes are its first 16 values."""
     if kind == _F32:
@@ -162,7 +162,7 @@ class _Writer:
         return self.node("ScatterND", f"past.{name}", "places", row, out=f"present.{name}")
 
 
-def _prepared(w: _Writer) -> None:
+def _add_shared_nodes(w: _Writer) -> None:
     """Nodes shared by all layers: the position's angles, its cache row, and the causal mask."""
     half = np.arange(w.size // 2) / (w.size // 2)
     angles = np.arange(w.context)[:, None] * w.file.real("rope.freq_base") ** -half
@@ -178,7 +178,7 @@ def _prepared(w: _Writer) -> None:
     w.node("Add", "position", w.whole(1), out="next")
 
 
-def _attended(w: _Writer, x: str, layer: int) -> str:
+def _add_attention(w: _Writer, x: str, layer: int) -> str:
     """Attention of each query head over all rows so far; several heads share keys and values."""
     name, group = f"blk.{layer}.attn", w.heads // w.shared
 
@@ -197,9 +197,9 @@ def _attended(w: _Writer, x: str, layer: int) -> str:
     return w.dense(mixed, f"{name}_output")
 
 
-def _layer(w: _Writer, x: str, layer: int) -> str:
+def _add_layer(w: _Writer, x: str, layer: int) -> str:
     name = f"blk.{layer}"
-    x = w.node("Add", x, _attended(w, w.normalized(x, f"{name}.attn_norm"), layer))
+    x = w.node("Add", x, _add_attention(w, w.normalized(x, f"{name}.attn_norm"), layer))
     wide = w.normalized(x, f"{name}.ffn_norm")
     gate, up = (w.dense(wide, f"{name}.ffn_{part}") for part in ("gate", "up"))
     gate = w.node("Mul", gate, w.node("Sigmoid", gate))
@@ -210,11 +210,11 @@ def model_of(file: Gguf, context: int) -> onnx.ModelProto:
     """The complete network for one token after up to `context` - 1 others."""
     w = _Writer(file, context)
     layers = file.number("block_count")
-    _prepared(w)
+    _add_shared_nodes(w)
     table = w.constant("token_embd.weight", file.tensors["token_embd.weight"])
     x = w.node("Gather", table, "token")
     for layer in range(layers):
-        x = _layer(w, x, layer)
+        x = _add_layer(w, x, layer)
     w.node("Gemm", w.normalized(x, "output_norm"), table, transB=1, out="logits")
     made = helper.make_tensor_value_info
     caches = [f"{i}.{part}" for i in range(layers) for part in ("key", "value")]
@@ -246,7 +246,7 @@ class Tokenizer:
         self._numbers = {word: i for i, word in enumerate(self.words)}
         merges = about["tokenizer.ggml.merges"]
         self._ranks = {tuple(merge.split(" ")): i for i, merge in enumerate(merges)}
-        self._letters = _letters()
+        self._letters = _byte_letters()
         self._bytes = {letter: byte for byte, letter in self._letters.items()}
 
     def ids(self, text: str) -> list[int]:
@@ -254,10 +254,10 @@ class Tokenizer:
         found = []
         for word in re.findall(r"'(?:[sdmt]|ll|ve|re)|\d| ?[^\W\d_]+| ?[^\s\w]+| ?_+|\s+", text):
             letters = tuple(self._letters[byte] for byte in word.encode())
-            found += [self._numbers[piece] for piece in self._merged(letters)]
+            found += [self._numbers[piece] for piece in self._merge_pieces(letters)]
         return found
 
-    def _merged(self, pieces: tuple[str, ...]) -> tuple[str, ...]:
+    def _merge_pieces(self, pieces: tuple[str, ...]) -> tuple[str, ...]:
         while len(pieces) > 1:
             pairs = list(pairwise(pieces))
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
@@ -273,7 +273,7 @@ class Tokenizer:
 
 
 @cache
-def _letters() -> dict[int, str]:
+def _byte_letters() -> dict[int, str]:
     """A printable character for each byte: itself, or one above U+00FF."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]

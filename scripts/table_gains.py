@@ -27,6 +27,7 @@ from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
@@ -35,7 +36,6 @@ from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -66,22 +66,24 @@ def main() -> None:
         print(f"\n{name}, {wanted.threads} threads, {wanted.precision}\n")
         print("| model | ms without rows | with rows over without |")
         print("| --- | --- | --- |", flush=True)
-        asked = {m: replace(zoo_options(m), **_how(wanted)) for m in found}
-        known = {m: _products(m, board, asked[m]) for m in found if wanted.held_out}
+        asked = {m: replace(zoo_options(m), **_compile_settings(wanted)) for m in found}
+        known = {m: _tunable_products(m, board, asked[m]) for m in found if wanted.held_out}
         ratios: dict[str, float] = {}
         for model in models:
             try:
-                ratios[model.stem] = _row(model, board, asked[model], _own(model, known))
+                ratios[model.stem] = _speedup(
+                    model, board, asked[model], _unique_products(model, known)
+                )
             except InputError as error:
                 print(f"| {model.stem} | {error} | |", flush=True)
         if ratios:
             mean = statistics.geometric_mean(ratios.values())
             print(f"| geometric mean of {len(ratios)} | | {mean:.3f} |")
             if wanted.write:
-                _write(board, wanted.threads, ratios)
+                _record_gains(board, wanted.threads, ratios)
 
 
-def _write(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> None:
+def _record_gains(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> None:
     core = {"core": target_of(board).core.name, "threads": threads}
     rows = [{"model": model, **core, "ratio": f"{ratio:.3f}"} for model, ratio in ratios.items()]
     source = ("estimated", f"scripts/table_gains.py --board {board.name} --threads {threads}")
@@ -93,11 +95,11 @@ def _write(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> No
     record("gains.csv", [mean], ("model", "core", "threads"), source)
 
 
-def _how(wanted: argparse.Namespace) -> dict[str, Any]:
+def _compile_settings(wanted: argparse.Namespace) -> dict[str, Any]:
     return {"threads": wanted.threads, "precision": wanted.precision}
 
 
-def _own(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Product]:
+def _unique_products(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Product]:
     """The products that occur in no other model, ignoring models that share nearly all of them: the
     same network, trained or quantized differently."""
     mine = known.get(model, frozenset())
@@ -105,24 +107,30 @@ def _own(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Pro
     return mine.difference(*others)
 
 
-def _products(model: Path, board: BoardProfile, options: CompileOptions) -> frozenset[Product]:
+def _tunable_products(
+    model: Path, board: BoardProfile, options: CompileOptions
+) -> frozenset[Product]:
     """The products of a model's operators that have several methods."""
     try:
         subject = tuning_task_of(model, board, options, options.threads or 1)
     except InputError:
         return frozenset()
-    return frozenset(_product(o.form.name, o.form.dtype, o.form.shape) for o in subject.operators)
+    return frozenset(
+        _to_product(o.form.name, o.form.dtype, o.form.shape) for o in subject.operators
+    )
 
 
-def _product(form: str, dtype: str, shape: GemmShape) -> Product:
+def _to_product(form: str, dtype: str, shape: GemmShape) -> Product:
     return form, "s8" if dtype == "u8" else dtype, shape
 
 
-def _row(
+def _speedup(
     model: Path, board: BoardProfile, options: CompileOptions, without: frozenset[Product]
 ) -> float:
     table = kit_table(board) or KnowledgeBase((board.platform,))
-    kept = (r for r in table.operators if _product(r.key.form, r.key.dtype, r.shape) not in without)
+    kept = (
+        r for r in table.operators if _to_product(r.key.form, r.key.dtype, r.shape) not in without
+    )
     none, some = (replace(table, operators=rows) for rows in ((), tuple(kept)))
     plain, rows = (estimated(model, board, options, each)[0] for each in (none, some))
     print(f"| {model.stem} | {plain:.4g} | {rows / plain:.3f} |", flush=True)

@@ -51,7 +51,7 @@ class Run:
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_arguments()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
@@ -66,37 +66,37 @@ def main() -> int:
         print(f"tune_tables: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
     end, log = time.monotonic() + options.seconds, data_folder() / "sweep.jsonl"
-    for model, run in _runs(models, options, half):
+    for model, run in _plan_runs(models, options, half):
         if time.monotonic() > end:
             print("runs are left: start it again", file=sys.stderr)
             return 2
         if not _is_done(log, run, seconds):
-            _tune(model, run, options.budget, log)
+            _tune_model(model, run, options.budget, log)
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--boards", type=_names, default=_BOARDS, metavar="NAME,...")
-    parser.add_argument("--threads", type=_numbers, default="4,2,1", metavar="N,...")
-    parser.add_argument("--precision", type=_names, default="f32,f16", metavar="f32,f16")
+    parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
+    parser.add_argument("--threads", type=_split_numbers, default="4,2,1", metavar="N,...")
+    parser.add_argument("--precision", type=_split_names, default="f32,f16", metavar="f32,f16")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--budget", default="60s", metavar="TIME", help="of each run")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after that")
     return parser.parse_args()
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in _names(text)]
+def _split_numbers(text: str) -> list[int]:
+    return [int(number) for number in _split_names(text)]
 
 
-def _runs(
+def _plan_runs(
     models: Sequence[Path], options: argparse.Namespace, half: dict[str, bool]
 ) -> Iterator[tuple[Path, Run]]:
     """Half precision only if a core computes in it, and only for models with floats."""
@@ -125,7 +125,7 @@ def _is_done(log: Path, run: Run, seconds: float) -> bool:
     )
 
 
-def _tune(model: Path, run: Run, budget: str, log: Path) -> None:
+def _tune_model(model: Path, run: Run, budget: str, log: Path) -> None:
     shapes = zoo_options(model).shapes.items()
     flags = [f"--input-shape={n}={','.join(map(str, shape))}" for n, shape in shapes]
     flags += [f"--board={run.board}", f"--threads={run.threads}", f"--precision={run.precision}"]

@@ -47,12 +47,12 @@ from edgekit.kb.targets.core import FOLDER, load_core
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_arguments()
     folder = Path(os.environ.get("EDGEKIT_EXTRA_DATA", "."))
     try:
         rows = published(folder)
         witnesses = [w for w in WITNESSES if not options.core or w.core in options.core]
-        tables = _tables(options, witnesses, networks(folder), rows)
+        tables = _run_networks(options, witnesses, networks(folder), rows)
     except EdgekitError as error:
         print(f"validate_board_time: {error}", file=sys.stderr)
         return error.exit_code
@@ -81,7 +81,7 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--core", action="append", help="only this core; may be repeated")
     parser.add_argument("--network", action="append", help="only networks with this in the name")
@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tables(
+def _run_networks(
     options: argparse.Namespace,
     witnesses: list[Witness],
     paths: dict[str, Path],
@@ -115,24 +115,24 @@ def _tables(
             if not group:
                 continue
             try:
-                answers = estimates(group, paths[name], threads[group[0].name], _tell)
+                answers = estimates(group, paths[name], threads[group[0].name], _log)
             except InputError as error:  # only this network with this ncnn; others may run
-                _tell(f"{group[0].name:14} {name:18} left out: {error}")
+                _log(f"{group[0].name:14} {name:18} left out: {error}")
                 continue
             for witness in group:
                 row = listed[witness.name]
-                result = _result(witness, name, answers[witness.name], row.min_ms[name])
+                result = _to_result(witness, name, answers[witness.name], row.min_ms[name])
                 found[witness.name].append(result)
-                _tell(f"{witness.name:14} {name:18} {result.error:+6.1f} %")
+                _log(f"{witness.name:14} {name:18} {result.error:+6.1f} %")
     return [Table(w, threads[w.name], tuple(found[w.name])) for w in witnesses if found[w.name]]
 
 
-def _result(witness: Witness, name: str, answer: Estimate, ms: float) -> Result:
+def _to_result(witness: Witness, name: str, answer: Estimate, ms: float) -> Result:
     estimated = answer.cycles / witness.clock_mhz / 1e3
     return Result(name, estimated, ms, answer.unknown / max(1, answer.instructions))
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

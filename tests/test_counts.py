@@ -35,7 +35,7 @@ def test_minutes_are_read_from_what_continuous_integration_says():
 def test_an_operator_is_found_by_its_class_and_its_function():
     files = [Path("host") / path.name for path in (counts._ROOT / "host").glob("*.py")]
     assert counts.files_of("NoSuchOperator", files) == 0
-    everything = counts._files()
+    everything = counts._code_files()
     assert counts.files_of("HardSigmoid", everything) >= 3
     assert counts.files_of("HardSigmoid", everything) < counts.files_of("Conv2D", everything)
 

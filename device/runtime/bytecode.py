@@ -97,16 +97,16 @@ class _Cache:
 
     def exec_module(self, module: ModuleType) -> None:
         """Executes the module's code."""
-        exec(self._code(module.__name__), module.__dict__)
+        exec(self._load_code(module.__name__), module.__dict__)
 
     def get_source(self, name: str) -> Optional[str]:
         """Returns the source, for tracebacks."""
-        return self._importer(name).get_source(name)
+        return self._parent_importer(name).get_source(name)
 
     def write(self) -> None:
         """Merges newly compiled modules into the cache file. If two processes write at the same
         time, the file may come out damaged, which the checksum detects."""
-        folder = self._folder()
+        folder = self._find_folder()
         if folder is None or not self._new or archive_sum(self._archive) != self._sum:
             return
         data = marshal.dumps({**self._read(), **self._new})
@@ -122,22 +122,22 @@ class _Cache:
             raise
         self._new = {}
 
-    def _code(self, name: str) -> CodeType:
+    def _load_code(self, name: str) -> CodeType:
         if name in self._known:
             code: CodeType = marshal.loads(self._known.pop(name)[1])
             return code
-        code = self._importer(name).get_code(name)
+        code = self._parent_importer(name).get_code(name)
         self._new[name] = (self._is_package(name), marshal.dumps(code))
         return code
 
     def _is_package(self, name: str) -> bool:
-        return self._importer(name).is_package(name)
+        return self._parent_importer(name).is_package(name)
 
-    def _importer(self, name: str) -> zipimport.zipimporter:
+    def _parent_importer(self, name: str) -> zipimport.zipimporter:
         parent = name.rpartition(".")[0].replace(".", "/")
         return zipimport.zipimporter(f"{self._archive}/{parent}")
 
-    def _folder(self) -> Optional[Path]:
+    def _find_folder(self) -> Optional[Path]:
         """Returns the cache folder above the .pyz, if any."""
         for folder in list(self._archive.parents)[:_LEVELS]:
             with contextlib.suppress(OSError):
@@ -147,7 +147,7 @@ class _Cache:
 
     def _read(self) -> Modules:
         """Reads the cache; empty if it is damaged, or another user could have written it."""
-        folder = self._folder()
+        folder = self._find_folder()
         if folder is None:
             return {}
         try:

@@ -71,11 +71,13 @@ def features() -> FrozenSet[str]:
     """Returns the features common to all cores, by their /proc/cpuinfo names."""
     arch = machine()
     if arch == "aarch64":
-        return _decode(_auxv(_AT_HWCAP), _AARCH64) | _decode(_auxv(_AT_HWCAP2), _AARCH64_2)
+        return _decode_flags(_read_auxv(_AT_HWCAP), _AARCH64) | _decode_flags(
+            _read_auxv(_AT_HWCAP2), _AARCH64_2
+        )
     if arch.startswith("arm"):
-        return _decode(_auxv(_AT_HWCAP), _ARM)
+        return _decode_flags(_read_auxv(_AT_HWCAP), _ARM)
     if arch.startswith("riscv"):
-        bits = _auxv(_AT_HWCAP)
+        bits = _read_auxv(_AT_HWCAP)
         letters = (chr(ord("a") + i) for i in range(26) if bits >> i & 1)
         return frozenset(letters) | parse_riscv_isa(cpuinfo())
     return usable_flags(cpuinfo())
@@ -136,13 +138,13 @@ def _read_vlenb() -> int:
     return int(ctypes.CFUNCTYPE(ctypes.c_ulong)(address)())
 
 
-def _auxv(key: int) -> int:
+def _read_auxv(key: int) -> int:
     getauxval = ctypes.CDLL(None).getauxval
     getauxval.argtypes, getauxval.restype = (ctypes.c_ulong,), ctypes.c_ulong
     return int(getauxval(key))
 
 
-def _decode(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
+def _decode_flags(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
     return frozenset(name for name, bit in names.items() if bits >> bit & 1)
 
 

@@ -36,10 +36,10 @@ MOST_TAPS = 1024  # of a depthwise window
 DEPTHWISE_TILE = 4  # columns of y computed at once
 WINOGRAD_CHANNELS = 128  # at most
 CHAIN_BYTES = 196608  # of the rows between the members
-PLANAR_SCRATCH = 8192  # floats for a band's input rows, including padding; there are two
-PLANAR_DIRECT_ROWS = 6  # output rows computed at once
-PLANAR_ROWS = 4  # the same, for input rows read in place
-PLANAR_WIDTH = 1024  # maximum length of such a row
+DWCONV_CHW_SCRATCH = 8192  # floats for a band's input rows, including padding; there are two
+DWCONV_CHW_DIRECT_ROWS = 6  # output rows computed at once
+DWCONV_CHW_ROWS = 4  # the same, for input rows read in place
+DWCONV_CHW_WIDTH = 1024  # maximum length of such a row
 
 # Detections: struct sizes in bytes
 CANDIDATE_BYTES = 12

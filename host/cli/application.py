@@ -119,13 +119,13 @@ def install(
     from edgekit.host.cli.progress import deploying, working
 
     name = board_name(board)
-    device = _device(name, transport, model_name)
-    bundle = _bundle(model, name, device) if model else None
+    device = _connect_board(name, transport, model_name)
+    bundle = _load_model_bundle(model, name, device) if model else None
     with deploying(f"installing on {device.name}") as progress:
         release = device.install(folder, bundle, progress=progress)
     with working(f"starting on {device.name}"):
         state = device.start_application()
-    _show(name, state, as_json)
+    _print_state(name, state, as_json)
     if not as_json:
         print(f"release  {release.id} of {release.model} on {device.name}")
 
@@ -138,7 +138,7 @@ def start(
 ) -> None:
     """Start the installed application."""
     name = board_name(board)
-    _show(name, _device(name, transport, model_name).start_application(), as_json)
+    _print_state(name, _connect_board(name, transport, model_name).start_application(), as_json)
 
 
 def stop(
@@ -149,7 +149,7 @@ def stop(
 ) -> None:
     """Stop the application until it is started again."""
     name = board_name(board)
-    _show(name, _device(name, transport, model_name).stop_application(), as_json)
+    _print_state(name, _connect_board(name, transport, model_name).stop_application(), as_json)
 
 
 def status(
@@ -170,9 +170,9 @@ def status(
 ) -> None:
     """Show the state of the application, and what it printed last."""
     name = board_name(board)
-    device = _device(name, transport, model_name)
+    device = _connect_board(name, transport, model_name)
     state = device.application_status()
-    _show(name, state, as_json, device.application_log(lines) if lines else ())
+    _print_state(name, state, as_json, device.application_log(lines) if lines else ())
 
 
 def library(
@@ -209,19 +209,19 @@ def library(
     print(f"written  {', '.join(str(folder / name) for name in files)}")
 
 
-def _device(name: str, transport: TransportOption, model_name: NameOption) -> Board:
+def _connect_board(name: str, transport: TransportOption, model_name: NameOption) -> Board:
     from edgekit.host.deploy.api import connect
 
     return connect(name, transport=transport).named(model_name)
 
 
-def _bundle(model: str, name: str, device: Board) -> Bundle:
+def _load_model_bundle(model: str, name: str, device: Board) -> Bundle:
     from edgekit.host.cli.compile import load_bundle
 
     return load_bundle(model_file(model, name), device.profile)
 
 
-def _show(
+def _print_state(
     board: str, state: ApplicationState, as_json: bool, printed: Sequence[str] | None = None
 ) -> None:
     from edgekit.host.cli.output import emit

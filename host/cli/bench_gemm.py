@@ -93,7 +93,7 @@ def bench_gemm(
         refuse_with(context, "--dtype outlier", "regret", "seed", "transport")
         bench_outlier(name, shapes, threads, peers, as_json)
         return
-    cases = _cases(shapes)
+    cases = _select_cases(shapes)
     if peers and name != _HERE:
         raise InputError(
             f"expected the board {_HERE} for --peers, found {name}; "
@@ -105,23 +105,23 @@ def bench_gemm(
     device = connect_to(name, transport)
     check_counting(device)
     try:
-        report = _measure(name, device, cases, dtypes, threads, peers, regret, seed)
+        report = _measure_gemm(name, device, cases, dtypes, threads, peers, regret, seed)
     finally:
         device.transport.close()
     if as_json:
         emit(report.to_json())
     else:
-        _show(report)
+        _print_report(report)
 
 
-def _cases(shapes: Path | None) -> list[Case]:
+def _select_cases(shapes: Path | None) -> list[Case]:
     from edgekit.host.lab.bench.gemm_cases import given_cases, standard_cases
     from edgekit.host.lab.tune.products import shapes_of_file
 
     return given_cases(shapes_of_file(shapes)) if shapes else standard_cases()
 
 
-def _measure(
+def _measure_gemm(
     name: str,
     device: Board,
     cases: list[Case],
@@ -151,7 +151,7 @@ def _measure(
     profile = load_board(device.profile)
     table = table_of(profile)
     limit = COUNTED_OPERATIONS if device.emulated else None
-    wanted = [(case, each) for each in dtypes for case in _fitting(cases, limit)]
+    wanted = [(case, each) for each in dtypes for case in _filter_cases(cases, limit)]
     measurer = BoardMeasurer(device, profile, device.emulated)
     with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
@@ -183,7 +183,7 @@ def _measure(
     )
 
 
-def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
+def _filter_cases(cases: list[Case], most_operations: int | None) -> list[Case]:
     """All cases, or on an emulated board those that take seconds, with fewer random ones."""
     if most_operations is None:
         return cases
@@ -192,7 +192,7 @@ def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
     return [case for case in small if case.group != "random"] + randoms[:_EMULATED_RANDOM]
 
 
-def _show(report: GemmReport) -> None:
+def _print_report(report: GemmReport) -> None:
     from edgekit.host.cli.output import table
     from edgekit.host.lab.bench.gemm import bytes_over_floats
     from edgekit.host.lab.bench.gemm_report import rows

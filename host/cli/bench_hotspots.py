@@ -83,11 +83,11 @@ def hotspot_lines(timing: Benchmark, verdict: Verdict | None) -> list[str]:
         if operator.advice not in said:
             lines.append(f"           try {operator.advice}")
         said.add(operator.advice)
-    lines.append(f"samples  {_sampled(timing)}")
+    lines.append(f"samples  {_format_sampling(timing)}")
     return lines + place_lines(seen.functions, seen.instructions, seen.missing)
 
 
-def _sampled(timing: Benchmark) -> str:
+def _format_sampling(timing: Benchmark) -> str:
     from edgekit.host.cli.compile import threads_text
 
     assert timing.hotspots is not None

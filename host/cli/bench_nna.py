@@ -95,7 +95,7 @@ def bench_nna(
     from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board or _BOARD))
-    product = _product(
+    product = _parse_product(
         {"--shape": shape, "--conv": conv, "--depthwise": depthwise, "--pointwise": pointwise},
         stride,
     )
@@ -106,13 +106,13 @@ def bench_nna(
     if trace:
         note(f"{trace}: {found.traced} events; open it in ui.perfetto.dev or chrome://tracing")
     if as_json:
-        emit(_document(found))
+        emit(_to_json(found))
     else:
-        _show(found)
+        _print_report(found)
     return 0 if found.correct else 1
 
 
-def _product(given: Mapping[str, str | None], stride: int) -> Product:
+def _parse_product(given: Mapping[str, str | None], stride: int) -> Product:
     from edgekit.host.lab.bench.nna import Conv, Depthwise, Matmul, Pointwise
 
     named = {option: text for option, text in given.items() if text is not None}
@@ -127,24 +127,24 @@ def _product(given: Mapping[str, str | None], stride: int) -> Product:
             "leave it out"
         )
     if option == "--shape":
-        return Matmul(*_numbers(option, text, "M,K,N"))
+        return Matmul(*_parse_numbers(option, text, "M,K,N"))
     if option == "--pointwise":
-        return Pointwise(*_numbers(option, text, "P,IC,OC"))
+        return Pointwise(*_parse_numbers(option, text, "P,IC,OC"))
     if option == "--depthwise":
-        height, width, channels = _numbers(option, text, "H,W,C")
+        height, width, channels = _parse_numbers(option, text, "H,W,C")
         return Depthwise(height, width, channels, stride)
-    height, width, inputs, outputs = _numbers(option, text, "H,W,IC,OC")
+    height, width, inputs, outputs = _parse_numbers(option, text, "H,W,IC,OC")
     return Conv(height, width, inputs, outputs, stride)
 
 
-def _numbers(option: str, text: str, form: str) -> list[int]:
+def _parse_numbers(option: str, text: str, form: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != form.count(",") + 1 or not all(p.isascii() and p.isdigit() for p in parts):
         raise InputError(f"expected {option} {form} as whole numbers, found {text!r}")
     return [int(part[:20]) for part in parts]
 
 
-def _document(found: NnaBenchmark) -> dict[str, Any]:
+def _to_json(found: NnaBenchmark) -> dict[str, Any]:
     from edgekit.host.lab.bench.nna import KINDS
 
     ratio = found.python.median_ms / found.native_account.median_ms if found.python else None
@@ -168,11 +168,11 @@ def _document(found: NnaBenchmark) -> dict[str, Any]:
     }
 
 
-def _show(found: NnaBenchmark) -> None:
+def _print_report(found: NnaBenchmark) -> None:
     from edgekit.host.cli.output import byte_size, table
 
     a = found.account
-    print(f"{found.product.text} on {found.board} (emulated), {_verdict(found)}")
+    print(f"{found.product.text} on {found.board} (emulated), {_format_verdict(found)}")
     rows = [
         ("with overlap", a.cycles, "as the chip runs it"),
         ("without", a.serial_cycles, "the same stream, waiting for every MAC"),
@@ -201,5 +201,5 @@ def _show(found: NnaBenchmark) -> None:
     print(f"emulated in {found.native.median_ms:.3f} ms ({speed:,.0f} M useful MAC/s){slower}")
 
 
-def _verdict(found: NnaBenchmark) -> str:
+def _format_verdict(found: NnaBenchmark) -> str:
     return "sums equal NumPy's" if found.correct else "SUMS DIFFER FROM NUMPY'S: report this"

@@ -36,16 +36,16 @@ def bench_outlier(
     if as_json:
         emit(found.document())
     else:
-        _show(found)
+        _print_report(found)
 
 
-def _show(found: OutlierBenchmark) -> None:
+def _print_report(found: OutlierBenchmark) -> None:
     from edgekit.host.cli.output import table
     from edgekit.host.lab.bench.outlier_contenders import OURS
 
     names = list(dict.fromkeys(name for cell in found.cells for name in cell.seconds))
     headers = ["m,k,n", "path", "outliers", "error", *(f"{name} ms" for name in names)]
-    table(headers, [_row(cell, names) for cell in found.cells], left=2)
+    table(headers, [_format_row(cell, names) for cell in found.cells], left=2)
     for result in found.bars:
         shape = result.worst_shape
         print(
@@ -61,7 +61,7 @@ def _show(found: OutlierBenchmark) -> None:
         print(f"missing  {name}: {why}")
 
 
-def _row(cell: Cell, names: list[str]) -> list[str]:
+def _format_row(cell: Cell, names: list[str]) -> list[str]:
     from edgekit.host.lab.bench.outlier_contenders import OURS
 
     shape = cell.shape

@@ -50,7 +50,7 @@ Everywhere = Annotated[
 ]
 
 
-def _text(name: str, shape: str, what: str, completion: Any = None) -> Any:
+def _text_option(name: str, shape: str, what: str, completion: Any = None) -> Any:
     return typer.Option(
         name, metavar=shape, show_default=False, help=what, autocompletion=completion
     )
@@ -58,7 +58,7 @@ def _text(name: str, shape: str, what: str, completion: Any = None) -> Any:
 
 Profile = Annotated[
     str | None,
-    _text(
+    _text_option(
         "--profile",
         "PROFILE",
         "Profile of the board (default: detected on it).",
@@ -67,11 +67,13 @@ Profile = Annotated[
 ]
 Host = Annotated[
     str | None,
-    _text("--host", "[USER@]ADDRESS[:PORT]", "Address of the board, or a Host of ~/.ssh/config."),
+    _text_option(
+        "--host", "[USER@]ADDRESS[:PORT]", "Address of the board, or a Host of ~/.ssh/config."
+    ),
 ]
 Identity = Annotated[
     Path | None,
-    _text("--identity", "FILE", "Private key to log in with (default: as ssh chooses)."),
+    _text_option("--identity", "FILE", "Private key to log in with (default: as ssh chooses)."),
 ]
 Way = Annotated[
     Literal["ssh", "serial"] | None,
@@ -83,7 +85,7 @@ Way = Annotated[
 ]
 SerialPort = Annotated[
     str | None,
-    _text("--device", "PORT or URL", "Serial port, as /dev/ttyUSB0 or socket://HOST:PORT."),
+    _text_option("--device", "PORT or URL", "Serial port, as /dev/ttyUSB0 or socket://HOST:PORT."),
 ]
 Baud = Annotated[
     int | None,
@@ -95,7 +97,9 @@ Baud = Annotated[
         help="Speed of the serial port (default: 115200).",
     ),
 ]
-User = Annotated[str | None, _text("--user", "USER", "User to log in as on the serial port.")]
+User = Annotated[
+    str | None, _text_option("--user", "USER", "User to log in as on the serial port.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -109,7 +113,7 @@ Threads = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    _text("--cluster", "NAME", "Cores that models run on there (default: the release's)."),
+    _text_option("--cluster", "NAME", "Cores that models run on there (default: the release's)."),
 ]
 Unsigned = Annotated[
     bool,
@@ -126,7 +130,7 @@ Labels = Annotated[
 ]
 Fingerprint = Annotated[
     str | None,
-    _text(
+    _text_option(
         "--fingerprint", "SHA256:...", "Pin the host key without asking if it has this fingerprint."
     ),
 ]
@@ -159,7 +163,7 @@ def add(
     from edgekit.host.fleet.address import parse_address
 
     file = inventory_file(everywhere)
-    entry = _known(name, profile)
+    entry = _find_or_create_entry(name, profile)
     entry = replace(entry, threads=threads or entry.threads, cluster=cluster or entry.cluster)
     entry = replace(entry, labels={**entry.labels, **labels_of(label)})
     if unsigned:
@@ -184,7 +188,7 @@ def add(
         entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
     check_board(entry, file)
     check_place(entry, file)
-    entry = _welcome(entry)
+    entry = _join_board(entry)
     add_board(entry, file)
     if as_json:
         emit({"schema": "edgekit.board.add/1", "file": str(file), "board": entry_document(entry)})
@@ -224,7 +228,7 @@ def entry_document(entry: BoardEntry) -> dict[str, Any]:
     return {"name": entry.name, "kind": document.pop("transport"), **document}
 
 
-def _known(name: str, profile: str | None) -> BoardEntry:
+def _find_or_create_entry(name: str, profile: str | None) -> BoardEntry:
     """The board's inventory entry, or a blank one. `profile` overrides the entry's profile, which
     is empty if none was named yet."""
     from edgekit.host.deploy.connections import LOCAL
@@ -263,7 +267,7 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
                 "/etc/ssh/ssh_host_ed25519_key.pub"
             )
     elif not trust.yes:
-        _ask(board, key.fingerprint)
+        _confirm_host_key(board, key.fingerprint)
     return line
 
 
@@ -276,7 +280,7 @@ def _shown_key(line: str) -> str:
         return f"'{line[:60]}', which is not a key"
 
 
-def _ask(board: str, fingerprint: str) -> None:
+def _confirm_host_key(board: str, fingerprint: str) -> None:
     if not sys.stdin.isatty():
         raise AuthenticationError(
             f"board '{board}': expected confirmation of its host key, found no terminal to ask "
@@ -291,7 +295,7 @@ def _ask(board: str, fingerprint: str) -> None:
         )
 
 
-def _welcome(entry: BoardEntry) -> BoardEntry:
+def _join_board(entry: BoardEntry) -> BoardEntry:
     """Joins the board and prints what was found on it."""
     from edgekit.host.cli.output import note, warn
     from edgekit.host.cli.progress import stages

@@ -42,7 +42,7 @@ def boards(
 
     known = selected(select, Path.cwd()) if select else inventory(Path.cwd())
     virtual = () if select else _virtual_boards()
-    profiles = () if select or names else _profiles()
+    profiles = () if select or names else _load_profiles()
     if as_json:
         found = [*map(_virtual_document, virtual), *map(_known_document, known)]
         more = {} if select else {"profiles": [_profile_document(p) for p in profiles]}
@@ -63,7 +63,7 @@ def _virtual_boards() -> Sequence[BoardState]:
     return status()
 
 
-def _profiles() -> Sequence[BoardProfile]:
+def _load_profiles() -> Sequence[BoardProfile]:
     from edgekit.kb.targets.board import board_names, load_board, load_profile, profile_names
 
     found = [load_board(name) for name in board_names()]
@@ -100,10 +100,10 @@ def _show_profiles(profiles: Sequence[BoardProfile]) -> None:
             p.core or p.arch,
             p.simd,
             str(p.cores),
-            "/".join(size(n).removesuffix("B").replace(" ", "") for n in _caches(p)),
+            "/".join(size(n).removesuffix("B").replace(" ", "") for n in _cache_sizes(p)),
             size(p.memory_bytes),
             ",".join(p.units),
-            str(_rows(p)),
+            str(_count_table_rows(p)),
         )
         for p in profiles
     ]
@@ -133,11 +133,11 @@ def _known_document(entry: BoardEntry) -> dict[str, Any]:
     return {**entry_document(entry), "type": entry.facts()["type"]}
 
 
-def _caches(profile: BoardProfile) -> tuple[int, int, int]:
+def _cache_sizes(profile: BoardProfile) -> tuple[int, int, int]:
     return profile.l1d_bytes, profile.l2_bytes, profile.l3_bytes
 
 
-def _rows(profile: BoardProfile) -> int:
+def _count_table_rows(profile: BoardProfile) -> int:
     """Number of knowledge base rows for the board's platform."""
     from edgekit.host.compiler.tables.gemm import table_of
 
@@ -165,5 +165,5 @@ def _profile_document(profile: BoardProfile) -> dict[str, Any]:
         "l3_bytes": profile.l3_bytes,
         "memory_bytes": profile.memory_bytes,
         "units": list(profile.units),
-        "knowledge_base_rows": _rows(profile),
+        "knowledge_base_rows": _count_table_rows(profile),
     }

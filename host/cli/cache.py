@@ -39,12 +39,12 @@ def cache(
 ) -> None:
     """Show or empty the cache of compiled code and images."""
     if clean:
-        _clean(kinds or (), as_json)
+        _clean_caches(kinds or (), as_json)
     else:
-        _show(kinds or (), as_json)
+        _print_caches(kinds or (), as_json)
 
 
-def _show(kinds: Sequence[str], as_json: bool) -> None:
+def _print_caches(kinds: Sequence[str], as_json: bool) -> None:
     from edgekit.host.cache import cached
     from edgekit.host.cli.output import byte_size, emit, table
     from edgekit.host.common.paths import cache_folder
@@ -57,7 +57,7 @@ def _show(kinds: Sequence[str], as_json: bool) -> None:
                 "schema": "edgekit.cache/1",
                 "path": str(cache_folder()),
                 "bytes": total,
-                "kinds": [_document(entry) for entry in found],
+                "kinds": [_to_json(entry) for entry in found],
             }
         )
         return
@@ -70,7 +70,7 @@ def _show(kinds: Sequence[str], as_json: bool) -> None:
     print(f"total    {byte_size(total)} in {cache_folder()}")
 
 
-def _clean(kinds: Sequence[str], as_json: bool) -> None:
+def _clean_caches(kinds: Sequence[str], as_json: bool) -> None:
     from edgekit.host import cache
     from edgekit.host.cli.output import byte_size, emit
 
@@ -81,7 +81,7 @@ def _clean(kinds: Sequence[str], as_json: bool) -> None:
             {
                 "schema": "edgekit.cache.clean/1",
                 "bytes": total,
-                "kinds": [_document(entry) for entry in gone],
+                "kinds": [_to_json(entry) for entry in gone],
             }
         )
         return
@@ -89,7 +89,7 @@ def _clean(kinds: Sequence[str], as_json: bool) -> None:
     print(f"removed  {byte_size(total)}: {names}")
 
 
-def _document(entry: Cached) -> dict[str, Any]:
+def _to_json(entry: Cached) -> dict[str, Any]:
     return {
         "kind": entry.kind,
         "path": str(entry.path),

@@ -51,22 +51,22 @@ def class_output(
     `given` are the user's labels, `own` the labels in the model for each output. InputError if the
     output is ambiguous, or if the number of labels does not match.
     """
-    scores = [i for i, spec in enumerate(specs) if _classes(spec) > 1]
+    scores = [i for i, spec in enumerate(specs) if _class_count(spec) > 1]
     if len(scores) > 1 and given:
-        scores = [i for i in scores if _classes(specs[i]) == len(given)] or scores
+        scores = [i for i in scores if _class_count(specs[i]) == len(given)] or scores
     if len(scores) > 1:
         scores = [i for i in scores if i < len(own) and own[i]] or scores
     if len(scores) != 1:
         found = ", ".join(f"'{spec.name}' {list(spec.shape)}" for spec in specs)
         raise InputError(f"--top: expected one output with a score for each class, found {found}")
     spec = specs[scores[0]]
-    if given and len(given) != _classes(spec):
+    if given and len(given) != _class_count(spec):
         raise InputError(
-            f"--labels: expected {_classes(spec)} labels for output '{spec.name}', "
+            f"--labels: expected {_class_count(spec)} labels for output '{spec.name}', "
             f"found {len(given)}"
         )
     mine = own[scores[0]] if scores[0] < len(own) else ()
-    return spec, given or (mine if len(mine) == _classes(spec) else ())
+    return spec, given or (mine if len(mine) == _class_count(spec) else ())
 
 
 def best(
@@ -82,7 +82,7 @@ def best(
     return [Class(int(i), labels[i] if labels else "", float(scores[i])) for i in order]
 
 
-def _classes(spec: TensorSpec) -> int:
+def _class_count(spec: TensorSpec) -> int:
     """Length of a tensor that is a vector apart from dims of 1; 0 otherwise."""
     largest = max(spec.shape, default=0)
     size = 1

@@ -103,10 +103,10 @@ def compile_command(
             _check_target(file, path)
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(bundle_file)
-    _show(bundle, bundle_file, as_json)
+    _print_bundle(bundle, bundle_file, as_json)
 
 
-def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
+def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
     from edgekit.host.cli.output import byte_size, emit, show_shapes
 
     manifest = bundle.manifest
@@ -180,7 +180,7 @@ def compile_bundle(
     profile = profile or load_board(profile_of(board))
     if explain is not None:
         _check_target(explain, model)
-    first, *others = _compiled(model, board, profile, options)
+    first, *others = _compile_with_progress(model, board, profile, options)
     explained = explained_variants(first, others)
     if explain is not None:
         atomic_write(explain, json.dumps(explained, indent=1).encode() + b"\n")
@@ -206,11 +206,11 @@ def unsigned_bundle(file: Path, board: str, counter: int | None, options: Compil
         return load_bundle(file, board, counter, options)
     profile = load_board(profile_of(board))
     with scratch_of(cache_folder()) as cache:
-        first, *others = _compiled(file, board, profile, options, cache)
+        first, *others = _compile_with_progress(file, board, profile, options, cache)
     return build_bundle(first, profile, counter or 0, others)
 
 
-def _compiled(
+def _compile_with_progress(
     model: Path,
     board: str,
     profile: BoardProfile,

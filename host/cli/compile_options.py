@@ -34,16 +34,18 @@ def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command
     """
 
     def decorate(command: Command) -> Command:
-        wanted = tuple(f for f in _asked() if compiles or not _of(f).compile_only)
+        wanted = tuple(
+            f for f in _option_fields() if compiles or not _option_metadata(f).compile_only
+        )
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
             own = parameter.name == _PARAMETER
-            parameters += map(_parameter, wanted) if own else [parameter]
+            parameters += map(_build_parameter, wanted) if own else [parameter]
 
         def with_options(**given: Any) -> int | None:
             values = {f.name: given.pop(f.name) for f in wanted}
-            return command(**given, **{_PARAMETER: _options(values)})
+            return command(**given, **{_PARAMETER: _build_options(values)})
 
         with_options.__doc__, with_options.__name__ = command.__doc__, command.__name__
         with_options.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -57,14 +59,14 @@ def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command
 
 def option_names() -> tuple[str, ...]:
     """All compile options as spelled on the command line."""
-    return tuple(map(_flag, _asked()))
+    return tuple(map(_option_flag, _option_fields()))
 
 
 def words_of(options: CompileOptions) -> list[str]:
     """The options as command line words; omits `samples`, which name files of this host."""
     words: list[str] = []
-    for each in _asked():
-        if each.name == "samples" or _of(each).compile_only:
+    for each in _option_fields():
+        if each.name == "samples" or _option_metadata(each).compile_only:
             continue
         value = getattr(options, each.name)
         if each.name == "shapes":
@@ -73,7 +75,7 @@ def words_of(options: CompileOptions) -> list[str]:
             texts = [f"{tie.input}={tie.output}" for tie in value]
         else:
             texts = [] if value == each.default else [str(value)]
-        words += [word for text in texts for word in (_flag(each), text)]
+        words += [word for text in texts for word in (_option_flag(each), text)]
     return words
 
 
@@ -102,16 +104,16 @@ def one_input_shape(given: list[str] | None) -> Shapes:
     return first
 
 
-def _options(given: Mapping[str, Any]) -> CompileOptions:
+def _build_options(given: Mapping[str, Any]) -> CompileOptions:
     values = dict(given)
     shapes, *more = input_shapes(values["shapes"])
     values |= {"shapes": shapes, "more_shapes": tuple(more)}
     values["memory_limit"] = byte_count(values["memory_limit"])
-    values["states"] = tuple(map(_tie, values["states"] or ()))
+    values["states"] = tuple(map(_parse_state_binding, values["states"] or ()))
     return CompileOptions(**values)
 
 
-def _tie(text: str) -> StateBinding:
+def _parse_state_binding(text: str) -> StateBinding:
     name, _, output = text.partition("=")
     return StateBinding(name, output)
 
@@ -120,23 +122,23 @@ def _shape_words(shapes: Shapes) -> list[str]:
     return [f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items()]
 
 
-def _asked() -> tuple[Field[Any], ...]:
+def _option_fields() -> tuple[Field[Any], ...]:
     return tuple(f for f in fields(CompileOptions) if ASKED in f.metadata)
 
 
-def _of(each: Field[Any]) -> Asked:
+def _option_metadata(each: Field[Any]) -> Asked:
     asked: Asked = each.metadata[ASKED]
     return asked
 
 
-def _flag(each: Field[Any]) -> str:
-    return _of(each).flag or f"--{each.name.replace('_', '-')}"
+def _option_flag(each: Field[Any]) -> str:
+    return _option_metadata(each).flag or f"--{each.name.replace('_', '-')}"
 
 
 def _typer_option(each: Field[Any]) -> Any:
-    asked = _of(each)
+    asked = _option_metadata(each)
     return typer.Option(
-        _flag(each),
+        _option_flag(each),
         metavar=asked.metavar or None,
         min=_LEAST.get(each.name),
         show_default=isinstance(each.default, str | int) and each.default != "",
@@ -144,7 +146,7 @@ def _typer_option(each: Field[Any]) -> Any:
     )
 
 
-def _parameter(each: Field[Any]) -> inspect.Parameter:
+def _build_parameter(each: Field[Any]) -> inspect.Parameter:
     """The field as a parameter from which typer creates an option."""
     text = {"shapes": list[str] | None, "states": list[str] | None, "memory_limit": str | None}
     kind = text.get(each.name) or get_type_hints(CompileOptions)[each.name]

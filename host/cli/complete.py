@@ -17,7 +17,7 @@ def boards(incomplete: str) -> list[str]:
         own = [entry.name for entry in known(Path.cwd())]
     except InputError:
         own = []  # the command itself will report the inventory error
-    return _beginning(incomplete, [*own, *virtual_board_names(), *profiles("")])
+    return _filter_by_prefix(incomplete, [*own, *virtual_board_names(), *profiles("")])
 
 
 def selections(incomplete: str) -> list[str]:
@@ -29,21 +29,21 @@ def selections(incomplete: str) -> list[str]:
         found = {f"{key}={value}" for e in known(Path.cwd()) for key, value in e.facts().items()}
     except InputError:
         return []
-    return _beginning(incomplete, sorted(found))
+    return _filter_by_prefix(incomplete, sorted(found))
 
 
 def virtual_boards(incomplete: str) -> list[str]:
     """Names of virtual boards."""
     from edgekit.host.virtual.machines import virtual_board_names
 
-    return _beginning(incomplete, virtual_board_names())
+    return _filter_by_prefix(incomplete, virtual_board_names())
 
 
 def profiles(incomplete: str) -> list[str]:
     """Profiles a model can be compiled for."""
     from edgekit.kb.targets.board import board_names
 
-    return _beginning(incomplete, board_names())
+    return _filter_by_prefix(incomplete, board_names())
 
 
 def models(incomplete: str) -> list[str]:
@@ -61,5 +61,5 @@ def models(incomplete: str) -> list[str]:
     return models(found[0]) if len(found) == 1 and found[0].endswith("/") else found
 
 
-def _beginning(incomplete: str, names: list[str]) -> list[str]:
+def _filter_by_prefix(incomplete: str, names: list[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]

@@ -65,14 +65,14 @@ def console(
     """Open the serial console of a board; Ctrl-] leaves it."""
     if log is None and (seconds is not None or until is not None or as_json):
         raise InputError("expected --log FILE with --seconds, --until and --json, found none")
-    target = _target(board, device, baud)
+    target = _resolve_target(board, device, baud)
     if log is None:
         _interact(target)
     else:
-        _capture(target, log, seconds, until, as_json)
+        _capture_to_file(target, log, seconds, until, as_json)
 
 
-def _target(board: str | None, device: str | None, baud: int) -> SerialTarget:
+def _resolve_target(board: str | None, device: str | None, baud: int) -> SerialTarget:
     if device is not None:
         from edgekit.host.deploy.transport.serial_line import SerialTarget
 
@@ -97,7 +97,7 @@ def _interact(target: SerialTarget) -> None:
     note("\nclosed; programs on the board keep running")
 
 
-def _capture(
+def _capture_to_file(
     target: SerialTarget, log: Path, seconds: float | None, until: str | None, as_json: bool
 ) -> None:
     from edgekit.host.cli.output import check_writable, emit, note

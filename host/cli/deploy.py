@@ -111,7 +111,7 @@ def deploy(
     warn_of_noise(timing, device.emulated)
     if file_kind(path) is Kind.MODEL and not device.emulated:
         keep_in_history(path, device, options, timing)
-    _show(device, release, timing, estimate_beside(device, timing, bundle), as_json)
+    _print_result(device, release, timing, estimate_beside(device, timing, bundle), as_json)
 
 
 def put_into_service(
@@ -177,7 +177,7 @@ def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str
     return f"{board} completes or undoes the switch by itself; see: edgekit status --board {board}"
 
 
-def _show(
+def _print_result(
     device: Board,
     release: Release,
     timing: Benchmark,
@@ -211,14 +211,14 @@ def _show(
         return
     what = f"{byte_size(release.sent_bytes)} sent" if release.changed else "already in service"
     print(f"release  {release.id} of {release.model} on {device.name}, {what}")
-    print(f"health   {_health(release.health)}")
+    print(f"health   {_format_health(release.health)}")
     show_application(release)
     show_times(timing, device.emulated)
     show_estimate(device, estimate)
     show_slowest(timing, device.emulated)
 
 
-def _health(health: Any) -> str:
+def _format_health(health: Any) -> str:
     from edgekit.host.deploy.release.probed import known
 
     if not health:

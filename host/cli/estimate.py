@@ -106,7 +106,7 @@ def estimate(
     check_cores(cluster)
     boards = boards_of(board)
     if what and _is_program(Path(what[0])):
-        _program(what, boards, dask, sysroot, entire, timeout, as_json)
+        _estimate_program(what, boards, dask, sysroot, entire, timeout, as_json)
         return
     if sysroot or entire:
         raise InputError(
@@ -127,7 +127,7 @@ def estimate(
     show_file(path, profile, options, request, timeout, peers, as_json)
 
 
-def _program(
+def _estimate_program(
     what: list[str],
     boards: tuple[str, ...],
     dask: str | None,
@@ -229,14 +229,14 @@ def _estimate_file(
             f"{path}: expected a bundle for {board.name}, found one for "
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
-    where, threads = _placed(bundle, board, request)
+    where, threads = _select_placement(bundle, board, request)
     found = estimate_bundle(bundle, where, threads, timeout, shapes)
     if is_model:
         remember(key, board, usual, found)
     return found
 
 
-def _placed(
+def _select_placement(
     bundle: Bundle, board: BoardProfile, request: PlacementRequest
 ) -> tuple[BoardProfile, int]:
     """The cluster and number of threads on which a release would run, chosen as the board does."""

@@ -71,13 +71,13 @@ def estimate_many(
 
         work_off(pool, [a.task for a in asked], then)
     if as_json:
-        emit({"schema": "edgekit.estimate.many/1", "estimates": [_document(a) for a in asked]})
+        emit({"schema": "edgekit.estimate.many/1", "estimates": [_to_json(a) for a in asked]})
     else:
-        _show(asked)
+        _print_table(asked)
     check_all([(a.name, a.report) for a in asked])
 
 
-def _document(asked: _Asked) -> dict[str, Any]:
+def _to_json(asked: _Asked) -> dict[str, Any]:
     report = asked.report
     return {
         "file": asked.model.name,
@@ -89,7 +89,7 @@ def _document(asked: _Asked) -> dict[str, Any]:
     }
 
 
-def _show(asked: Sequence[_Asked]) -> None:
+def _print_table(asked: Sequence[_Asked]) -> None:
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.simulator.report import error_text
     from edgekit.kb.targets.core import Validation

@@ -20,7 +20,7 @@ def estimate_program(
     from edgekit.host.simulator.emulator import find_emulator
     from edgekit.host.simulator.run import Job, run_job
 
-    job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
+    job = Job(tuple(what), _resolve_sysroot(root, target), whole=whole, seconds=timeout)
     run = run_job(find_emulator(target.board.arch, note), target, job)
     if as_json:
         emit(_program_document(what, target, run))
@@ -36,7 +36,7 @@ def say_unmodelled(count: int) -> None:
         warn(f"{count} instructions are not modeled; each was counted as a simple one")
 
 
-def _root(given: str | None, target: Target) -> Path | None:
+def _resolve_sysroot(given: str | None, target: Target) -> Path | None:
     if given != FETCH:
         return Path(given) if given else None
     from edgekit.host.cli.output import note

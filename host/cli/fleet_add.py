@@ -111,22 +111,23 @@ def add(
         load_board(profile)
     file = inventory_file(everywhere)
     candidates = [
-        _completed(each, profile, identity, labels_of(label)) for each in _candidates(csv, ssh)
+        _fill_from_options(each, profile, identity, labels_of(label))
+        for each in _read_candidates(csv, ssh)
     ]
     for each in candidates:
         if each.entry.name == LOCAL:
             raise InputError(f"{each.where}: expected a name, found '{LOCAL}', this machine's")
         check_board(each.entry, file)
         check_place(each.entry, file)
-    there, new = _apart(candidates)
+    there, new = _partition_candidates(candidates)
     presentation: Presentation[Joined] = Presentation(
         "edgekit.fleet.add/1",
         ("profile", "at"),
         lambda joined: (joined.entry.profile, joined.entry.host or ""),
-        _document,
+        _to_json,
     )
     parallel = parallel or PARALLEL
-    trusted, refused = _trusted(new, known_hosts, yes, parallel)
+    trusted, refused = _verify_host_keys(new, known_hosts, yes, parallel)
     by_name = {each.entry.name: each.entry for each in trusted}
     with watching("adding", len(trusted), presentation) as watch:
         found = run_on(
@@ -138,10 +139,10 @@ def add(
     joined = [outcome.value.entry for outcome in found.outcomes if outcome.value is not None]
     if joined or there:
         add_boards([*joined, *there], file)
-    _tell(found, presentation, refused, there, file, as_json, conclude)
+    _print_outcomes(found, presentation, refused, there, file, as_json, conclude)
 
 
-def _tell(
+def _print_outcomes(
     found: FleetRun[Joined],
     presentation: Any,
     refused: Sequence[Any],
@@ -164,7 +165,7 @@ def _tell(
     conclude(replace(found, outcomes=(*found.outcomes, *refused)), presentation, as_json, beside)
 
 
-def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
+def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
     from edgekit.host.deploy.transport.ssh_config import user_config
     from edgekit.host.fleet.sources import check_each_once, from_csv, from_ssh_config
 
@@ -177,7 +178,7 @@ def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
     return found
 
 
-def _completed(
+def _fill_from_options(
     each: Candidate, profile: str | None, identity: Path | None, labels: dict[str, str]
 ) -> Candidate:
     """Fills in values from the options where the file gives none for the board."""
@@ -193,7 +194,9 @@ def _completed(
     )
 
 
-def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Candidate]]:
+def _partition_candidates(
+    candidates: Sequence[Candidate],
+) -> tuple[list[BoardEntry], list[Candidate]]:
     """Splits candidates into known boards, unchanged and pinned, with merged labels, and boards to
     join: new ones, and changed ones with their other known values kept."""
     from edgekit.host.deploy.inventory import boards
@@ -236,7 +239,7 @@ def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
     return candidate.fingerprint in (None, fingerprint(known.host_key))
 
 
-def _trusted(
+def _verify_host_keys(
     new: Sequence[Candidate], known_hosts: Path | None, yes: bool, parallel: int
 ) -> tuple[list[Candidate], list[Any]]:
     """Boards with a pinned key, and the failed outcomes of boards whose key cannot be trusted.
@@ -254,12 +257,12 @@ def _trusted(
     values = [outcome.value for outcome in shown.outcomes if outcome.value is not None]
     unasked = [each for each in values if each.fingerprint is None]
     if unasked:
-        _ask(unasked, yes)
+        _confirm_host_keys(unasked, yes)
     # Boards that failed here never reach the join step, so report these outcomes with its results.
     return [*vouched.known, *values], [o for o in shown.outcomes if not o.ok]
 
 
-def _ask(shown: Sequence[Candidate], yes: bool) -> None:
+def _confirm_host_keys(shown: Sequence[Candidate], yes: bool) -> None:
     from edgekit.host.cli.output import note
     from edgekit.host.deploy.transport.ssh_keys import parse_host_key
 
@@ -285,7 +288,7 @@ def _ask(shown: Sequence[Candidate], yes: bool) -> None:
         )
 
 
-def _document(joined: Joined) -> dict[str, Any]:
+def _to_json(joined: Joined) -> dict[str, Any]:
     from edgekit.host.cli.board_add import entry_document
 
     return {

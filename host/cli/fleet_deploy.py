@@ -44,7 +44,7 @@ def register(group: typer.Typer) -> None:
     )(deploy)
 
 
-def _text(name: str, shape: str, what: str) -> Any:
+def _text_option(name: str, shape: str, what: str) -> Any:
     return typer.Option(name, metavar=shape, help=what)
 
 
@@ -53,12 +53,14 @@ _Canary = Annotated[
     typer.Option("--canary", metavar="N", min=0, help="Boards of each kind to deploy to first."),
 ]
 _StopAt = Annotated[
-    str, _text("--max-failures", "N or P%", "Stop when more boards than this have failed.")
+    str, _text_option("--max-failures", "N or P%", "Stop when more boards than this have failed.")
 ]
 _FailAbove = Annotated[
-    str, _text("--fail-above", "P%", "Fail boards whose latency grew by more than this.")
+    str, _text_option("--fail-above", "P%", "Fail boards whose latency grew by more than this.")
 ]
-_Wait = Annotated[str, _text("--wait", "TIME", "Time to wait for boards that do not answer.")]
+_Wait = Annotated[
+    str, _text_option("--wait", "TIME", "Time to wait for boards that do not answer.")
+]
 _AllowDowngrade = Annotated[
     bool,
     typer.Option(
@@ -75,9 +77,9 @@ def deploy(
     select: Select = None,
     canary: _Canary = 1,
     batch: Annotated[
-        str, _text("--batch", "N or P%", "Boards per batch after the canaries.")
+        str, _text_option("--batch", "N or P%", "Boards per batch after the canaries.")
     ] = "20%",
-    pause: Annotated[str, _text("--pause", "TIME", "Time to watch each batch.")] = "10m",
+    pause: Annotated[str, _text_option("--pause", "TIME", "Time to watch each batch.")] = "10m",
     stop_at: _StopAt = "5%",
     fail_above: _FailAbove = "10%",
     wait: _Wait = "0s",
@@ -122,15 +124,18 @@ def deploy(
     ) as journal:
         if journal.progress.batches:
             note(f"rollout {journal.plan.id}: resuming")
-        home = Home(_watching, note, store=_profile_store())
+        home = Home(_watch_progress, note, store=_profile_store())
         try:
             carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
-            note(f"edgekit: interrupted; run it again to resume, or undo it: {_undo(journal)}")
+            note(
+                "edgekit: interrupted; run it again to resume, or undo it: "
+                f"{_rollback_command(journal)}"
+            )
             raise
         finally:
-            _show(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
-        _conclude(journal)
+            _print_progress(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
+        _check_all_deployed(journal)
 
 
 def show_rollout(rollout: str, as_json: bool) -> None:
@@ -139,7 +144,7 @@ def show_rollout(rollout: str, as_json: bool) -> None:
     from edgekit.host.fleet.journal import find_rollout, is_carried_out
 
     found = find_rollout(rollout)
-    _show(found.plan, found.progress, "edgekit.fleet.status/1", as_json)
+    _print_progress(found.plan, found.progress, "edgekit.fleet.status/1", as_json)
     if not found.progress.ended:
         going = is_carried_out(found.folder)
         note("it is in progress" if going else "it was interrupted; run the same command to resume")
@@ -154,24 +159,24 @@ def take_rollout_back(rollout: str, parallel: int | None, as_json: bool) -> None
 
     with closing(Journal(find_rollout(rollout).folder)) as journal:
         names = touched(journal)
-        with _watching("rolling back", len(names)) as watch:
-            run = take_back(journal, _entries(names), watch, parallel or PARALLEL)
+        with _watch_progress("rolling back", len(names)) as watch:
+            run = take_back(journal, _find_entries(names), watch, parallel or PARALLEL)
         said = {one.board: str(one.error) for one in run.failed}
-        _show(journal.plan, journal.progress, "edgekit.fleet.rollback/1", as_json, said)
+        _print_progress(journal.plan, journal.progress, "edgekit.fleet.rollback/1", as_json, said)
         if run.stopped is not None:
             raise run.stopped
         if left := touched(journal):
             raise PartialError(
                 f"expected all {len(names)} boards to roll back, found {len(left)} that did not; "
-                f"try again: {_undo(journal)}"
+                f"try again: {_rollback_command(journal)}"
             )
 
 
-def _undo(journal: Journal) -> str:
+def _rollback_command(journal: Journal) -> str:
     return f"edgekit rollback --rollout {journal.plan.id}"
 
 
-def _entries(names: Sequence[str]) -> list[BoardEntry]:
+def _find_entries(names: Sequence[str]) -> list[BoardEntry]:
     from edgekit.host.deploy.inventory import boards
 
     there = {entry.name: entry for entry in boards(Path.cwd())}
@@ -184,7 +189,7 @@ def _entries(names: Sequence[str]) -> list[BoardEntry]:
 
 
 @contextmanager
-def _watching(text: str, count: int) -> Iterator[Any]:
+def _watch_progress(text: str, count: int) -> Iterator[Any]:
     from edgekit.host.cli.fleet_view import watching
 
     with watching(text, count) as watch:
@@ -205,7 +210,7 @@ def _profile_store() -> ProfileStore | None:
     return None
 
 
-def _conclude(journal: Journal) -> None:
+def _check_all_deployed(journal: Journal) -> None:
     """Raises PartialError unless every board got the release."""
     from edgekit.host.errors import PartialError
 
@@ -214,7 +219,7 @@ def _conclude(journal: Journal) -> None:
     if done == total:
         return
     if progress.ended == "stopped":
-        why = f"stopped: {progress.reason}; undo it: {_undo(journal)}"
+        why = f"stopped: {progress.reason}; undo it: {_rollback_command(journal)}"
     elif absent := progress.names("asleep", "lost"):
         why = f"{len(absent)} do not answer; run the same command to resume with them"
     else:
@@ -222,7 +227,7 @@ def _conclude(journal: Journal) -> None:
     raise PartialError(f"expected {total} boards with the release, found {done}; {why}")
 
 
-def _show(
+def _print_progress(
     plan: Plan,
     progress: Progress,
     schema: str,
@@ -247,8 +252,8 @@ def _show(
         emit({"schema": schema, **head, **verdict, "boards": rows})
         return
     lines = [
-        _row(name, kinds[name], record, messages.get(name, record.message))
-        for name, record in sorted(progress.records.items(), key=lambda pair: _trouble(pair[1]))
+        _format_row(name, kinds[name], record, messages.get(name, record.message))
+        for name, record in sorted(progress.records.items(), key=lambda pair: _severity(pair[1]))
         if len(kinds) <= _MOST_DONE or record.state not in ("done", "waiting", "back")
     ]
     table(["board", "kind", "state", "release", "before", "what"], lines, left=6)
@@ -257,12 +262,12 @@ def _show(
     print(f"boards   {summary(progress)}")
 
 
-def _trouble(record: BoardRecord) -> int:
+def _severity(record: BoardRecord) -> int:
     return ("done", "back", "watched", "waiting", "going", "asleep", "lost", "failed").index(
         record.state
     )
 
 
-def _row(name: str, kind: str, record: BoardRecord, message: str) -> list[str]:
+def _format_row(name: str, kind: str, record: BoardRecord, message: str) -> list[str]:
     short = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
     return [name, kind, record.state, record.release, record.previous, short]

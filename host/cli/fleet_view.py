@@ -149,9 +149,9 @@ class _Drawn(_View):
         self._live.console.print(line, soft_wrap=True)
 
     def tell(self) -> None:
-        self._live.update(self._lines(), refresh=True)
+        self._live.update(self._render_progress(), refresh=True)
 
-    def _lines(self) -> RenderableType:
+    def _render_progress(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.text import Text
@@ -187,10 +187,10 @@ def conclude(
     states = [presentation.state(outcome) for outcome in run.outcomes]
     counts = {state: states.count(state) for state in ("ok", "failed", "canceled")}
     if as_json:
-        boards = [_document(outcome, presentation) for outcome in run.outcomes]
+        boards = [_outcome_to_json(outcome, presentation) for outcome in run.outcomes]
         emit({"schema": presentation.schema, **beside.document, "counts": counts, "boards": boards})
     else:
-        _show(run, presentation)
+        _print_outcomes(run, presentation)
         for line in beside.lines:
             print(line)
     if run.stopped is not None:
@@ -203,7 +203,7 @@ def conclude(
         )
 
 
-def _show(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
+def _print_outcomes(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
     width = len(presentation.headers)
     order = {"ok": 0, "canceled": 1, "failed": 2}
     outcomes = sorted(run.outcomes, key=lambda outcome: order[presentation.state(outcome)])
@@ -218,7 +218,7 @@ def _show(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
             print(f"{painted('failed', 'fail')}   {outcome.board}: {why}")
 
 
-def _document(outcome: Outcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:
+def _outcome_to_json(outcome: Outcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:
     error = None
     if why := presentation.why(outcome):
         code = getattr(outcome.error, "exit_code", None)

@@ -77,7 +77,7 @@ def run_on(
     presentation: Presentation[Answer] = Presentation(
         "edgekit.fleet.run/1", ("release", "ms, cold", "outputs"), row, document
     )
-    found = _over("running", select, work, presentation, parallel)
+    found = _run_on_selected("running", select, work, presentation, parallel)
     odd = odd_ones(found)
     if odd:
         warn(f"{', '.join(odd)}: outputs differ from most boards with that release")
@@ -115,7 +115,9 @@ def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
 
     headers = ("ok", "warnings", "failed")
     presentation = Presentation("edgekit.fleet.doctor/1", headers, row, document, complaint)
-    conclude(_over("checking", select, work, presentation, parallel), presentation, as_json)
+    conclude(
+        _run_on_selected("checking", select, work, presentation, parallel), presentation, as_json
+    )
 
 
 def bench_on(
@@ -134,8 +136,8 @@ def bench_on(
     model, *more = models or (None,)
     if more:
         raise InputError(f"expected one model with --select, found {len(more) + 1}; name one")
-    boards = _selected(select)
-    bundles = _bundles(model, options, boards)
+    boards = _select_boards(select)
+    bundles = _compile_per_profile(model, options, boards)
 
     def work(turn: Turn) -> Benchmark:
         if not model:
@@ -153,9 +155,9 @@ def bench_on(
         _times_row,
         _times_document,
     )
-    found = _over_boards("timing", boards, work, presentation, parallel)
+    found = _run_on_boards("timing", boards, work, presentation, parallel)
     medians = [o.value.median_ms for o in found.outcomes if o.value is not None]
-    beside = Beside(lines=[_spread(medians)] if len(medians) > 1 else [])
+    beside = Beside(lines=[_format_spread(medians)] if len(medians) > 1 else [])
     conclude(found, presentation, as_json, beside)
 
 
@@ -191,7 +193,7 @@ def pull_from(
         row,
         lambda found: asdict(found),
     )
-    found = _over("fetching", select, work, presentation, parallel)
+    found = _run_on_selected("fetching", select, work, presentation, parallel)
     store.compact()
     values = [o.value.stored for o in found.outcomes if o.value is not None]
     new, rows = sum(v.new for v in values), sum(v.rows for v in values)
@@ -199,23 +201,23 @@ def pull_from(
     conclude(found, presentation, as_json, beside)
 
 
-def _selected(select: list[str]) -> tuple[BoardEntry, ...]:
+def _select_boards(select: list[str]) -> tuple[BoardEntry, ...]:
     from edgekit.host.fleet import select as selected
 
     return selected(select, Path.cwd())
 
 
-def _over(
+def _run_on_selected(
     text: str,
     select: list[str],
     work: Callable[[Turn], _T],
     presentation: Presentation[_T],
     parallel: int | None,
 ) -> FleetRun[_T]:
-    return _over_boards(text, _selected(select), work, presentation, parallel)
+    return _run_on_boards(text, _select_boards(select), work, presentation, parallel)
 
 
-def _over_boards(
+def _run_on_boards(
     text: str,
     boards: Sequence[BoardEntry],
     work: Callable[[Turn], _T],
@@ -229,7 +231,7 @@ def _over_boards(
         return run_on(boards, work, parallel=parallel or PARALLEL, watch=watch)
 
 
-def _bundles(
+def _compile_per_profile(
     model: str | None, options: CompileOptions, boards: Sequence[BoardEntry]
 ) -> dict[str, Bundle]:
     """Compiles the model once for each profile of these boards."""
@@ -269,7 +271,7 @@ def _times_document(timing: Benchmark) -> dict[str, Any]:
     }
 
 
-def _spread(medians: Sequence[float]) -> str:
+def _format_spread(medians: Sequence[float]) -> str:
     import statistics
 
     middle = statistics.median(medians)

@@ -67,12 +67,12 @@ def inspect(
     with working(f"inspecting {path.name}"):
         found = inspect_model(path, profile, shapes)
     if as_json:
-        emit(_document(found, name))
+        emit(_to_json(found, name))
     else:
-        _show(found, name)
+        _print_inspection(found, name)
 
 
-def _document(found: Inspection, board: str) -> dict[str, Any]:
+def _to_json(found: Inspection, board: str) -> dict[str, Any]:
     """The document edgekit.inspect/1."""
     return {
         "schema": "edgekit.inspect/1",
@@ -101,10 +101,10 @@ def _document(found: Inspection, board: str) -> dict[str, Any]:
     }
 
 
-def _show(found: Inspection, board: str) -> None:
+def _print_inspection(found: Inspection, board: str) -> None:
     from edgekit.host.cli.output import byte_size, table
 
-    print(f"model          {_text(found.model)}, {found.format}")
+    print(f"model          {_printable_name(found.model)}, {found.format}")
     verdict = "compiles" if found.reason is None else f"does not compile: {found.reason}"
     print(f"verdict        {_one_line(verdict)}")
     for word, slots in (
@@ -113,19 +113,19 @@ def _show(found: Inspection, board: str) -> None:
         ("state", found.states),
     ):
         for slot in slots[:_ROWS]:
-            print(f"{word:<14} {_slot(slot)}")
+            print(f"{word:<14} {_format_slot(slot)}")
         if len(slots) > _ROWS:
             print(f"{word:<14} and {len(slots) - _ROWS} more")
     adds = "unknown: the file leaves shapes open" if found.multiply_adds is None else None
     print(f"multiply-adds  {adds or f'{found.multiply_adds:,}'}")
     print(f"parameters     {found.parameters:,}, {byte_size(found.parameter_bytes)}")
-    print(f"memory         {_memory(found.memory)} on {board}")
+    print(f"memory         {_format_memory(found.memory)} on {board}")
     for line in found.notes:
         print(f"note           {_one_line(line)}")
     for entry in found.missing[:_ROWS]:
         print(f"unsupported    {entry.operators}: {entry.instead}")
     rows = [
-        (_text(entry.kind), str(entry.count), "" if entry.supported else "not supported")
+        (_printable_name(entry.kind), str(entry.count), "" if entry.supported else "not supported")
         for entry in found.operators[:_ROWS]
     ]
     if len(found.operators) > _ROWS:
@@ -134,7 +134,7 @@ def _show(found: Inspection, board: str) -> None:
     table(("operator", "count", ""), rows)
 
 
-def _memory(memory: Memory) -> str:
+def _format_memory(memory: Memory) -> str:
     from edgekit.host.cli.output import byte_size
 
     arena = "unknown" if memory.arena_bytes is None else byte_size(memory.arena_bytes)
@@ -145,14 +145,14 @@ def _memory(memory: Memory) -> str:
     return f"{', '.join(parts)}{guessed}"
 
 
-def _slot(slot: Slot) -> str:
+def _format_slot(slot: Slot) -> str:
     dims = ("any shape",) if slot.shape is None else slot.shape
-    sizes = ", ".join("?" if d is None else _text(str(d)) for d in dims)
+    sizes = ", ".join("?" if d is None else _printable_name(str(d)) for d in dims)
     quant = "" if slot.scale is None else f", scale {slot.scale:g}, zero point {slot.zero_point}"
-    return f"{_text(slot.name)}: {slot.dtype} [{sizes}]{quant}"
+    return f"{_printable_name(slot.name)}: {slot.dtype} [{sizes}]{quant}"
 
 
-def _text(name: str) -> str:
+def _printable_name(name: str) -> str:
     """A name from the model file, shortened and free of terminal control characters."""
     from edgekit.host.common.text import printable
 

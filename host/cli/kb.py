@@ -22,9 +22,8 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
     from edgekit.host.lab.tune.compare import AnyRow
-    from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-    from edgekit.kb.tables.operators import OperatorRow
     from edgekit.kb.targets.board import BoardProfile
 
 Table = Annotated[
@@ -104,10 +103,10 @@ def lookup(
         return
     if gemm is None:
         refuse_without(context, "--gemm", "dtype", "threads", "packed")
-        _list(wanted, _table(wanted, table), as_json)
+        _print_table(wanted, _load_table(wanted, table), as_json)
         return
     shape = parse_shape(gemm, "--gemm")
-    answer = _table(wanted, table).choose(wanted, shape, dtype, threads, packed)
+    answer = _load_table(wanted, table).choose(wanted, shape, dtype, threads, packed)
     if as_json:
         key = asdict(answer.key)
         emit(
@@ -131,7 +130,7 @@ def lookup(
     print(f"history  {answer.history_rows} measurements")
 
 
-def _list(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> None:
+def _print_table(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> None:
     """Prints the rows of a table."""
     from edgekit.host.cli.output import emit, table
 
@@ -166,7 +165,7 @@ def _list(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> None:
             "ratio",
             "GFLOP/s",
         )
-        table(headers, [_cells(row) for row in found.rows], left=0)
+        table(headers, [_format_cells(row) for row in found.rows], left=0)
     if found.operators:
         print(f"operators  {len(found.operators)}")
         heads = ("form", "m", "k", "n", "dtype", "threads", "method", "source", "ratio")
@@ -187,7 +186,7 @@ def diff(
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.compare import compare_tables
 
-    old, new = _pair(files or [], board)
+    old, new = _load_tables_to_diff(files or [], board)
     found = compare_tables(old, new)
     if as_json:
         emit(
@@ -204,16 +203,18 @@ def diff(
         print("sequences differ: rows are compared by the product they were measured on")
     for sign, rows in (("+", found.added), ("-", found.removed)):
         for row in rows:
-            print(f"{sign} {_where(row)}  {_how(row)}")
+            print(f"{sign} {_format_key(row)}  {_format_method(row)}")
     for before, after in found.changed:
-        print(f"~ {_where(after)}  {_how(before)} -> {_how(after)}")
+        print(f"~ {_format_key(after)}  {_format_method(before)} -> {_format_method(after)}")
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     print(f"{counts}, {found.same} the same")
 
 
-def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, KnowledgeBase]:
+def _load_tables_to_diff(
+    files: list[Path], board: str | None
+) -> tuple[KnowledgeBase, KnowledgeBase]:
     from edgekit.host.compiler.tables.gemm import kit_table, read_table, user_table
-    from edgekit.kb.tables.gemm_table import KnowledgeBase
+    from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 
     if len(files) == 2:
         return read_table(files[0]), read_table(files[1])
@@ -227,7 +228,7 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
     return kit_table(wanted) or empty, read_table(own) if own.exists() else empty
 
 
-def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
+def _load_table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     from edgekit.host.cli.output import note
     from edgekit.host.compiler.tables.gemm import left_out, read_table, table_of
 
@@ -239,14 +240,14 @@ def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     return found
 
 
-def _where(row: AnyRow) -> str:
+def _format_key(row: AnyRow) -> str:
     key, s = row.key, row.shape
     form, packed = (f"{key.form} ", "") if key.form else ("", f" packed {key.packed}")
     return f"{form}{s.m},{s.k},{s.n} {key.dtype} x{key.threads}{packed}"
 
 
-def _how(row: AnyRow) -> str:
-    from edgekit.kb.tables.operators import OperatorRow
+def _format_method(row: AnyRow) -> str:
+    from edgekit.host.compiler.tables.gemm_table import OperatorRow
 
     return operator_text(row.method) if isinstance(row, OperatorRow) else method_text(row.method)
 
@@ -258,7 +259,7 @@ def _operator_cells(row: OperatorRow) -> tuple[str, ...]:
     return (key.form, *sizes, method, row.source, "-" if row.ratio is None else f"{row.ratio:.4g}")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _format_cells(row: Row) -> tuple[str, ...]:
     def number(value: Any) -> str:
         return "-" if value is None else f"{value:.4g}"
 

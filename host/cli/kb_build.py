@@ -82,7 +82,7 @@ def build(
     wanted = profile(board)
     if measured is None:
         refuse_without(context, "--import", "skip_bad")
-    imported = None if measured is None else _import(measured, skip_bad, as_json)
+    imported = None if measured is None else _import_csv(measured, skip_bad, as_json)
     path = output or user_table(wanted)
     orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone)
@@ -176,7 +176,7 @@ def _change_document(change: Change) -> dict[str, object]:
     }
 
 
-def _import(file: Path, skip_bad: bool, as_json: bool) -> dict[str, object]:
+def _import_csv(file: Path, skip_bad: bool, as_json: bool) -> dict[str, object]:
     """Imports measurements into the history, all or none unless `skip_bad`; returns the counts."""
     from edgekit.device.version import VERSION
     from edgekit.host.cli.output import note

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from edgekit.host.cli.options import board_name
 
 if TYPE_CHECKING:
+    from edgekit.host.compiler.costs.methods.gemm import Method
+    from edgekit.host.compiler.costs.methods.operators import OperatorMethod
     from edgekit.kb.features import Sequences
-    from edgekit.kb.tables.method import Method
-    from edgekit.kb.tables.operators import OperatorMethod
     from edgekit.kb.targets.board import BoardProfile
 
 

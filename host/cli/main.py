@@ -28,7 +28,9 @@ def main(arguments: list[str], app: typer.Typer | None = None) -> int:
     """
     wanted = [a for a in arguments if a not in _FLAGS]
     try:
-        code = _run(wanted, app, debug="--debug" in arguments, verbose="--verbose" in arguments)
+        code = _run_command(
+            wanted, app, debug="--debug" in arguments, verbose="--verbose" in arguments
+        )
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -37,12 +39,12 @@ def main(arguments: list[str], app: typer.Typer | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # from the flush: stdout is full or gone
         _forget_stdout()
-        _say(f"stdout: {error.strerror or error}; the command itself is done")
+        _print_error(f"stdout: {error.strerror or error}; the command itself is done")
         return _INPUT
     return code
 
 
-def _run(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bool) -> int:
+def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bool) -> int:
     import typer
 
     from edgekit.host.cli import log
@@ -51,7 +53,7 @@ def _run(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bo
     from edgekit.host.cli.renamed import renamed_command
 
     if now := renamed_command(arguments):
-        _say(now)
+        _print_error(now)
         return _INPUT
     log.start(arguments, verbose)
     try:
@@ -71,12 +73,12 @@ def _run(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bo
             traceback.print_exc()
         line, code = explain(error)
         log.failed(error, code)
-        _say(line)
+        _print_error(line)
         return code
     return result if isinstance(result, int) else 0
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     from edgekit.host.cli.output import note
 
     note(line, "edgekit:", "fail")
@@ -93,13 +95,13 @@ def run() -> None:
     """Entry point of the installed command."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         sys.exit(main(sys.argv[1:]))  # background job: the shell set SIGINT to ignored
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, _exit_on_signal)
     import edgekit.host.cli.app  # noqa: F401
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     del number, frame
     os._exit(_INTERRUPTED)

@@ -99,7 +99,7 @@ def times_of(before: Graph, after: Graph, board: str) -> Times | None:
     if not has_model(profile) or profile.nna is not None:
         return None
     was, now = (
-        estimate_bundle(_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
+        estimate_bundle(_compile_to_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
         for graph in (before, after)
     )
     return Times(profile.name, was, now)
@@ -125,7 +125,7 @@ def show_times(times: Times | None) -> None:
         warn(f"expected less time than before on {times.board}, found none; keep the original")
 
 
-def _bundle(graph: Graph, board: BoardProfile) -> Bundle:
+def _compile_to_bundle(graph: Graph, board: BoardProfile) -> Bundle:
     from edgekit.host.compiler.driver import build_graph, prepare_graph
     from edgekit.host.compiler.ir.identity import identity
     from edgekit.host.compiler.options import DEFAULT_OPTIONS

@@ -89,7 +89,7 @@ def measured_document(
     in the format of PeerTimes."""
     from edgekit.host.deploy.release import why_noisy
 
-    times = _times(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
+    times = _times_to_json(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
     return _Document(
         board=board,
         model=timing.model,
@@ -126,35 +126,35 @@ def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None)
         release=found.release,
         threads=found.threads,
         estimated=True,
-        estimated_ms=_times(total, total, total, 1),
-        operators=[_operator(found, o.spec.__dict__, o.cost) for o in found.operators],
+        estimated_ms=_times_to_json(total, total, total, 1),
+        operators=[_operator_estimate(found, o.spec.__dict__, o.cost) for o in found.operators],
         shapes={name: list(shape) for name, shape in found.shapes.items()},
         arena_bytes=found.arena_bytes,
         weights_bytes=found.weights_bytes,
         core=found.core,
         clock_mhz=found.clock_mhz,
         kind=found.kind,
-        **_cost(found.cost),
+        **_cost_to_json(found.cost),
         unmodelled_instructions=found.unmodelled,
         **error_document(found.proof),
         peers=dict(peers or {}),
     ).to_json()
 
 
-def _times(median: float, p10: float, p90: float, count: int) -> dict[str, float]:
+def _times_to_json(median: float, p10: float, p90: float, count: int) -> dict[str, float]:
     return {"median": median, "p10": p10, "p90": p90, "n": count}
 
 
-def _operator(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> _Operator:
+def _operator_estimate(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> _Operator:
     return _Operator(
         **spec,
         median_us=1e3 * found.milliseconds(cost.cycles),
         share=cost.cycles / (found.cost.cycles or 1),
-        **_cost(cost),
+        **_cost_to_json(cost),
     )
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost_to_json(cost: Cost) -> dict[str, Any]:
     from edgekit.host.simulator.report import cost_document
 
     return cost_document(cost)

@@ -192,17 +192,17 @@ def examples(*lines: str) -> str:
 
 def refuse_with(context: typer.Context, other: str, *names: str) -> None:
     """Raises InputError if one of the named parameters was given together with `other`."""
-    if found := _given(context, names):
+    if found := _find_given_option(context, names):
         raise InputError(f"expected {found} or {other}, found both; leave one of them out")
 
 
 def refuse_without(context: typer.Context, other: str, *names: str) -> None:
     """Raises InputError if one of the named parameters was given, which needs `other`."""
-    if found := _given(context, names):
+    if found := _find_given_option(context, names):
         raise InputError(f"expected {other} with {found}, found none; add it")
 
 
-def _given(context: typer.Context, names: Sequence[str]) -> str | None:
+def _find_given_option(context: typer.Context, names: Sequence[str]) -> str | None:
     """The first of the named parameters that the command line has, as the user writes it."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
@@ -253,10 +253,12 @@ def model_file(given: str | None, board: str | None = None) -> Path:
 def check_regular(path: Path, what: str = "a file") -> None:
     """Rejects special files: reading from one may never end."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: expected {what}, found {_special(path)}; name a regular file")
+        raise InputError(
+            f"{path}: expected {what}, found {_describe_file_type(path)}; name a regular file"
+        )
 
 
-def _special(path: Path) -> str:
+def _describe_file_type(path: Path) -> str:
     """Description of a path that is neither a regular file nor a link to one."""
     if path.is_dir():
         return "a folder"

@@ -101,10 +101,10 @@ def pull(
         refuse_with(context, "--spool", "sampling")
         _pull_from_spool(spool, board, as_json)
     else:
-        _pull(board_name(board), sampling, transport, as_json)
+        _pull_profiles(board_name(board), sampling, transport, as_json)
 
 
-def _pull(
+def _pull_profiles(
     name: str,
     sampling: Literal["on", "off"] | None,
     transport: Literal["ssh", "serial"] | None,
@@ -184,9 +184,9 @@ def list_profiles(
     """List the boards that sent profiles, or the rows of a query."""
     if output is not None:
         refuse_with(context, "-o", "limit")
-        _export(output, sql or "FROM operators", store, as_json)
+        _export_profiles(output, sql or "FROM operators", store, as_json)
     elif sql is not None:
-        _query(sql, limit, store, as_json)
+        _query_profiles(sql, limit, store, as_json)
     else:
         refuse_without(context, "SQL", "limit")
         _list_boards(store, as_json)
@@ -214,22 +214,22 @@ def _list_boards(store: str | None, as_json: bool) -> None:
     table(headers, rows, left=2)
 
 
-def _query(sql: str, limit: int, store: str | None, as_json: bool) -> None:
+def _query_profiles(sql: str, limit: int, store: str | None, as_json: bool) -> None:
     from edgekit.host.cli.output import emit, table, warn
     from edgekit.host.fleet.profiles import query
 
     found = query(profile_write.store_of(store), sql, limit)
     if found.more:
         warn(f"expected at most {limit} rows, found more; show more: --limit, or write all: -o")
-    rows = [[_cell(value) for value in row] for row in found.rows]
+    rows = [[_format_cell(value) for value in row] for row in found.rows]
     if as_json:
-        plain = [[_plain(value) for value in row] for row in found.rows]
+        plain = [[_to_json_value(value) for value in row] for row in found.rows]
         emit({"schema": "edgekit.profile.query/1", "columns": found.columns, "rows": plain})
     elif found.columns:
         table(found.columns, rows)
 
 
-def _export(output: Path, sql: str, store: str | None, as_json: bool) -> None:
+def _export_profiles(output: Path, sql: str, store: str | None, as_json: bool) -> None:
     from edgekit.host.cli.output import check_writable, emit
     from edgekit.host.fleet import profiles
 
@@ -269,9 +269,9 @@ def forget(
     print(f"removed  {rows} rows in {files} files")
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)

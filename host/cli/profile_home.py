@@ -141,7 +141,7 @@ def enroll(
 
     if revoke:
         refuse_with(context, "--revoke", "server", "kilobits", "transport")
-        _revoke(board, as_json)
+        _revoke_token(board, as_json)
         return
     if server is None:
         raise InputError("expected --server HOST, as the board reaches it, or --revoke, found none")
@@ -160,7 +160,7 @@ def enroll(
     print("         python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
 
 
-def _revoke(board: str, as_json: bool) -> None:
+def _revoke_token(board: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
     from edgekit.host.fleet import profiles
 

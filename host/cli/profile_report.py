@@ -118,25 +118,26 @@ def compare(
     from edgekit.host.errors import SlowerError
     from edgekit.host.fleet import profiles
 
-    limit = _share(fail_above)
+    limit = _parse_percent(fail_above)
     found = profiles.compare(store_of(store), before, after)
     slower = [] if limit is None else found.slower(limit)
     if as_json:
         summary = {"limit": limit, "slower": [change.name or "inference" for change in slower]}
         emit({"schema": "edgekit.profile.compare/1", **asdict(found), **summary})
     else:
-        _show(found)
+        _print_comparison(found)
     if slower:
         worst = max(slower, key=lambda change: change.sure)
         what = f"operator {worst.name}" if worst.name else "an inference"
         raise SlowerError(
             f"expected release {found.after} to take at most {fail_above} longer than "
-            f"{found.before}, found {what} at {_percent(worst.ratio)} ({_percent(worst.low)} to "
-            f"{_percent(worst.high)}); see: edgekit profile report"
+            f"{found.before}, found {what} at {_format_change(worst.ratio)} "
+            f"({_format_change(worst.low)} to {_format_change(worst.high)}); "
+            "see: edgekit profile report"
         )
 
 
-def _show(found: Comparison) -> None:
+def _print_comparison(found: Comparison) -> None:
     from edgekit.host.cli.output import table
     from edgekit.host.cli.report import end_of
 
@@ -151,8 +152,8 @@ def _show(found: Comparison) -> None:
             c.op,
             f"{c.before_us:.1f}",
             f"{c.after_us:.1f}",
-            _percent(c.ratio),
-            f"{_percent(c.low)} to {_percent(c.high)}",
+            _format_change(c.ratio),
+            f"{_format_change(c.low)} to {_format_change(c.high)}",
         )
         for c in changed
     ]
@@ -164,7 +165,7 @@ def _show(found: Comparison) -> None:
         print(f"{len(found.left_out)} operators are in only one of the releases")
 
 
-def _share(text: str | None) -> float | None:
+def _parse_percent(text: str | None) -> float | None:
     """Converts a percentage to a fraction."""
     if text is None:
         return None
@@ -174,5 +175,5 @@ def _share(text: str | None) -> float | None:
     return float(found[1]) / 100
 
 
-def _percent(ratio: float) -> str:
+def _format_change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"

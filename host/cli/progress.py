@@ -114,7 +114,7 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
     """Shows the states of a deployment: a bar on a terminal, otherwise one plain line each."""
     meter = Meter()
     if not sys.stderr.isatty():
-        yield lambda step: _tell(text, meter, step)
+        yield lambda step: _note_progress(text, meter, step)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -141,7 +141,7 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
         yield show
 
 
-def _tell(text: str, meter: Meter, step: Step) -> None:
+def _note_progress(text: str, meter: Meter, step: Step) -> None:
     if meter.entered(step):
         note(f"{text}: {step.state} ...")
     elif step.total and step.done < step.total and meter.due():

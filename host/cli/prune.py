@@ -120,7 +120,7 @@ def prune(
     atomic_write(file, written(made.graph, path, file))
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
-    show = _emit if as_json else _show
+    show = _emit_json if as_json else _print_report
     show(path, file, made.report, name, sparse, times)
 
 
@@ -133,22 +133,22 @@ def _sparse_layers(graph: Graph, board: str) -> set[str]:
     from edgekit.kb.targets.board import load_board
 
     made = prepare_graph(graph, load_board(profile_of(board)), DEFAULT_OPTIONS)
-    kinds = ops.PlanarConv2D | ops.PrunedFullyConnected
+    kinds = ops.ChannelsFirstConv2D | ops.PrunedFullyConnected
     return {made.origin.get(n.name, n.name) for n in made.graph.nodes if isinstance(n.op, kinds)}
 
 
-def _runs(layer: Layer, sparse: Collection[str]) -> str:
+def _execution_kind(layer: Layer, sparse: Collection[str]) -> str:
     return "sparse" if layer.name in sparse else "dense"
 
 
-def _emit(
+def _emit_json(
     path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
 ) -> None:
     """The document edgekit.prune/1."""
     from edgekit.host.cli.output import emit
 
     layers: list[dict[str, Any]] = [
-        {**asdict(layer), "runs": _runs(layer, sparse)} for layer in report.layers
+        {**asdict(layer), "runs": _execution_kind(layer, sparse)} for layer in report.layers
     ]
     emit(
         {
@@ -169,14 +169,15 @@ def _emit(
     )
 
 
-def _show(
+def _print_report(
     path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
 ) -> None:
     from edgekit.host.cli.output import byte_size, table, warn
 
     rows = [
-        (layer.name[:_NAME_WIDTH], layer.kind, _runs(layer, sparse), f"{layer.sparsity:.0%}",
-         f"{layer.difference.cosine:.5f}", f"{layer.difference.snr_db:.1f}")
+        (layer.name[:_NAME_WIDTH], layer.kind, _execution_kind(layer, sparse),
+         f"{layer.sparsity:.0%}", f"{layer.difference.cosine:.5f}",
+         f"{layer.difference.snr_db:.1f}")
         for layer in report.layers
     ]  # fmt: skip
     table(("layer", "kind", "runs", "zeros", "cosine", "SNR dB"), rows, left=3)

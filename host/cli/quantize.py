@@ -108,12 +108,12 @@ def quantize(
     atomic_write(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:
-        _emit(path, file, made, times)
+        _emit_json(path, file, made, times)
     else:
-        _show(path, file, made.report, times)
+        _print_report(path, file, made.report, times)
 
 
-def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
+def _emit_json(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
 
@@ -141,7 +141,7 @@ def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
     )
 
 
-def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
+def _print_report(path: Path, file: Path, report: Report, times: Times | None) -> None:
     from edgekit.host.cli.output import byte_size, table, warn
 
     rows = [

@@ -81,9 +81,9 @@ def status(
         return
     device = connect(board_name(board), transport=transport).named(model_name)
     if verify:
-        _show(device, device.verify(), "edgekit.verify/1", as_json)
+        _print_status(device, device.verify(), "edgekit.verify/1", as_json)
     else:
-        _show(device, device.status(), "edgekit.status/1", as_json)
+        _print_status(device, device.status(), "edgekit.status/1", as_json)
 
 
 def rollback(
@@ -105,7 +105,7 @@ def rollback(
         return
     refuse_without(context, "--rollout", "parallel")
     device = connect(board_name(board), transport=transport).named(model_name)
-    _show(device, device.rollback(), "edgekit.rollback/1", as_json)
+    _print_status(device, device.rollback(), "edgekit.rollback/1", as_json)
 
 
 def remove(
@@ -143,7 +143,7 @@ def remove(
     print(f"removed  {model_name or 'the default model'} from {name}: {what}")
 
 
-def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None:
+def _print_status(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
     usual = device.placement_request()
@@ -160,13 +160,13 @@ def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None
 def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
     from edgekit.host.cli.output import show_shapes
 
-    print(f"current   {_line(found.current)}")
+    print(f"current   {_format_release(found.current)}")
     show_shapes(found.current.shapes if found.current else ())
     if found.current and not found.current.damage:
-        print(f"runs on   {_placement(found.current.placement, usual)}")
+        print(f"runs on   {_format_placement(found.current.placement, usual)}")
     if found.current and found.current.loss:
         print(f"loss      {found.current.loss.describe()}")
-    print(f"previous  {_line(found.previous)}")
+    print(f"previous  {_format_release(found.previous)}")
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")
     if found.last_failure:
@@ -174,7 +174,7 @@ def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
         print(f"failure   {'; '.join(facts)}")
 
 
-def _placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
+def _format_placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
     """Where a model runs: by the board's inventory entry, else by its release."""
     from edgekit.host.cli.compile import placement_text, threads_text
 
@@ -188,7 +188,7 @@ def _placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
     return f"{' of '.join(parts) or 'all cores'}, as set for this board"
 
 
-def _line(info: ReleaseInfo | None) -> str:
+def _format_release(info: ReleaseInfo | None) -> str:
     from edgekit.host.cli.output import byte_size
 
     if info is None:

@@ -53,13 +53,13 @@ def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
         with _json_text(lambda text: sys.stdout.write(text)) as take:
             yield take
     elif _is_folder(Path(target)):
-        yield _folder(Path(target), files)
+        yield _folder_writer(Path(target), files)
     elif target.lower().endswith(".npz"):
-        yield lambda _, runs: atomic_write(Path(target), _npz(runs))
+        yield lambda _, runs: atomic_write(Path(target), _encode_npz(runs))
     else:
         with atomic_writer(Path(target)) as file:
             writer = _json_text if target.lower().endswith(".json") else _csv_text
-            with writer(_encoded(file)) as take:
+            with writer(_text_writer(file)) as take:
                 yield take
 
 
@@ -67,19 +67,19 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() or (not path.suffix and not path.exists())
 
 
-def _folder(folder: Path, files: Sequence[Path]) -> Take:
+def _folder_writer(folder: Path, files: Sequence[Path]) -> Take:
     """Input files with the same stem keep their suffix in the output name."""
     folder.mkdir(exist_ok=True)
     stems = [file.stem for file in files]
 
     def take(file: Path, runs: Sequence[Outputs]) -> None:
         name = file.stem if stems.count(file.stem) == 1 else file.name
-        atomic_write(folder / f"{name}.npz", _npz(runs))
+        atomic_write(folder / f"{name}.npz", _encode_npz(runs))
 
     return take
 
 
-def _npz(runs: Sequence[Outputs]) -> bytes:
+def _encode_npz(runs: Sequence[Outputs]) -> bytes:
     """The outputs as .npz; several runs are stacked along a new first axis."""
     import numpy as np
 
@@ -91,7 +91,7 @@ def _npz(runs: Sequence[Outputs]) -> bytes:
     return npz_bytes({name: Array.of(array) for name, array in made.items()})
 
 
-def _encoded(file: BinaryIO) -> Callable[[str], object]:
+def _text_writer(file: BinaryIO) -> Callable[[str], object]:
     return lambda text: file.write(text.encode())
 
 

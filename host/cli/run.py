@@ -216,8 +216,10 @@ def run(
     streaming.check(input_path, output, as_json)
     if not stream:
         _check_output(output, top, as_json)
-    files = _files(input_path, output)
-    own = _notes(device, path, wanted=bool(top) or pixels or not all(map(is_array, files)))
+    files = _find_input_files(input_path, output)
+    own = _read_model_notes(
+        device, path, wanted=bool(top) or pixels or not all(map(is_array, files))
+    )
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
     known = read_labels(labels) if labels else ()
     job = Job(files, output, top, known, own, reset_each, given)
@@ -231,10 +233,10 @@ def run(
             Stream(job, streaming).run(session, device)
             return
         found = job.run(session)
-    _show(device, session, job, found, as_json)
+    _print_results(device, session, job, found, as_json)
 
 
-def _files(input_path: Path | None, output: str | None) -> list[Path]:
+def _find_input_files(input_path: Path | None, output: str | None) -> list[Path]:
     """The input files, none for a stream of frames; checks names before the board is contacted."""
     from edgekit.host.cli.results import check_target
     from edgekit.host.compiler.inputs import input_files, is_array, read_arrays
@@ -249,7 +251,7 @@ def _files(input_path: Path | None, output: str | None) -> list[Path]:
     return files
 
 
-def _notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
+def _read_model_notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
     """Metadata from the model's file: pixel format, rates, labels. For a deployed model, the file
     named in edgekit.toml is used if its hash matches."""
     import hashlib
@@ -279,7 +281,7 @@ def numbers(option: str, text: str | None) -> tuple[float, ...]:
     return found
 
 
-def _dtype(spec: TensorSpec) -> str:
+def _dtype_name(spec: TensorSpec) -> str:
     import numpy as np
 
     return str(np.dtype(BY_NAME[spec.dtype].npy))
@@ -294,7 +296,9 @@ def _check_output(output: str | None, top: int | None, as_json: bool) -> None:
         raise InputError("expected one document on stdout, found --json and --output -; use one")
 
 
-def _show(device: Board, session: Session, job: Job, found: list[Found], as_json: bool) -> None:
+def _print_results(
+    device: Board, session: Session, job: Job, found: list[Found], as_json: bool
+) -> None:
     import statistics
 
     from edgekit.host.cli.output import emit, note
@@ -322,7 +326,7 @@ def _show(device: Board, session: Session, job: Job, found: list[Found], as_json
                 "nna": [account for account in accounts if account],
                 "output": job.output,
                 "outputs": [
-                    {"name": spec.name, "dtype": _dtype(spec), "shape": spec.shape}
+                    {"name": spec.name, "dtype": _dtype_name(spec), "shape": spec.shape}
                     for spec in outputs
                 ],
                 "inputs": [
@@ -343,7 +347,7 @@ def _show(device: Board, session: Session, job: Job, found: list[Found], as_json
     for line in itertools.chain(*map(nna_lines, accounts)):
         say(f"nna      {line}")
     for spec in outputs:
-        say(f"output   {spec.name}: {_dtype(spec)} {list(spec.shape)}")
+        say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
     for each in found:
         for classes in each.classes:
             say(f"top      {each.file.name}")

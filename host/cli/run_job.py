@@ -39,14 +39,14 @@ class Job:
 
     def check(self, variants: Sequence[Variant]) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
-        self._classes(variants[0].outputs)
+        self._find_class_output(variants[0].outputs)
         for file in self.files:
             read_inputs(file, variants, self.options)
 
     def run(self, session: Session) -> list[Found]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
         variants = session.served.variants
-        self._classes(variants[0].outputs)
+        self._find_class_output(variants[0].outputs)
         self._tell_of_pixels(variants[0].inputs)
         found: list[Found] = []
         with results(self.output, self.files) as take:
@@ -59,13 +59,15 @@ class Job:
                     outputs.append(made)
                     times.append(timings.latency_ms)
                     if self.top:
-                        spec, labels = self._classes(variant_for(variants, inputs).outputs)
+                        spec, labels = self._find_class_output(
+                            variant_for(variants, inputs).outputs
+                        )
                         classes.append(best(made, spec, labels, self.top))
                 take(file, outputs)
                 found.append(Found(file, tuple(times), tuple(classes)))
         return found
 
-    def _classes(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
+    def _find_class_output(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
         """The output with class scores and its labels, if classes were requested."""
         if self.top is None:
             return specs[0], ()

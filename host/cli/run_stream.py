@@ -81,7 +81,7 @@ class Stream:
         job, specs = self.job, session.served.variants[0].outputs
         scores = class_output(specs, job.labels, job.notes.labels) if job.top else None
         count = 0
-        with contextlib.closing(self._frames(session)) as frames:
+        with contextlib.closing(self._read_frames(session)) as frames:
             for count, (name, inputs) in enumerate(frames, 1):
                 outputs, timings = session.run(inputs)
                 if self.options.raw:
@@ -101,10 +101,12 @@ class Stream:
         meanwhile = f"; release {later} is in service now" if later else ""
         note(f"release  {session.served.release} on {device.name}: {count} frames{meanwhile}")
 
-    def _frames(self, session: Session) -> Generator[tuple[dict[str, Any], Inputs], None, None]:
+    def _read_frames(
+        self, session: Session
+    ) -> Generator[tuple[dict[str, Any], Inputs], None, None]:
         variants = session.served.variants
         for number, file in enumerate(self.job.files):
-            self._reset(session, number)
+            self._reset_state(session, number)
             for inputs in read_inputs(file, variants, self.job.options, variants[0].stateful):
                 yield {"input": str(file)}, inputs
         if self.job.files:
@@ -112,31 +114,31 @@ class Stream:
         specs = variants[0].inputs
         pixels = PixelFrames(specs, self.job.options) if self.options.pixels else None
         size = pixels.bytes if pixels else sum(spec.bytes for spec in specs)
-        with self._source(pixels) as source:
+        with self._open_source(pixels) as source:
             number = 0
             while data := source.read(size):
                 if len(data) != size:
                     raise InputError(
                         f"frame {number}: expected {size} bytes, found {len(data)} at the end"
                     )
-                self._reset(session, number)
+                self._reset_state(session, number)
                 number += 1
-                yield {}, pixels.inputs(data) if pixels else _tensors(data, specs)
+                yield {}, pixels.inputs(data) if pixels else _split_frame(data, specs)
 
-    def _reset(self, session: Session, number: int) -> None:
+    def _reset_state(self, session: Session, number: int) -> None:
         """Resets the state between files or frames, for --reset-each."""
         if self.job.reset_each and number:
             session.reset()
 
     @contextlib.contextmanager
-    def _source(self, pixels: PixelFrames | None) -> Iterator[IO[bytes]]:
+    def _open_source(self, pixels: PixelFrames | None) -> Iterator[IO[bytes]]:
         command = self.options.command
         if command is None:
             yield sys.stdin.buffer
             return
         for name, extent in pixels.extents.items() if pixels else ():
             command = command.replace(f"{{{name}}}", str(extent))
-        program = _started(command)
+        program = _start_process(command)
         try:
             assert program.stdout is not None
             yield program.stdout
@@ -151,7 +153,7 @@ class Stream:
             raise InputError(f"{command}: expected frames, found that it ended with {code}")
 
 
-def _started(command: str) -> subprocess.Popen[bytes]:
+def _start_process(command: str) -> subprocess.Popen[bytes]:
     try:
         words = shlex.split(command)
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -162,7 +164,7 @@ def _started(command: str) -> subprocess.Popen[bytes]:
         ) from None
 
 
-def _tensors(data: bytes, specs: Sequence[TensorSpec]) -> Inputs:
+def _split_frame(data: bytes, specs: Sequence[TensorSpec]) -> Inputs:
     """Splits a frame into all inputs, which are stored consecutively."""
     found, start = {}, 0
     for spec in specs:

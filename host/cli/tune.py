@@ -28,12 +28,12 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.cli.tune_estimated import MethodEstimate
+    from edgekit.host.compiler.costs.methods.gemm import Method
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.jobs.task import Sent
     from edgekit.host.lab.tune.products import Product
     from edgekit.host.lab.tune.session import Job
     from edgekit.host.lab.tune.tuner import Best, Outcome, Progress
-    from edgekit.kb.tables.method import Method
     from edgekit.kb.targets.board import BoardProfile
 
 ModelFile = Annotated[
@@ -137,7 +137,7 @@ def tune_gemm(
     if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
-        words, files = _sent(model, shapes)
+        words, files = _collect_files(model, shapes)
         words += flags(
             remeasure=remeasure,
             threads=threads,
@@ -154,11 +154,11 @@ def tune_gemm(
     check_counting(device)
     target = load_profile(profile) if profile else load_board(device.profile)
     kind = _Kind(dtype, threads, packed, device.emulated)
-    given = _rows(model, shapes, target, kind) if remeasure else {}
-    products = tuple(given) or _products(model, shapes, kind)
+    given = _methods_to_remeasure(model, shapes, target, kind) if remeasure else {}
+    products = tuple(given) or _select_products(model, shapes, kind)
     if device.emulated:
         _say_emulated(name, threads)
-    job = Job(name, target, products, seconds, _moment, given)
+    job = Job(name, target, products, seconds, _utc_timestamp, given)
     outcome = tune_on(device, job, threads, allow_noise)
     show_tuned(name, target, device.emulated, outcome, estimate_methods, as_json)
 
@@ -179,14 +179,16 @@ def show_tuned(
     best = sorted(outcome.best, key=lambda each: each.ratio)[:_SHOWN]
     estimates = estimate(profile, best) if emulated else []
     if as_json:
-        document = _document(board, profile, emulated, outcome)
+        document = _to_json(board, profile, emulated, outcome)
         emit({**document, "estimates": [each.to_json() for each in estimates]})
     else:
-        _summary(board, outcome)
+        _print_summary(board, outcome)
         show_methods(profile, estimates)
 
 
-def _sent(model: Path | None, shapes: Path | None) -> tuple[list[str | Sent], dict[str, bytes]]:
+def _collect_files(
+    model: Path | None, shapes: Path | None
+) -> tuple[list[str | Sent], dict[str, bytes]]:
     """The options that name files, and the file contents."""
     words: list[str | Sent] = []
     files: dict[str, bytes] = {}
@@ -221,15 +223,15 @@ def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome
             check_quiet(device, threads)
 
     check()  # before minutes of compiling
-    return _tuned(replace(job, check=check), device)
+    return _run_tuning(replace(job, check=check), device)
 
 
-def _tuned(job: Job, device: Board) -> Outcome:
+def _run_tuning(job: Job, device: Board) -> Outcome:
     from edgekit.host.cli.output import note
     from edgekit.host.lab.tune.session import tune
 
     try:
-        with _showing(job.board) as show:
+        with _progress_printer(job.board) as show:
             return tune(job, device, device.emulated, show)
     except KeyboardInterrupt:
         note("stopped; measurements are kept, and the same command resumes")
@@ -238,7 +240,7 @@ def _tuned(job: Job, device: Board) -> Outcome:
         device.transport.close()
 
 
-def _moment() -> str:
+def _utc_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -252,7 +254,7 @@ class _Kind:
     counted: bool
 
 
-def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
+def _select_products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
     from edgekit.host.lab.tune.products import (
         COUNTED_OPERATIONS,
         Product,
@@ -286,7 +288,7 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
     return tuple(of_model)
 
 
-def _rows(
+def _methods_to_remeasure(
     model: Path | None, shapes: Path | None, profile: BoardProfile, kind: _Kind
 ) -> dict[Product, Method]:
     from edgekit.host.compiler.tables.gemm import table_of
@@ -305,7 +307,7 @@ def _rows(
 
 
 @contextmanager
-def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
+def _progress_printer(board: str) -> Iterator[Callable[[Progress], None]]:
     """Shows progress with the gain so far: live on a terminal, otherwise an occasional line."""
     from edgekit.host.cli.progress import stages
 
@@ -329,7 +331,7 @@ def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
-def _summary(board: str, outcome: Outcome) -> None:
+def _print_summary(board: str, outcome: Outcome) -> None:
     from edgekit.host.cli.kb_shared import method_text
     from edgekit.host.cli.output import table
     from edgekit.host.lab.tune.tuner import gain_of
@@ -355,9 +357,7 @@ def _summary(board: str, outcome: Outcome) -> None:
     print(f"next      edgekit lab kb build --board {board}")
 
 
-def _document(
-    board: str, profile: BoardProfile, emulated: bool, outcome: Outcome
-) -> dict[str, Any]:
+def _to_json(board: str, profile: BoardProfile, emulated: bool, outcome: Outcome) -> dict[str, Any]:
     from edgekit.host.lab.tune.tuner import gain_of
 
     return {

@@ -103,7 +103,7 @@ def tune_cost(
         return
     refuse_without(context, "--layouts", "output")
     device = connect(name, transport=transport)
-    work = CostWork(tuple(model or _models()), rounds, seconds, allow_noise)
+    work = CostWork(tuple(model or _find_models()), rounds, seconds, allow_noise)
     calibrate_on(device, work, estimate_of, as_json)
 
 
@@ -122,7 +122,7 @@ def calibrate_on(
     from edgekit.host.lab.tune.cost import accuracy, accuracy_elsewhere, calibrate
     from edgekit.kb.targets.board import load_board
 
-    samples, estimates = _measure(device, work, estimate)
+    samples, estimates = _measure_operators(device, work, estimate)
     profile = load_board(device.profile)
     if not samples:
         raise InputError("expected operators with times, found none; name another --model")
@@ -153,14 +153,14 @@ def calibrate_on(
     for each in estimates:
         print(f"board     {each.model}: {sentence_of(each)}")
     print(f"measured  {len(samples)} operators of {len({s.model for s in samples})} models")
-    _show("profile", before)
-    _show("fitted", after)
+    _print_accuracy("profile", before)
+    _print_accuracy("fitted", after)
     if elsewhere:
-        _show("unseen", elsewhere)
+        _print_accuracy("unseen", elsewhere)
     print(f"kept in   {path}")
 
 
-def _measure(
+def _measure_operators(
     device: Board,
     work: CostWork,
     estimate: Callable[[Board, Bundle, int], ModelEstimate | None],
@@ -190,14 +190,14 @@ def _measure(
     return samples, estimates
 
 
-def _show(label: str, found: Accuracy) -> None:
+def _print_accuracy(label: str, found: Accuracy) -> None:
     print(
         f"{label:9} median |error| {found.median_error * _PERCENT:.1f} %, "
         f"p90 {found.p90_error * _PERCENT:.1f} %, rank correlation {found.rank_correlation:.3f}"
     )
 
 
-def _models() -> list[Path]:
+def _find_models() -> list[Path]:
     """All models in ./models, or else the project's."""
     folder = Path("models")
     found = sorted(p for p in folder.glob("*") if p.suffix in (".tflite", ".onnx"))

@@ -104,7 +104,7 @@ def estimate_methods(
     from edgekit.host.simulator.products import ProductTimer
 
     make = timer_of or ProductTimer
-    return _if_quick(profile, is_quick, lambda: _estimates(profile, best, make))
+    return _if_quick(profile, is_quick, lambda: _estimate_methods(profile, best, make))
 
 
 def estimate_settings(
@@ -155,12 +155,12 @@ def _settings_estimate(
     return SettingsEstimate(tuned, found, usual, proof)
 
 
-def _estimates(
+def _estimate_methods(
     profile: BoardProfile, best: Sequence[Best], timer_of: Callable[[Target, float], ProductTimer]
 ) -> list[MethodEstimate]:
+    from edgekit.host.compiler.costs.methods.gemm import analytic_method
     from edgekit.host.simulator.products import Multiplication
     from edgekit.host.simulator.target import target_of
-    from edgekit.kb.tables.method import analytic_method
 
     target = target_of(profile)
     timer = timer_of(target, _SECONDS)

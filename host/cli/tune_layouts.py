@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from edgekit.host.compiler.tables.layout_table import LayoutTable
+    from edgekit.host.compiler.costs.layout_table import LayoutTable
 
 
 def tune_layouts(

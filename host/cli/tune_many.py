@@ -37,16 +37,18 @@ def tune_many(
             pool_for(dask, reached, size=len(boards)) as pool,
             stages(f"tuning {len(boards)} board{'s' * (len(boards) != 1)}") as tell,
         ):
-            found = tune_boards(pool, boards, command, files, seconds, lambda t: tell(_line(t)))
+            found = tune_boards(
+                pool, boards, command, files, seconds, lambda t: tell(_format_progress(t))
+            )
     except KeyboardInterrupt:
         note("stopped; measurements are kept, and the same command resumes")
         raise
     if dask and of_model:
         _build_tables(found)
     if as_json:
-        emit({"schema": "edgekit.tune.boards/1", "boards": [_document(t) for t in found]})
+        emit({"schema": "edgekit.tune.boards/1", "boards": [_to_json(t) for t in found]})
     else:
-        _show(found, of_model)
+        _print_table(found, of_model)
     check_all([(t.board, t.report) for t in found])
 
 
@@ -61,7 +63,7 @@ def _build_tables(found: Sequence[Tuning]) -> None:
         build_for(profile, user_table(profile), alone=False)
 
 
-def _line(tuning: Tuning) -> str:
+def _format_progress(tuning: Tuning) -> str:
     """Progress line printed after each slice of a board's budget."""
     if not tuning.ok:
         return f"{tuning.board}: {tuning.report.message if tuning.report else 'not started'}"
@@ -70,7 +72,7 @@ def _line(tuning: Tuning) -> str:
     return f"{tuning.board}: {tuning.measured} measurements, {gain:.3f} x{end}"
 
 
-def _show(found: Sequence[Tuning], of_model: bool) -> None:
+def _print_table(found: Sequence[Tuning], of_model: bool) -> None:
     from edgekit.host.cli.output import milliseconds, table
 
     rows = []
@@ -91,7 +93,7 @@ def _show(found: Sequence[Tuning], of_model: bool) -> None:
         print(f"next    edgekit lab kb build --board {rows[0][0]}")
 
 
-def _document(tuning: Tuning) -> dict[str, Any]:
+def _to_json(tuning: Tuning) -> dict[str, Any]:
     report = tuning.report
     return {
         "board": tuning.board,

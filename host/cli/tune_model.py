@@ -139,28 +139,28 @@ def tune_model(
         check_placement(profile, count, "")
     search = context.find_object(ModelSearch) or ModelSearch()
     job = ModelJob(
-        name, profile, path, options, count, seconds, device, _moment, note, check, search
+        name, profile, path, options, count, seconds, device, _utc_timestamp, note, check, search
     )
     if orders is not None:
         tune_order(job, orders, output, as_json)
         return
-    tuned = _tuned(job)
+    tuned = _run_tuning(job)
     if as_json:
-        emit(_document(job, tuned))
+        emit(_to_json(job, tuned))
     else:
-        _summary(job, tuned)
+        _print_summary(job, tuned)
 
 
-def _moment() -> str:
+def _utc_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _tuned(job: ModelJob) -> ModelTuned:
+def _run_tuning(job: ModelJob) -> ModelTuned:
     from edgekit.host.cli.output import note
     from edgekit.host.lab.tune.model_session import tune_model as tune
 
     try:
-        with _showing(job) as (show, tell):
+        with _progress_printer(job) as (show, tell):
             return tune(job, show, tell)
     except KeyboardInterrupt:
         note("stopped; measurements are kept, and the same command resumes")
@@ -171,7 +171,7 @@ def _tuned(job: ModelJob) -> ModelTuned:
 
 
 @contextmanager
-def _showing(
+def _progress_printer(
     job: ModelJob,
 ) -> Iterator[tuple[Callable[[ModelProgress], None], Callable[[str], None]]]:
     """Shows progress with the gain so far, also for orders: live on a terminal, otherwise one line
@@ -193,13 +193,13 @@ def _showing(
         yield show, tell
 
 
-def _summary(job: ModelJob, tuned: ModelTuned) -> None:
+def _print_summary(job: ModelJob, tuned: ModelTuned) -> None:
     from edgekit.host.cli.kb_shared import operator_text
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.lab.tune.operators import gain_of
 
     outcome, rows = tuned.outcome, []
-    for w in _best(outcome):
+    for w in _best_operators(outcome):
         methods = operator_text(w.operator.default), operator_text(w.method)
         rows.append((w.operator.name, w.operator.form.name, *methods, f"{1.0 / w.ratio:.2f}"))
     if rows:
@@ -226,11 +226,11 @@ def _show_orders(orders: OrderOutcome) -> None:
         print(f"order     from {each.part} on: {gain:.1f} % faster than the searched order")
 
 
-def _best(outcome: ModelOutcome) -> list[Won]:
+def _best_operators(outcome: ModelOutcome) -> list[Won]:
     return sorted(outcome.won, key=lambda w: (w.ratio, w.operator.name))[:_SHOWN]
 
 
-def _document(job: ModelJob, tuned: ModelTuned) -> dict[str, Any]:
+def _to_json(job: ModelJob, tuned: ModelTuned) -> dict[str, Any]:
     from edgekit.host.lab.tune.operators import gain_of
 
     outcome, orders = tuned.outcome, tuned.orders

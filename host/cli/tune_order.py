@@ -29,12 +29,12 @@ def tune_order(job: ModelJob, count: int, output: Path | None, as_json: bool) ->
     if output is not None:
         outcome.timed[0].bundle.write(output)
     if as_json:
-        emit(_document(job, outcome))
+        emit(_to_json(job, outcome))
     else:
-        _show(outcome, "measured" if job.device else "estimated")
+        _print_orders(outcome, "measured" if job.device else "estimated")
 
 
-def _ranks(timed: list[Timed]) -> float:
+def _rank_correlation(timed: list[Timed]) -> float:
     from edgekit.host.lab.tune.cost import rank_correlation
 
     return rank_correlation(
@@ -42,12 +42,12 @@ def _ranks(timed: list[Timed]) -> float:
     )
 
 
-def _document(job: ModelJob, outcome: OrderOutcome) -> dict[str, object]:
+def _to_json(job: ModelJob, outcome: OrderOutcome) -> dict[str, object]:
     return {
         "schema": "edgekit.tune.order/1",
         "board": job.board,
         "estimated": job.device is None,
-        "rank_correlation": _ranks(outcome.timed),
+        "rank_correlation": _rank_correlation(outcome.timed),
         "orders": [
             {
                 "origin": t.candidate.origin,
@@ -63,7 +63,7 @@ def _document(job: ModelJob, outcome: OrderOutcome) -> dict[str, object]:
     }
 
 
-def _show(outcome: OrderOutcome, how: str) -> None:
+def _print_orders(outcome: OrderOutcome, how: str) -> None:
     from edgekit.host.cli.output import byte_size, table
 
     timed = outcome.timed
@@ -84,7 +84,7 @@ def _show(outcome: OrderOutcome, how: str) -> None:
     if len({t.candidate.simulated_us for t in timed}) == 1:
         print("model    predicts the same time for all: one unit does all the work")
     else:
-        print(f"model    rank correlation {_ranks(timed):.3f} with the {how} times")
+        print(f"model    rank correlation {_rank_correlation(timed):.3f} with the {how} times")
     for each in outcome.kept:
         gain = (1 - each.ratio) * _PERCENT
         print(f"kept     from {each.part} on: {gain:.1f} % faster than the searched order")

@@ -30,7 +30,7 @@ def in_use(folder: Path) -> Iterator[None]:
     work of killed processes, unless other processes are using the folder."""
     with contextlib.ExitStack() as held:
         try:
-            _sweep(folder)
+            _remove_unused(folder)
             held.enter_context(locked(folder / USERS, shared=True))
         except OSError as error:
             if error.errno not in _READ_ONLY:
@@ -38,7 +38,7 @@ def in_use(folder: Path) -> Iterator[None]:
         yield
 
 
-def _sweep(folder: Path) -> None:
+def _remove_unused(folder: Path) -> None:
     try:
         descriptor = take_lock(folder / USERS, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -34,7 +34,7 @@ def decode(content: bytes | str, kind: type[_T]) -> _T:
 def parsed(content: bytes | str) -> Any:
     """Decodes any JSON document; raises NotAnAnswerError."""
     try:
-        return _printable(json.loads(content))
+        return _make_printable(json.loads(content))
     except (ValueError, RecursionError):
         raise NotAnAnswerError("expected a JSON document") from None
 
@@ -52,12 +52,12 @@ def fitting(document: Any, kind: type[_T]) -> _T:
     return found
 
 
-def _printable(value: Any) -> Any:
+def _make_printable(value: Any) -> Any:
     """`value` with all text made printable; logs keep their line breaks."""
     if isinstance(value, str):
         return "\n".join(printable(line, _LONGEST) for line in value.split("\n"))
     if isinstance(value, list):
-        return [_printable(item) for item in value]
+        return [_make_printable(item) for item in value]
     if isinstance(value, dict):
-        return {printable(key, _LONGEST): _printable(item) for key, item in value.items()}
+        return {printable(key, _LONGEST): _make_printable(item) for key, item in value.items()}
     return value

@@ -17,22 +17,22 @@ DISTRIBUTION = "edgekit-compiler"  # `edgekit` is another project on the public 
 
 def data_folder() -> Path:
     """Data that must not be lost: the private board `local`, later the history."""
-    return _folder("user_data_path", "")
+    return _platform_folder("user_data_path", "")
 
 
 def cache_folder() -> Path:
     """Data that can be rebuilt: objects, libraries, golden vectors."""
-    return _folder("user_cache_path", "cache")
+    return _platform_folder("user_cache_path", "cache")
 
 
 def config_folder() -> Path:
     """Configuration written by the user or on their behalf: the boards."""
-    return _folder("user_config_path", "config")
+    return _platform_folder("user_config_path", "config")
 
 
 def state_folder() -> Path:
     """Records of past events only: the log."""
-    return _folder("user_state_path", "state")
+    return _platform_folder("user_state_path", "state")
 
 
 def install_command(extra: str) -> str:
@@ -44,7 +44,7 @@ def install_command(extra: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *what])
 
 
-def _folder(kind: str, below: str) -> Path:
+def _platform_folder(kind: str, below: str) -> Path:
     home = os.environ.get("EDGEKIT_HOME")
     if home:
         return Path(home).absolute() / below

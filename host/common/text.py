@@ -12,7 +12,7 @@ def printable(text: str, most: int = LONGEST) -> str:
     Python escapes: \\x1b.
     """
     cut = text if len(text) <= most else f"{text[:most]}…"
-    return cut if cut.isprintable() else "".join(map(_escaped, cut))
+    return cut if cut.isprintable() else "".join(map(_escape, cut))
 
 
 def one_line(text: str) -> str:
@@ -20,5 +20,5 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]

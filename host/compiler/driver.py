@@ -28,13 +28,13 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, Shape
 from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
 from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
 from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     units += _section_units({made.symbol: made.text for made in code})
     extras = extras_of(plan, board)
     for k in (*kernels_of(plan), *parts_of(plan)):
-        macros = (("NAME", k.symbol), *_with(simd, k.macros))
+        macros = (("NAME", k.symbol), *_override_macros(simd, k.macros))
         own = extras if _of_half(k, board) or _CONVERT & {*dict(k.macros)} else ()
         units.append(Unit(k.symbol, folder / k.source, macros, extras=own))
     units.append(features_unit(board, extras))
@@ -233,7 +233,7 @@ def _of_half(kernel: Kernel, board: BoardProfile) -> bool:
     return ("EK_SIMD", f'"simd/{board.isa.half}.h"') in kernel.macros
 
 
-def _with(
+def _override_macros(
     simd: tuple[str, str], macros: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
     """The macros of a kernel, which may override the board's vector header."""

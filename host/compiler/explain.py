@@ -58,12 +58,12 @@ def explain(
                 "not_on_nna": _not_on_nna(graph, node, schedule, board),
                 "kernel": step.kernel if step else None,
                 "precision": tensors[node.outputs[0]].dtype.value if node.outputs else None,
-                **_method(step.compiled if step else None),
+                **_method_report(step.compiled if step else None),
                 "storage": asdict(node.op.how)
                 if isinstance(node.op, ops.PrunedFullyConnected)
                 and tensors[node.outputs[0]].dtype is DType.F32
                 else None,
-                "outliers": _outliers(node, splits.get(origin.get(node.name, node.name))),
+                "outliers": _outlier_report(node, splits.get(origin.get(node.name, node.name))),
                 "split_from": origin.get(node.name),
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
@@ -91,14 +91,14 @@ def explain(
         "order": [n.name for n in graph.nodes],
         "objective": schedule.objective,
         "random_seed": schedule.random_seed,
-        "memory": _memory(plan, limit),
-        "nna": _nna(schedule, board),
+        "memory": _memory_report(plan, limit),
+        "nna": _nna_report(schedule, board),
         "placements": list(placements),
         "passes": [asdict(c) for c in counts],
     }
 
 
-def _memory(plan: Plan, limit: int | None) -> dict[str, int | None]:
+def _memory_report(plan: Plan, limit: int | None) -> dict[str, int | None]:
     return {
         "arena_bytes": plan.memory.arena_bytes,
         "lower_bound_bytes": plan.memory.lower_bound,
@@ -120,7 +120,7 @@ def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfil
     return misfit(graph, node) or "estimated to be slower there"
 
 
-def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
+def _outlier_report(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
     """The outlier split of a product: mean channels per sample, relative output error, and cost.
 
     Reported for the chosen split and for all that were tried; only the threshold if there were no
@@ -141,7 +141,7 @@ def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
     }
 
 
-def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
+def _nna_report(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
     """The NNA account of one run: per layer, total, and busy times in the schedule.
 
     Busy times are those of the NNA, of the other units, and of their overlap. None without an NNA.
@@ -153,7 +153,7 @@ def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
     accounts = [account_of_node(chip, graph, node) for node in there]
     names = {node.name for node in there}
     mine = [time for name, time in schedule.times.items() if name in names]
-    others = _union([time for name, time in schedule.times.items() if name not in names])
+    others = _merge_spans([time for name, time in schedule.times.items() if name not in names])
     return {
         "layers": [
             {"name": found.name, "form": found.form, **found.account.document()}
@@ -173,7 +173,7 @@ def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
     }
 
 
-def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _merge_spans(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The union of time spans, as non-overlapping spans."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
@@ -184,7 +184,7 @@ def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _method(made: Compiled | None) -> dict[str, Any]:
+def _method_report(made: Compiled | None) -> dict[str, Any]:
     """The method of an operator, the rule or row that chose it, and its alternatives."""
     if made is None:
         return dict.fromkeys(_DECIDED)
@@ -196,15 +196,15 @@ def _method(made: Compiled | None) -> dict[str, Any]:
         "rule": choice.rule,
         "why": choice.why,
         "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
-        "runner_up": _other(choice.runner_up),
+        "runner_up": _runner_up_report(choice.runner_up),
         "form": form
         and {"name": form.name, **asdict(form.shape), "vector_operations": round(choice.cost, 3)},
-        "default": _other(choice.default),
-        "members": [{"kernel": m.kernel, **_method(m)} for m in made.members],
+        "default": _runner_up_report(choice.default),
+        "members": [{"kernel": m.kernel, **_method_report(m)} for m in made.members],
     }
 
 
-def _other(beside: RunnerUp | None) -> dict[str, Any] | None:
+def _runner_up_report(beside: RunnerUp | None) -> dict[str, Any] | None:
     if beside is None:
         return None
     return {

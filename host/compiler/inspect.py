@@ -123,15 +123,15 @@ def _with_graph(found: Inspection, graph: Graph) -> Inspection:
     initial = {name: state.initial for name, state in graph.states.items()}
     return replace(
         found,
-        inputs=tuple(_slot(graph.tensors[name]) for name in graph.inputs),
-        outputs=tuple(_slot(graph.tensors[name]) for name in graph.outputs),
+        inputs=tuple(_to_slot(graph.tensors[name]) for name in graph.inputs),
+        outputs=tuple(_to_slot(graph.tensors[name]) for name in graph.outputs),
         states=tuple(Slot(n, dtype_of(v).value, v.shape) for n, v in initial.items()),
         multiply_adds=sum(multiply_adds(graph, node) for node in graph.nodes),
         notes=graph.notes,
     )
 
 
-def _slot(tensor: Tensor) -> Slot:
+def _to_slot(tensor: Tensor) -> Slot:
     quant = tensor.quant
     if quant is None or quant.per_channel:
         return Slot(tensor.name, tensor.dtype.value, tensor.shape)

@@ -49,7 +49,7 @@ class StateBinding:
             )
 
 
-def _asked(
+def _cli_option(
     help_text: str, *, flag: str = "", metavar: str = "", compile_only: bool = False
 ) -> dict[str, Asked]:
     """Metadata of a field with a command line option; `help_text` describes it.
@@ -69,7 +69,7 @@ class CompileOptions:
 
     shapes: Shapes = field(
         default_factory=dict,
-        metadata=_asked(
+        metadata=_cli_option(
             "Shape of an input; repeat it for more inputs or more shapes.",
             flag="--input-shape",
             metavar="NAME=1,3,224,224",
@@ -77,47 +77,47 @@ class CompileOptions:
     )
     memory_limit: int | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Memory the model may use (default: the board's).",
             metavar="512KiB",
         ),
     )
     weights: WeightBits | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Store float weights in 8 or 4 bits, and quantize activations dynamically.",
         ),
     )
     precision: Precision = field(
         default="f32",
-        metadata=_asked(
+        metadata=_cli_option(
             "Float type to compute in; auto takes f16 if outputs change by at most 2 %.",
         ),
     )
     samples: Path | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Sample inputs: quantize the model to 8 bits, or fit --weights to them.",
             metavar="FILE.npz or FOLDER",
         ),
     )
     group_size: int | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Weights that share a scale, with --weights.",
             metavar="32|64|128",
         ),
     )
     min_cosine: float | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Keep layers in 8 bits until outputs are this similar, with --weights int4.",
             metavar="COSINE",
         ),
     )
     states: tuple[StateBinding, ...] = field(
         default=(),
-        metadata=_asked(
+        metadata=_cli_option(
             "Feed an output back as an input of the next run; * matches any text.",
             flag="--state",
             metavar="INPUT=OUTPUT",
@@ -125,14 +125,14 @@ class CompileOptions:
     )
     order: Order = field(
         default="search",
-        metadata=_asked(
+        metadata=_cli_option(
             "Order operators for time or for peak memory, or keep the model's order.",
             compile_only=True,
         ),
     )
     random_seed: int = field(
         default=0,
-        metadata=_asked(
+        metadata=_cli_option(
             "Seed of the search for an order.",
             metavar="N",
             compile_only=True,
@@ -140,7 +140,7 @@ class CompileOptions:
     )
     threads: int | None = field(
         default=None,
-        metadata=_asked(
+        metadata=_cli_option(
             "Threads the release runs on (default: chosen by cost; 1 on x86).",
             metavar="N",
             compile_only=True,
@@ -148,7 +148,7 @@ class CompileOptions:
     )
     cluster: str = field(
         default="",
-        metadata=_asked(
+        metadata=_cli_option(
             "Cores the release runs on: big, little or a core's name (default: by cost).",
             metavar="NAME",
             compile_only=True,

@@ -14,11 +14,12 @@ from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
-from edgekit.host.compiler.lowering.conv.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.conv.stems import with_stems
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, Groups
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.compiler.transforms.passes.half import to_half
@@ -28,7 +29,6 @@ from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.compiler.transforms.passes.thresholds import Fitted, split_note
 from edgekit.host.compiler.transforms.passes.tie import tie_states
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
@@ -87,7 +87,7 @@ class PreparedGraph:
 Transform = Callable[[PreparedGraph, Target], PreparedGraph]
 
 
-def _pass(name: str, apply: Callable[[Graph], Graph]) -> Transform:
+def _graph_pass(name: str, apply: Callable[[Graph], Graph]) -> Transform:
     return lambda work, _: work.then(name, apply(work.graph))
 
 
@@ -111,7 +111,7 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
     if target.samples:
         held_out = target.samples[::_HELD_OUT]
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
-        graph, added, splits = _fitted(work.graph, graph, target, shown, held_out)
+        graph, added, splits = _fit_quantized(work.graph, graph, target, shown, held_out)
         added = (*added, sample_note(work.graph, graph, held_out))
         # No splits if only lookup tables were compressed
         added += (split_note(splits),) if splits else ()
@@ -119,7 +119,7 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 
-def _fitted(
+def _fit_quantized(
     floats: Graph,
     coded: Graph,
     target: Target,
@@ -130,7 +130,7 @@ def _fitted(
 
     Returns the graph, a note on the 8-bit weights, and the outlier splits of its products.
     """
-    options, cost = target.options, _cost(coded, target.board)
+    options, cost = target.options, _cost_function(coded, target.board)
     bits = options.weights
     assert bits is not None
     if options.min_cosine is None:
@@ -148,7 +148,7 @@ def _fitted(
     return made.graph, (mixed_note(made, options.min_cosine),), splits
 
 
-def _cost(graph: Graph, board: BoardProfile) -> Cost:
+def _cost_function(graph: Graph, board: BoardProfile) -> Cost:
     """A cost function for the nodes of `graph` and of its variants."""
     model = CostModel.of(board)
     memory = model.memory_of(graph)
@@ -181,7 +181,7 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
-    if why := _lost(asked, work.graph, golden_of(graph, target.golden), target.half_loss):
+    if why := _f32_reason(asked, work.graph, golden_of(graph, target.golden), target.half_loss):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
@@ -197,7 +197,7 @@ def _has_float_matrices(graph: Graph) -> bool:
     return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
 
 
-def _lost(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
+def _f32_reason(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
     """The reason why `auto` keeps f32 instead of half precision; empty to use half precision.
 
     Raises InputError if half precision was requested explicitly but overflows.
@@ -219,13 +219,13 @@ def _lost(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
     )
 
 
-def _fit(work: PreparedGraph, target: Target) -> PreparedGraph:
+def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
     return replace(done, origin=fitted.origin, groups=fitted.groups)
 
 
-def _products(work: PreparedGraph, target: Target) -> PreparedGraph:
+def _fuse_into_products(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Fuses transposes and factors into products; does nothing on boards without the kernel."""
     graph = with_views(work.graph, target.board)
     return work if graph is work.graph else work.then("fuse_views", graph)
@@ -241,14 +241,15 @@ def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 PIPELINE: tuple[Transform, ...] = (
     _integer_form,
-    *(_pass(name, apply) for name, apply in PASSES),
+    *(_graph_pass(name, apply) for name, apply in PASSES),
     _in_bodies,  # PASSES again, inside loops
     _compress_weights,
     _tie_states,
     _half_precision,
-    _fit,  # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
-    _pass("fuse_epilogues", fuse_epilogues),
-    _products,
+    # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
+    _fit_to_memory,
+    _graph_pass("fuse_epilogues", fuse_epilogues),
+    _fuse_into_products,
     _chain_convolutions,
 )
 

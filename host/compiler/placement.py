@@ -6,7 +6,7 @@ that does not divide stays, and so does memory time for data that exceeds the ca
 combined bandwidth of all cores. Each shared call costs a handover: a flag that travels to the
 workers' cores and back. Between inferences workers sleep: waking each costs `wake_us`, and the work
 done before they arrive is done alone. A 20 µs model therefore runs on one thread. All constants are
-in kb/costs/sharing.py.
+in host/compiler/costs/sharing.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from dataclasses import asdict, dataclass
 from edgekit.device.runtime.agent.specs import BESIDE, PlacementSpec
 from edgekit.host.compiler.costs.memory import Memory
 from edgekit.host.compiler.costs.model import CostModel
-from edgekit.host.compiler.lowering.plan import Call, Loop, Plan, Step
-from edgekit.host.compiler.schedule.types import Schedule
-from edgekit.host.errors import InputError
-from edgekit.kb.costs.sharing import (
+from edgekit.host.compiler.costs.sharing import (
     ALONE_WEIGHT,
     HANDOVER_CYCLES,
     INSIDE,
@@ -28,6 +25,9 @@ from edgekit.kb.costs.sharing import (
     PIECES,
     WORTH,
 )
+from edgekit.host.compiler.lowering.plan import Call, LoopCall, Plan, Step
+from edgekit.host.compiler.schedule.types import Schedule
+from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import BoardCluster, cluster_named, clusters_of
 
@@ -60,7 +60,7 @@ def placements(
     if not (threads or cluster) and (board.arch == "x86_64" or board.nna):
         return ()
     clusters = [c for c in clusters_of(board) if (threads or 1) <= c.cores]
-    found = [_best(schedule, plan, board, each, threads) for each in clusters]
+    found = [_best_placement(schedule, plan, board, each, threads) for each in clusters]
     found += _side_by_side(schedule, board, found, threads)
     first = _name_of(board, cluster) if cluster else ""
     if first and all(spec.cluster != first for spec in found):
@@ -109,13 +109,13 @@ def _side_by_side(
         return []
     name = BESIDE.join(cluster.name for cluster in used)
     one = min(spec.alone_us for spec in alone)
-    early = _early(one)
+    early = _early_fraction(one)
     wake = max(unit.wake_us for unit in board.compute)
     cost = early * one + (1 - early) * schedule.makespan_us + wake * (len(used) - 1)
     return [PlacementSpec(name, "", len(used), round(cost, 1), one)]
 
 
-def _early(alone: float) -> float:
+def _early_fraction(alone: float) -> float:
     """The fraction of an inference that is finished before sleeping threads have arrived."""
     return min(LATE_US / alone, 1.0) if alone else 1.0
 
@@ -138,10 +138,10 @@ def operator_costs(
     cluster = next((c for c in clusters_of(board) if specs and c.name == specs[0].cluster), None)
     if cluster is None:
         return costs
-    return costs | {n: work.us for n, work in _works(schedule, plan, board, cluster).items()}
+    return costs | {n: work.us for n, work in _cluster_work(schedule, plan, board, cluster).items()}
 
 
-def _best(
+def _best_placement(
     schedule: Schedule,
     plan: Plan,
     board: BoardProfile,
@@ -150,13 +150,13 @@ def _best(
 ) -> PlacementSpec:
     """Uses `threads` threads, or the smallest count that no larger one clearly beats."""
     model = CostModel.of(board)
-    works = _works(schedule, plan, board, cluster).values()
+    works = _cluster_work(schedule, plan, board, cluster).values()
     name = _unit_of(model, cluster)
     unit, core = model.units[name], model.core(name)
     handover = HANDOVER_CYCLES / (core.clock_mhz if core else unit.clock_mhz)
     memory = model.memory_of(schedule.graph, name)
     costs = {
-        count: _whole(works, count, handover, unit.wake_us, memory)
+        count: _inference_us(works, count, handover, unit.wake_us, memory)
         for count in range(1, cluster.cores + 1)
     }
     chosen = threads or 1
@@ -173,7 +173,7 @@ def _unit_of(model: CostModel, cluster: BoardCluster) -> str:
     return cluster.unit if cluster.unit in model.units else next(iter(model.units))
 
 
-def _works(
+def _cluster_work(
     schedule: Schedule, plan: Plan, board: BoardProfile, cluster: BoardCluster
 ) -> dict[str, _Work]:
     """The work of each operator with calls on a cluster, by name."""
@@ -189,15 +189,15 @@ def _works(
         if us == float("inf"):  # runs on an accelerator, which no thread shares
             us = schedule.costs[node.name]
         far = memory.far(model.work(schedule.graph, node).amounts)
-        works[node.name] = _Work(us, tuple(_calls(step.calls)), far)
+        works[node.name] = _Work(us, tuple(_iter_calls(step.calls)), far)
     return works
 
 
-def _calls(calls: Iterable[Call | Loop], times: int = 1) -> Iterable[tuple[int, int]]:
+def _iter_calls(calls: Iterable[Call | LoopCall], times: int = 1) -> Iterable[tuple[int, int]]:
     """Yields the pieces of each call, 0 if it is not shared, and how often it runs."""
     for call in calls:
-        if isinstance(call, Loop):
-            yield from _calls(call.calls, times * call.steps)
+        if isinstance(call, LoopCall):
+            yield from _iter_calls(call.calls, times * call.steps)
         elif call.tasks is None:
             yield INSIDE, times
         else:
@@ -205,7 +205,7 @@ def _calls(calls: Iterable[Call | Loop], times: int = 1) -> Iterable[tuple[int, 
             yield (pieces if pieces > 1 else 0), times
 
 
-def _whole(
+def _inference_us(
     works: Iterable[_Work], threads: int, handover: float, wake: float, memory: Memory
 ) -> float:
     """Microseconds of an inference."""
@@ -213,23 +213,25 @@ def _whole(
     alone = sum(work.us for work in each)
     if threads == 1:
         return alone
-    shared = sum(_shared(work, threads, handover, memory) for work in each)
-    early = _early(alone)
+    shared = sum(_operator_us(work, threads, handover, memory) for work in each)
+    early = _early_fraction(alone)
     return early * alone + (1 - early) * shared + wake * (threads - 1)
 
 
-def _shared(work: _Work, threads: int, handover: float, memory: Memory) -> float:
+def _operator_us(work: _Work, threads: int, handover: float, memory: Memory) -> float:
     calls = [(pieces, times) for pieces, times in work.calls if times]
     flags = sum(times for pieces, times in calls if pieces)
     if not flags:
         return work.us
-    parts = [(1.0 if pieces else ALONE_WEIGHT, _part(pieces, threads)) for pieces, _ in calls]
+    parts = [
+        (1.0 if pieces else ALONE_WEIGHT, _slowest_fraction(pieces, threads)) for pieces, _ in calls
+    ]
     part = sum(weight * part for weight, part in parts) / sum(weight for weight, _ in parts)
     near = work.us - memory.us(work.far)
     return near * part + memory.us(work.far, threads) + handover * flags
 
 
-def _part(pieces: int, threads: int) -> float:
+def _slowest_fraction(pieces: int, threads: int) -> float:
     """The fraction of a call done by its slowest thread."""
     if pieces < 2:
         return 1.0

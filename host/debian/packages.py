@@ -191,28 +191,28 @@ class PackageStore:
 
     def fetch(self) -> PackageFiles:
         """Downloads the packages of an image that are not yet present."""
-        root = self._resolved(WANTED)
-        files = self._fetched([*root, self._kernel()])
+        root = self._resolve(WANTED)
+        files = self._fetch_archives([*root, self._kernel_package()])
         return PackageFiles(files[:-1], files[-1])
 
     def fetch_all(self, names: Sequence[str]) -> tuple[Path, ...]:
         """Downloads the named packages and their dependencies if not yet present."""
-        return self._fetched(self._resolved(names))
+        return self._fetch_archives(self._resolve(names))
 
-    def _resolved(self, names: Sequence[str]) -> list[Package]:
+    def _resolve(self, names: Sequence[str]) -> list[Package]:
         install = ("install", "--simulate", "--no-install-recommends", "-qq")
-        return resolved(self._apt("apt-get", *install, *names))
+        return resolved(self._run_apt("apt-get", *install, *names))
 
-    def _fetched(self, packages: Sequence[Package]) -> tuple[Path, ...]:
+    def _fetch_archives(self, packages: Sequence[Package]) -> tuple[Path, ...]:
         """Files of packages; apt verifies each download against the signed index."""
-        if missing := [p for p in packages if not self._file(p).is_file()]:
+        if missing := [p for p in packages if not self._archive_path(p).is_file()]:
             wanted = [f"{p.name}={p.version}" for p in missing]
             self._download("download", *wanted, folder=self._archives)
-        return tuple(self._file(package) for package in packages)
+        return tuple(self._archive_path(package) for package in packages)
 
-    def _kernel(self) -> Package:
+    def _kernel_package(self) -> Package:
         """The newest kernel, a dependency of its metapackage."""
-        text = self._apt(
+        text = self._run_apt(
             "apt-cache", "show", "--no-all-versions", self._architecture.kernel_package
         )
         found = re.search(r"^Depends: (linux-image-\S+) \(= (\S+)\)", text, re.MULTILINE)
@@ -223,7 +223,7 @@ class PackageStore:
             )
         return Package(found.group(1), found.group(2))
 
-    def _file(self, package: Package) -> Path:
+    def _archive_path(self, package: Package) -> Path:
         # apt's own naming scheme; some file systems do not allow colons.
         version = package.version.replace(":", "%3a")
         stem = self._archives / f"{package.name}_{version}"
@@ -233,7 +233,7 @@ class PackageStore:
     def _download(self, *arguments: str, folder: Path | None = None) -> None:
         """Fetches from the mirror. Raises UnreachableError."""
         try:
-            self._apt("apt-get", "-qq", *arguments, folder=folder)
+            self._run_apt("apt-get", "-qq", *arguments, folder=folder)
         except BoardToolError as error:
             found = error.found or f"no end of it within {_DOWNLOAD_SECONDS:.0f} s"
             raise UnreachableError(
@@ -242,7 +242,7 @@ class PackageStore:
                 "name another: --mirror URL"
             ) from None
 
-    def _apt(self, program: str, *arguments: str, folder: Path | None = None) -> str:
+    def _run_apt(self, program: str, *arguments: str, folder: Path | None = None) -> str:
         return run_tool(
             [self._tools[program], *arguments],
             what=f"packages of {self._architecture.label}",

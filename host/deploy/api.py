@@ -46,7 +46,7 @@ def compile_model(
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    shapes, *more = variants_of({n: _several(s) for n, s in (input_shapes or {}).items()})
+    shapes, *more = variants_of({n: _as_shapes(s) for n, s in (input_shapes or {}).items()})
     options = CompileOptions(
         shapes=shapes,
         more_shapes=tuple(more),
@@ -60,7 +60,7 @@ def compile_model(
     return bundle
 
 
-def _several(
+def _as_shapes(
     shapes: tuple[int, ...] | Sequence[tuple[int, ...]],
 ) -> tuple[tuple[int, ...], ...]:
     """Normalizes one shape or a sequence of shapes to a tuple of shapes."""

@@ -68,13 +68,13 @@ class Board(BoardCalls):
         Raises InputError if `name` is not a valid model name.
         """
         release.check_name(name)
-        return self._with(model_name=name or "")
+        return self._copy_with(model_name=name or "")
 
     def over(self, transport: Transport) -> Board:
         """Returns the same board, reached through another transport."""
-        return self._with(transport=transport)
+        return self._copy_with(transport=transport)
 
-    def _with(self, **changed: Any) -> Board:
+    def _copy_with(self, **changed: Any) -> Board:
         known = {
             "transport": self.transport,
             "profile": self.profile,
@@ -96,10 +96,10 @@ class Board(BoardCalls):
     def temporary(self) -> Iterator[Board]:
         """Yields the same board with nothing deployed; anything deployed there is removed at the
         end."""
-        folder = f"aside/{secrets.token_hex(8)}"
+        folder = f"temporary/{secrets.token_hex(8)}"
         below = SubdirTransport(self.transport, folder)  # a folder used for nothing else
         try:
-            yield self._with(transport=below, own=True, model_name="")
+            yield self._copy_with(transport=below, own=True, model_name="")
         finally:
             self.transport.remove(folder, deadline=release.QUICK_SECONDS)
 
@@ -118,7 +118,7 @@ class Board(BoardCalls):
         """
         found = release.deploy(
             self,
-            _bundle(bundle),
+            _as_bundle(bundle),
             progress=progress,
             allow_downgrade=allow_downgrade,
             own=self.own,
@@ -134,7 +134,7 @@ class Board(BoardCalls):
         application: bool = True,
     ) -> DeployPlan:
         """Previews `deploy` without writing anything, here or on the board."""
-        return release.plan_deploy(self, _bundle(bundle), allow_downgrade, application)
+        return release.plan_deploy(self, _as_bundle(bundle), allow_downgrade, application)
 
     def open(self, threads: int | None = None, cluster: str = "") -> Session:
         """Opens a session: `with board.open() as s: outputs, timings = s.run(inputs)`.
@@ -189,7 +189,7 @@ class Board(BoardCalls):
         Start it with `start_application`.
         """
         application = release.read_application(Path(folder))
-        under = release.deployed_bundle(self) if bundle is None else _bundle(bundle)
+        under = release.deployed_bundle(self) if bundle is None else _as_bundle(bundle)
         return self.deploy(release.with_application(under, application), progress=progress).release
 
     def start_application(self) -> ApplicationState:
@@ -246,5 +246,5 @@ class Deployed:
         return self.device.bench(inputs, threads=threads)
 
 
-def _bundle(bundle: Bundle | str | Path) -> Bundle:
+def _as_bundle(bundle: Bundle | str | Path) -> Bundle:
     return bundle if isinstance(bundle, Bundle) else Bundle.read(Path(bundle))

@@ -67,7 +67,7 @@ def connect_to(name: str, via: Via | None = None, folder: Path | None = None) ->
         return Board(
             transport, profile=profile, own=True, emulated=True, threads=1, counting=counting
         )
-    raise InputError(_nowhere(name))
+    raise InputError(_unreachable_message(name))
 
 
 def console_of(name: str, folder: Path | None = None) -> SerialTarget:
@@ -84,7 +84,7 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
 
     if running := find_running(name):
         return _virtual_console(running)
-    raise InputError(_nowhere(name))
+    raise InputError(_unreachable_message(name))
 
 
 def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Board:
@@ -94,7 +94,7 @@ def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Board:
     return Board(transport, profile=entry.profile, own=own, threads=entry.threads, cluster=cluster)
 
 
-def _nowhere(name: str) -> str:
+def _unreachable_message(name: str) -> str:
     add = f"edgekit board add {name} --host USER@ADDRESS"
     if name in virtual_board_names():
         return (
@@ -107,12 +107,12 @@ def _nowhere(name: str) -> str:
             f"name your board: {add}"
         )
     return (
-        f"expected a board that can be reached, found none named '{name}'{_nearest(name)}; "
+        f"expected a board that can be reached, found none named '{name}'{_suggest_name(name)}; "
         f"list them: edgekit boards, or add it: {add}"
     )
 
 
-def _nearest(name: str) -> str:
+def _suggest_name(name: str) -> str:
     known = (LOCAL, *(entry.name for entry in boards(Path.cwd())), *virtual_board_names())
     return nearest(name, known) or nearest(name)
 
@@ -122,7 +122,7 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
     if kind == LOCAL:
         return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
     if kind == "serial":
-        return _serial(_entry_console(entry))
+        return _open_serial(_entry_console(entry))
     if entry.host is None:
         raise InputError(
             f"board '{entry.name}': expected an address, found none in the inventory; "
@@ -146,7 +146,7 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
 
 def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
     if via == "serial":
-        return _serial(_virtual_console(board))
+        return _open_serial(_virtual_console(board))
     from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
 
     return SshTransport(
@@ -161,7 +161,7 @@ def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
     )
 
 
-def _serial(target: SerialTarget) -> Transport:
+def _open_serial(target: SerialTarget) -> Transport:
     from edgekit.host.deploy.transport.serial import SerialTransport
 
     return SerialTransport(target)

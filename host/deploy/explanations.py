@@ -29,12 +29,12 @@ def remember(release: str, explained: Mapping[str, Any], most: int = _MOST) -> N
 
     A full disk is not an error.
     """
-    folder = _folder()
+    folder = _explanations_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(explained, separators=(",", ":")).encode()
         atomic_write(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
-        kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_age, reverse=True)
+        kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_mtime, reverse=True)
         for old in kept[most:]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -46,7 +46,9 @@ def recall(release: str) -> Mapping[str, Any] | None:
     if not _RELEASE.fullmatch(release):  # the id comes from a board
         return None
     try:
-        found = json.loads(gzip.decompress((_folder() / f"{release}{_SUFFIX}").read_bytes()))
+        found = json.loads(
+            gzip.decompress((_explanations_folder() / f"{release}{_SUFFIX}").read_bytes())
+        )
     except (OSError, EOFError, zlib.error, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -81,23 +83,25 @@ def nna_lines(account: Mapping[str, Any] | None) -> tuple[str, ...]:
         f"{total['serial_cycles']:,}, on the vector unit {total['vector_cycles']:,}",
         f"{sum(total['stalls'].values()):,} cycles stalled{f' ({stalls})' if stalls else ''}",
         f"{total['macs_useful']:,} useful MACs of {total['macs_done']:,} "
-        f"({total['macs_useful'] / total['macs_done']:.1%}), {_kib(total['bytes_loaded'])} loaded, "
-        f"{_kib(total['bytes_stored'])} stored, weights {_kib(total['weight_image_bytes'])}",
+        f"({total['macs_useful'] / total['macs_done']:.1%}), "
+        f"{_format_kib(total['bytes_loaded'])} loaded, "
+        f"{_format_kib(total['bytes_stored'])} stored, "
+        f"weights {_format_kib(total['weight_image_bytes'])}",
         f"NNA {schedule['nna_us']:,.0f} µs and core {schedule['others_us']:,.0f} µs, "
         f"{schedule['beside_us']:,.0f} µs of them at the same time, "
         f"{schedule['makespan_us']:,.0f} µs in all by the cost model",
     )
 
 
-def _kib(size: int) -> str:
+def _format_kib(size: int) -> str:
     return f"{size / 1024:,.1f} KiB"
 
 
-def _folder() -> Path:
+def _explanations_folder() -> Path:
     return data_folder() / "explanations"
 
 
-def _age(path: Path) -> float:
+def _mtime(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:  # removed by another process

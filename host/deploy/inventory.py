@@ -125,7 +125,7 @@ def read_project(folder: Path) -> Project:
     if file is None:
         return Project()
     raw = _read(file)
-    found = _checked(file, "", raw, _Defaults)
+    found = _convert_table(file, "", raw, _Defaults)
     return Project(file, file.parent / found.model if found.model else None, found.board)
 
 
@@ -142,14 +142,14 @@ def user_file() -> Path:
 
 def boards(project_folder: Path) -> tuple[BoardEntry, ...]:
     """Returns all boards, by name."""
-    tables = _tables(project_folder)
-    return tuple(_entry(name, *tables[name]) for name in sorted(tables))
+    tables = _load_tables(project_folder)
+    return tuple(_parse_entry(name, *tables[name]) for name in sorted(tables))
 
 
 def find_board(name: str, project_folder: Path) -> BoardEntry | None:
     """Returns the board of that name; ignores errors in other boards' entries."""
-    found = _tables(project_folder).get(name)
-    return None if found is None else _entry(name, *found)
+    found = _load_tables(project_folder).get(name)
+    return None if found is None else _parse_entry(name, *found)
 
 
 def add_board(entry: BoardEntry, file: Path) -> None:
@@ -162,24 +162,24 @@ def add_boards(entries: Sequence[BoardEntry], file: Path) -> None:
     import tomlkit
 
     for entry in entries:
-        _entry(entry.name, file, _values(entry))
-    document = _document(file)
+        _parse_entry(entry.name, file, _non_default_values(entry))
+    document = _load_document(file)
     if "boards" not in document:
         document["boards"] = tomlkit.table(is_super_table=True)
     tables: Any = document["boards"]
     for entry in entries:
         if entry.name not in tables:
             tables[entry.name] = tomlkit.table()
-        table, values = tables[entry.name], _values(entry)
+        table, values = tables[entry.name], _non_default_values(entry)
         for key in [key for key in table if key not in values]:
             del table[key]
         for key, value in values.items():
             if table.get(key) != value:
-                table[key] = _inline(value) if isinstance(value, dict) else value
+                table[key] = _inline_table(value) if isinstance(value, dict) else value
     _write(file, tomlkit.dumps(document))
 
 
-def _inline(labels: Mapping[str, str]) -> Any:
+def _inline_table(labels: Mapping[str, str]) -> Any:
     import tomlkit
 
     table = tomlkit.inline_table()
@@ -191,7 +191,7 @@ def remove_board(name: str, file: Path) -> None:
     """Removes a board from `file`; InputError if it is missing."""
     import tomlkit
 
-    document = _document(file)
+    document = _load_document(file)
     tables: Any = document.get("boards", {})
     if name not in tables:
         known = ", ".join(sorted(tables)) or "none"
@@ -202,14 +202,14 @@ def remove_board(name: str, file: Path) -> None:
     _write(file, tomlkit.dumps(document))
 
 
-def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+def _load_tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Returns each board's keys, and the last file that names it."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for file in (user_file(), project_file(project_folder)):
         if file is None or not file.is_file():
             continue
         for name, table in _read(file).get("boards", {}).items():
-            absolute = _absolute(file, table)
+            absolute = _resolve_paths(file, table)
             if name in found:
                 _check_same_place(file, name, absolute, found[name][1])
                 absolute = found[name][1] | absolute
@@ -219,7 +219,11 @@ def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
 
 def check_board(entry: BoardEntry, file: Path) -> None:
     """InputError if `entry` is not a valid board of `file`; an unknown profile may be empty."""
-    _entry(entry.name, file, _values(entry) | ({} if entry.profile else {"profile": "local"}))
+    _parse_entry(
+        entry.name,
+        file,
+        _non_default_values(entry) | ({} if entry.profile else {"profile": "local"}),
+    )
 
 
 def check_place(entry: BoardEntry, file: Path) -> None:
@@ -228,7 +232,9 @@ def check_place(entry: BoardEntry, file: Path) -> None:
     users = user_file()
     if file != users and users.is_file():
         table = _read(users).get("boards", {}).get(entry.name, {})
-        _check_same_place(file, entry.name, _values(entry), _absolute(users, table))
+        _check_same_place(
+            file, entry.name, _non_default_values(entry), _resolve_paths(users, table)
+        )
 
 
 def _check_same_place(
@@ -236,7 +242,7 @@ def _check_same_place(
 ) -> None:
     if not any(key in users for key in _PINS):
         return
-    known = {**users, "transport": _transport(users)}
+    known = {**users, "transport": _transport_kind(users)}
     for key in _PLACE:
         if key in table and table[key] != known.get(key):
             raise InputError(
@@ -248,7 +254,7 @@ def _check_same_place(
 
 def _read(file: Path) -> dict[str, Any]:
     """Reads the file and checks its top-level keys; boards are checked when they are used."""
-    raw = _parsed(file)
+    raw = _parse_toml(file)
     known = ("boards",) if file.name == USER_FILE else ("model", "board", "boards")
     for key, value in raw.items():
         if key not in known:
@@ -261,7 +267,7 @@ def _read(file: Path) -> dict[str, Any]:
     return raw
 
 
-def _parsed(file: Path) -> dict[str, Any]:
+def _parse_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             text = stream.read(_LARGEST + 1)
@@ -276,7 +282,7 @@ def _parsed(file: Path) -> dict[str, Any]:
         raise InputError(f"{file}: expected tables of boards, found nested ones") from None
 
 
-def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
+def _resolve_paths(file: Path, table: dict[str, Any]) -> dict[str, Any]:
     paths = {
         key: str(file.parent / Path(table[key]).expanduser())
         for key in _PATHS
@@ -285,7 +291,7 @@ def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
     return table | paths
 
 
-def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
+def _parse_entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     """Parses a board's table; InputError names the first invalid key."""
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -296,8 +302,8 @@ def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     for key in table:
         if key not in known:
             raise InputError(f"{file}: {at}: expected one of {', '.join(known)}; found '{key}'")
-    given = {"name": name, "profile": "none", "transport": _transport(table), **table}
-    entry = _checked(file, at, given, BoardEntry)
+    given = {"name": name, "profile": "none", "transport": _transport_kind(table), **table}
+    entry = _convert_table(file, at, given, BoardEntry)
     if taken := [key for key in entry.labels if key in FIXED]:
         raise InputError(
             f"{file}: {at}.labels: expected labels other than {', '.join(FIXED)}, which every "
@@ -314,36 +320,36 @@ def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     return entry
 
 
-def _transport(table: Mapping[str, Any]) -> Any:
+def _transport_kind(table: Mapping[str, Any]) -> Any:
     if "transport" in table:
         return table["transport"]
     return "serial" if "device" in table and "host" not in table else "ssh"
 
 
-def _checked(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
+def _convert_table(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
     """Converts a table to `kind`; InputError locates the first invalid value in the file."""
     try:
-        return msgspec.convert(table, kind, dec_hook=_path)
+        return msgspec.convert(table, kind, dec_hook=_decode_path)
     except msgspec.ValidationError as error:
         key = str(error).rpartition("$.")[2].rstrip("`").partition("[")[0]
         where = ".".join(filter(None, (at, key)))
-        expected = _expected(kind, key)
+        expected = _describe_expected(kind, key)
         raise InputError(f"{file}: {where}: expected {expected}, found {table[key]!r}") from None
 
 
-def _path(kind: type, value: object) -> Path:
+def _decode_path(kind: type, value: object) -> Path:
     if kind is not Path or not isinstance(value, str) or not value:
         raise ValueError("no path")
     return Path(value)
 
 
-def _expected(kind: type, key: str) -> str:
+def _describe_expected(kind: type, key: str) -> str:
     hint: Any = get_type_hints(kind, include_extras=True)[key]
     metas = (m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ()))
     return next(str(m.description) for m in metas if isinstance(m, Meta))
 
 
-def _values(entry: BoardEntry) -> dict[str, Any]:
+def _non_default_values(entry: BoardEntry) -> dict[str, Any]:
     """Returns the keys that differ from their defaults."""
     values: dict[str, Any] = {}
     for each in fields(entry):
@@ -355,7 +361,7 @@ def _values(entry: BoardEntry) -> dict[str, Any]:
     return values
 
 
-def _document(file: Path) -> Any:
+def _load_document(file: Path) -> Any:
     import tomlkit
 
     if not file.exists():

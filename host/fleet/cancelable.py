@@ -31,7 +31,7 @@ class Cancelable(TransportWrapper):
         with contextlib.suppress(EdgekitError, OSError):
             self._transport.close()
 
-    def _reached(self) -> Transport:
+    def _usable_transport(self) -> Transport:
         if self._canceled:
             raise CanceledError(self.board)
         return self._transport

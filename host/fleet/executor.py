@@ -131,17 +131,17 @@ class _Carrier:
                     self._journal.end(step.verdict, step.reason)
                 return
             if isinstance(step, Begin):
-                found = self._due(step, ends)
+                found = self._next_boards(step, ends)
                 if not found:
                     return
                 self._journal.begin(found, step.canary)
                 self._say_batch(found, step)
             elif isinstance(step, Deploy):
-                self._deploy(step.boards)
+                self._deploy_batch(step.boards)
             else:
-                self._watch(step)
+                self._watch_health(step)
 
-    def _due(self, step: Begin, ends: float) -> tuple[str, ...]:
+    def _next_boards(self, step: Begin, ends: float) -> tuple[str, ...]:
         """Boards to deploy to next. Boards that did not answer in this run are retried after a
         delay, and not at all once the wait time is over."""
         if not step.again:
@@ -151,11 +151,11 @@ class _Carrier:
         left = ends - self._home.clock()
         if left <= 0:
             return ()
-        self._home.say(f"{len(self._absent())} boards do not answer; trying again")
+        self._home.say(f"{len(self._absent_boards())} boards do not answer; trying again")
         self._home.sleep(min(_POLL_SECONDS, left))
         return step.boards
 
-    def _absent(self) -> list[str]:
+    def _absent_boards(self) -> list[str]:
         return self._progress.names("asleep", "lost")
 
     def _say_batch(self, boards: Sequence[str], step: Begin) -> None:
@@ -167,7 +167,7 @@ class _Carrier:
             f"boards{again}{shown}"
         )
 
-    def _deploy(self, names: Sequence[str]) -> None:
+    def _deploy_batch(self, names: Sequence[str]) -> None:
         self._tried.update(names)
 
         def ended(outcome: Outcome[Release]) -> bool:
@@ -175,7 +175,7 @@ class _Carrier:
             return bool(why_stop(self._plan, self._policy, self._progress))
 
         with self._home.watch("deploying", len(names)) as view:
-            self._run(names, self._deploy_one, ended, _Noting(view, self._journal))
+            self._run_on_boards(names, self._deploy_one, ended, _Noting(view, self._journal))
 
     def _deploy_one(self, turn: Turn) -> Release:
         name, kind = turn.board.name, self._kinds[turn.board.name]
@@ -211,34 +211,34 @@ class _Carrier:
             kind = "slept"  # another process is using the board: not the fault of the release
         elif isinstance(error, UnreachableError):
             kind = "lost" if step and step.state in ON_BOARD else "slept"
-        return _failure(outcome.board, kind, error, release, outcome.seconds)
+        return _failure_event(outcome.board, kind, error, release, outcome.seconds)
 
-    def _watch(self, step: Watch) -> None:
+    def _watch_health(self, step: Watch) -> None:
         """Checks boards periodically during the pause; those healthy at its end pass."""
         ends = self._home.clock() + self._pace.pause
         every = max(self._pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
         if self._pace.pause:
             self._home.say(f"watching {len(step.boards)} boards for {self._pace.pause:g} s")
         elif not step.canary:
-            self._pass(step.boards)  # the deployment just checked their health
+            self._mark_passed(step.boards)  # the deployment just checked their health
             return
         left = list(step.boards)
         while (remaining := ends - self._home.clock()) > 0:
             self._home.sleep(min(every, remaining))
-            left = self._check(left)
+            left = self._check_health(left)
             if why_stop(self._plan, self._policy, self._progress):
                 return
             if self._home.clock() >= ends:
                 break
         if not self._pace.pause:
-            left = self._check(left)
-        self._pass(left)
+            left = self._check_health(left)
+        self._mark_passed(left)
 
-    def _pass(self, names: Sequence[str]) -> None:
+    def _mark_passed(self, names: Sequence[str]) -> None:
         for name in names:
             self._journal.note(Event(name, "passed"))
 
-    def _check(self, names: Sequence[str]) -> list[str]:
+    def _check_health(self, names: Sequence[str]) -> list[str]:
         """Checks boards and returns the healthy ones."""
         store = self._home.store
 
@@ -252,11 +252,11 @@ class _Carrier:
             if outcome.error is not None:
                 lost = isinstance(outcome.error, UnreachableError)
                 kind: EventKind = "lost" if lost else "failed"
-                self._journal.note(_failure(outcome.board, kind, outcome.error))
+                self._journal.note(_failure_event(outcome.board, kind, outcome.error))
             return bool(why_stop(self._plan, self._policy, self._progress))
 
         with self._home.watch("watching", len(names)) as view:
-            self._run(names, check_one, ended, view)
+            self._run_on_boards(names, check_one, ended, view)
         well = self._progress.names("watched", among=names)
         if store is not None:
             well = self._check_times(store, well)
@@ -275,10 +275,10 @@ class _Carrier:
                     self._home.say(line)
             except EdgekitError as error:
                 for name in boards:
-                    self._journal.note(_failure(name, "failed", error))
+                    self._journal.note(_failure_event(name, "failed", error))
         return self._progress.names("watched", among=names)
 
-    def _run(
+    def _run_on_boards(
         self,
         names: Sequence[str],
         work: Callable[[Turn], _T],
@@ -303,7 +303,7 @@ class _Noting:
         self._view.began(board)
 
 
-def _failure(
+def _failure_event(
     board: str,
     kind: EventKind,
     error: EdgekitError | DeviceError | None,

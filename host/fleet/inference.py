@@ -64,7 +64,7 @@ def infer(
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **outputs)
         write(folder / f"{turn.board.name}.npz", stream.getvalue())
-    return Answer(release, timings.latency_ms, _digest(outputs))
+    return Answer(release, timings.latency_ms, _hash_outputs(outputs))
 
 
 def odd_ones(run: FleetRun[Answer]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def odd_ones(run: FleetRun[Answer]) -> tuple[str, ...]:
     return tuple(board for board, answer in answers if answer.digest != usual[answer.release])
 
 
-def _digest(outputs: dict[str, NDArray[Any]]) -> str:
+def _hash_outputs(outputs: dict[str, NDArray[Any]]) -> str:
     found = hashlib.sha256()
     for name in sorted(outputs):
         array = np.ascontiguousarray(outputs[name])

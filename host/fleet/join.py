@@ -36,7 +36,7 @@ def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _
     _check_cluster(entry, found)
     notes: list[str] = []
     if not entry.profile:
-        profile, why = _proposed(entry.name, found)
+        profile, why = _propose_profile(entry.name, found)
         entry = replace(entry, profile=profile)
         notes.append(f"profile of {entry.name}: {profile} ({why}); another: --profile")
     warnings = []
@@ -60,7 +60,7 @@ def _check_cluster(entry: BoardEntry, found: Probe) -> None:
         raise InputError(f"board '{entry.name}': {error}") from None
 
 
-def _proposed(board: str, found: Probe) -> tuple[str, str]:
+def _propose_profile(board: str, found: Probe) -> tuple[str, str]:
     """The proposed profile and the reason for it."""
     proposal = propose(found)
     if proposal is None:

@@ -47,7 +47,7 @@ def take_back(
     def work(turn: Turn) -> Back:
         name = turn.board.name
         release = records[name].release or journal.plan.releases[kinds[name]]
-        return _back(turn, release, journal.plan.name)
+        return _roll_back_board(turn, release, journal.plan.name)
 
     def ended(outcome: Outcome[Back]) -> bool:
         if outcome.value is not None:
@@ -60,7 +60,7 @@ def take_back(
     return run
 
 
-def _back(turn: Turn, release: str, name: str) -> Back:
+def _roll_back_board(turn: Turn, release: str, name: str) -> Back:
     board = turn.device.named(name or None)
     turn.tell("status")
     found = board.status()

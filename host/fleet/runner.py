@@ -200,25 +200,25 @@ class _Crew(Generic[_T]):
         for thread in threads:
             thread.start()
         try:
-            self._attend(threads)
+            self._handle_events(threads)
         except BaseException as stopped:
             self._stopped = self._stopped or stopped
-            self._cut(threads)
+            self._interrupt(threads)
         outcomes = tuple(
             self._found.get(board.name) or Outcome(board.name, canceled=True)
             for board in self._boards
         )
         return FleetRun(outcomes, self._stopped)
 
-    def _attend(self, threads: Sequence[threading.Thread]) -> None:
+    def _handle_events(self, threads: Sequence[threading.Thread]) -> None:
         while any(thread.is_alive() for thread in threads) or not self._events.empty():
             with contextlib.suppress(queue.Empty):
-                self._heard(self._events.get(timeout=_TICK_SECONDS))
+                self._handle_event(self._events.get(timeout=_TICK_SECONDS))
                 while True:
-                    self._heard(self._events.get_nowait())
+                    self._handle_event(self._events.get_nowait())
             self._watch.tick()
 
-    def _heard(self, event: object) -> None:
+    def _handle_event(self, event: object) -> None:
         if isinstance(event, _Began):
             self._watch.began(event.board)
         elif isinstance(event, _StageChange):
@@ -231,21 +231,21 @@ class _Crew(Generic[_T]):
             finally:
                 event.heard.set()
 
-    def _cut(self, threads: Sequence[threading.Thread]) -> None:
+    def _interrupt(self, threads: Sequence[threading.Thread]) -> None:
         """Starts no more boards and closes the connections of active ones repeatedly, since one may
         have been about to connect. A second Ctrl-C stops waiting."""
         self._waiting.clear()
         end = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(KeyboardInterrupt):
             while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
-                self._release()
+                self._release_workers()
                 for turn in list(self._turns.values()):
                     threading.Thread(target=turn.cancel, daemon=True).start()
                 again = time.monotonic() + _AGAIN_SECONDS
                 for thread in threads:
                     thread.join(max(again - time.monotonic(), 0.0))
 
-    def _release(self) -> None:
+    def _release_workers(self) -> None:
         """Releases workers that wait for their outcome to be handled."""
         with contextlib.suppress(queue.Empty):
             while True:
@@ -262,7 +262,7 @@ class _Crew(Generic[_T]):
             turn = Turn(board, self._stage_changed)
             self._turns[board.name] = turn
             self._events.put(_Began(board.name))
-            outcome = self._outcome(turn)
+            outcome = self._run_work(turn)
             self._found[board.name] = outcome
             self._turns.pop(board.name)
             turn.close()
@@ -273,7 +273,7 @@ class _Crew(Generic[_T]):
     def _stage_changed(self, board: str, stage: str) -> None:
         self._events.put(_StageChange(board, stage))
 
-    def _outcome(self, turn: Turn) -> Outcome[_T]:
+    def _run_work(self, turn: Turn) -> Outcome[_T]:
         value, error, canceled = None, None, False
         began = time.monotonic()
         try:

@@ -76,7 +76,7 @@ def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
     known = {entry.name: entry.facts() for entry in there}
     names: set[str] = set()
     for text in wanted:
-        names |= _selected(text, known)
+        names |= _select(text, known)
     chosen = tuple(entry for entry in there if not wanted or entry.name in names)
     check_places(chosen)
     return chosen
@@ -106,7 +106,7 @@ def place(entry: BoardEntry) -> tuple[object, ...]:
     return ("ssh", entry.host, entry.port or _SSH_PORT, entry.user)
 
 
-def _selected(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
+def _select(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
     terms = parse_selection(text)
     for term in terms:
         _check_term(term, known)

@@ -39,7 +39,7 @@ class Candidate:
 
 def from_csv(file: Path) -> list[Candidate]:
     """Reads boards from a CSV file. InputError names the file, line and column of an error."""
-    rows = _rows(file)
+    rows = _read_csv_rows(file)
     header = [name.strip() for name in rows[0][1]]
     if "host" not in header:
         raise InputError(
@@ -57,7 +57,9 @@ def from_csv(file: Path) -> list[Candidate]:
         where = f"{file}: line {line}"
         if len(cells) != len(header):
             raise InputError(f"{where}: expected {len(header)} cells, found {len(cells)}")
-        found.append(_candidate(where, dict(zip(header, map(str.strip, cells), strict=True)), file))
+        found.append(
+            _parse_candidate(where, dict(zip(header, map(str.strip, cells), strict=True)), file)
+        )
     if not found:
         raise InputError(f"{file}: expected a board on each line below the first, found none")
     return found
@@ -104,7 +106,7 @@ def check_each_once(candidates: Iterable[Candidate], config: Path) -> None:
             )
 
 
-def _rows(file: Path) -> list[tuple[int, list[str]]]:
+def _read_csv_rows(file: Path) -> list[tuple[int, list[str]]]:
     """Non-empty lines with their numbers; at least one."""
     try:
         if not file.is_file():
@@ -125,7 +127,7 @@ def _rows(file: Path) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _candidate(where: str, cells: Mapping[str, str], file: Path) -> Candidate:
+def _parse_candidate(where: str, cells: Mapping[str, str], file: Path) -> Candidate:
     given = {key: cells[key] for key in _KEYS if cells.get(key)}
     if "host" not in given:
         raise InputError(f"{where}: host: expected [USER@]ADDRESS[:PORT], found none")

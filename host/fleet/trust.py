@@ -39,7 +39,7 @@ def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
         if each.entry.host_key is not None:
             parse_host_key(each.entry.host_key, f"{each.where}: host_key")
             known.append(each)
-        elif line := _held(each, held):
+        elif line := _known_key_line(each, held):
             known.append(replace(each, entry=replace(each.entry, host_key=line)))
         else:
             unknown.append(each)
@@ -70,7 +70,7 @@ def show_keys(candidates: Sequence[Candidate], parallel: int, watch: Watch) -> F
     )
 
 
-def _held(candidate: Candidate, held: KnownHosts) -> str | None:
+def _known_key_line(candidate: Candidate, held: KnownHosts) -> str | None:
     """The board's key in known_hosts, of the type that boards present first. Keys that do not match
     the expected fingerprint are ignored."""
     entry = candidate.entry

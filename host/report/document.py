@@ -88,8 +88,8 @@ class ReleaseTimes:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model on one type of board, with its releases, oldest first."""
+class ModelReleases:
+    """The releases of a model on one type of board, oldest first."""
 
     model: str
     board_type: str
@@ -157,7 +157,7 @@ class Report:
     source: Source
     made: str
     kit: str
-    subjects: tuple[Subject, ...]
+    subjects: tuple[ModelReleases, ...]
     emulated: bool = False
     left_out: tuple[str, ...] = ()
     fleet: Fleet | None = None

@@ -71,16 +71,16 @@ def explain_operators(
     """Joins by operator name. Without an explanation the operators form a linear chain."""
     decided = {o["name"]: o for o in document["operators"]} if document else {}
     if document:
-        edges = _edges(document, {o.name: i for i, o in enumerate(operators)})
+        edges = _operator_edges(document, {o.name: i for i, o in enumerate(operators)})
     else:
         edges = tuple((i, i + 1) for i in range(len(operators) - 1))
     layers = {o["name"]: o for o in ((document or {}).get("nna") or {}).get("layers", ())}
     joined = [
-        _decided(o, decided[o.name], layers.get(o.name)) if o.name in decided else o
+        _add_decision(o, decided[o.name], layers.get(o.name)) if o.name in decided else o
         for o in operators
     ]
     placed = next(iter((document or {}).get("placements", ())), None)
-    joined, total, by = _estimated(joined, decided, placed, estimate)
+    joined, total, by = _add_estimates(joined, decided, placed, estimate)
     drawn = places(len(joined), edges)
     return Explained(
         tuple(
@@ -107,7 +107,9 @@ def known_estimate(
     return recall_estimate(key, board, threads) if has_model(board) else None
 
 
-def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+def _operator_edges(
+    document: Mapping[str, Any], number: Mapping[str, int]
+) -> tuple[tuple[int, int], ...]:
     """Edges from producers to consumers. Operators that generate no code, such as reshapes, are
     skipped: their consumers are connected to their producers."""
     reads: dict[str, list[str]] = {o["name"]: [] for o in document["operators"]}
@@ -123,27 +125,29 @@ def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tupl
     return tuple(sorted(edges))
 
 
-def _decided(
+def _add_decision(
     operator: Operator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
 ) -> Operator:
     """Adds the compiler's decision; `layer` is the operator's account on the NNA, if any."""
     other = found["runner_up"]
-    runner_up = f"{_method(other)}, {other['relative_cost']:.2f} × its cost" if other else None
+    runner_up = (
+        f"{_format_method(other)}, {other['relative_cost']:.2f} × its cost" if other else None
+    )
     return replace(
         operator,
         unit=found["unit"],
-        method=_method(found) if found["method"] else None,
+        method=_format_method(found) if found["method"] else None,
         rule=found["rule"],
         why=found["why"],
         runner_up=runner_up,
-        members=tuple(_member(m) for m in found["members"] or ()),
+        members=tuple(_format_member(m) for m in found["members"] or ()),
         bytes=found["bytes"],
         start_us=found["start_us"],
-        nna=_layer(layer) if layer else found.get("not_on_nna"),
+        nna=_format_nna_layer(layer) if layer else found.get("not_on_nna"),
     )
 
 
-def _layer(layer: Mapping[str, Any]) -> str:
+def _format_nna_layer(layer: Mapping[str, Any]) -> str:
     stalled = sum(layer["stalls"].values())
     return (
         f"{layer['form']}: {layer['cycles']:,} cycles, {layer['serial_cycles']:,} without overlap, "
@@ -152,7 +156,7 @@ def _layer(layer: Mapping[str, Any]) -> str:
     )
 
 
-def _estimated(
+def _add_estimates(
     operators: Sequence[Operator],
     decided: Mapping[str, Mapping[str, Any]],
     placed: Mapping[str, Any] | None,
@@ -178,12 +182,12 @@ def _estimated(
     return [replace(o, estimate_us=costs.get(o.name)) for o in operators], total, by
 
 
-def _member(found: Mapping[str, Any]) -> str:
-    method = f": {_method(found)}, {found['rule']}" if found.get("method") else ""
+def _format_member(found: Mapping[str, Any]) -> str:
+    method = f": {_format_method(found)}, {found['rule']}" if found.get("method") else ""
     return f"{found['kernel']}{method}"
 
 
-def _method(found: Mapping[str, Any]) -> str:
+def _format_method(found: Mapping[str, Any]) -> str:
     """A method as text, e.g. "in_place 6x12 f32, 48 rows at a time"."""
     how = found["method"]
     tile = f" {how['mr']}x{how['nr']}" if how.get("mr") else ""

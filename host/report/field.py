@@ -14,10 +14,10 @@ from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import Source, asking
 from edgekit.host.report.document import (
     BoardTimes,
+    ModelReleases,
     Operator,
     ReleaseTimes,
     Report,
-    Subject,
     Times,
 )
 from edgekit.host.report.explained import explain_operators, known_estimate
@@ -73,8 +73,8 @@ def field_report(
                 f"{store.folder}: expected profiles to report, found none; "
                 "fetch some: edgekit profile pull --board BOARD"
             )
-        operators = _grouped(database.execute(_OPERATORS).fetchall())
-        boards = _grouped(database.execute(_BOARDS).fetchall())
+        operators = _group_rows(database.execute(_OPERATORS).fetchall())
+        boards = _group_rows(database.execute(_BOARDS).fetchall())
         by_subject: dict[_Key, list[Any]] = defaultdict(list)
         for row in releases:
             by_subject[row[:4]].append(row[4:])
@@ -86,18 +86,18 @@ def field_report(
             left_out += _left_out(f"older releases of {key[0]}", len(rows) - most_releases)
             made = []
             for age, row in enumerate(reversed(rows[-most_releases:])):
-                here = _boards(boards[(*key, row[0])])
+                here = _board_times(boards[(*key, row[0])])
                 if age < _BOARD_MATRICES:
                     count = len(operators[(*key, row[0])])
                     here = _with_cells(database, key, row[0], here, count, most_cells)
-                made.append(_release(key, row, operators[(*key, row[0])], here))
-            subjects.append(Subject(*key, tuple(reversed(made))))
+                made.append(_release_times(key, row, operators[(*key, row[0])], here))
+            subjects.append(ModelReleases(*key, tuple(reversed(made))))
         fleet = None if inventory is None else fleet_of(database, inventory)
     day = now.strftime("%Y-%m-%d %H:%M")
     return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)
 
 
-def _grouped(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:
+def _group_rows(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:
     """Groups rows by their subject and release, and strips those columns."""
     found: dict[tuple[Any, ...], list[Sequence[Any]]] = defaultdict(list)
     for row in rows:
@@ -105,13 +105,13 @@ def _grouped(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Seq
     return found
 
 
-def _release(
+def _release_times(
     key: _Key, row: Sequence[Any], rows: Sequence[Sequence[Any]], boards: tuple[BoardTimes, ...]
 ) -> ReleaseTimes:
     release, kit, first, last, batches, inferences, throttled, board_count, whole = row
     _, board_type, threads, variant = key
     operators = [
-        Operator(name, op, kernel, _times(spread), samples)
+        Operator(name, op, kernel, _to_microseconds(spread), samples)
         for _, name, op, kernel, samples, spread in rows
     ]
     document = variant_of(recall(release), variant)
@@ -122,7 +122,7 @@ def _release(
         kit,
         explained.operators,
         explained.edges,
-        _times(whole),
+        _to_microseconds(whole),
         explained.estimate_us,
         explained.estimated_by,
         explained.known,
@@ -137,10 +137,10 @@ def _release(
     )
 
 
-def _boards(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
+def _board_times(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
     """Times per board, slowest first."""
     return tuple(
-        BoardTimes(board, batches, int(inferences), _times(whole), throttled, temperature)
+        BoardTimes(board, batches, int(inferences), _to_microseconds(whole), throttled, temperature)
         for board, batches, inferences, throttled, temperature, whole in rows[:_MOST_BOARDS]
     )
 
@@ -166,7 +166,7 @@ def _with_cells(
     return filled + boards[len(shown) :]
 
 
-def _times(nanoseconds: Sequence[float]) -> Times:
+def _to_microseconds(nanoseconds: Sequence[float]) -> Times:
     return Times(*(value / 1e3 for value in nanoseconds))
 
 

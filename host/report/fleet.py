@@ -38,25 +38,25 @@ def fleet_of(database: Any, inventory: Sequence[str]) -> Fleet:
     """The fleet overview; `database` has the view `batches`, `inventory` the names of all
     boards."""
     missing = sorted(set(inventory) - {row[0] for row in database.execute(_HEARD).fetchall()})
-    return Fleet(_groups(database), len(missing), tuple(missing[:_MOST_MISSING]))
+    return Fleet(_group_boards(database), len(missing), tuple(missing[:_MOST_MISSING]))
 
 
-def _groups(database: Any) -> tuple[FleetGroup, ...]:
+def _group_boards(database: Any) -> tuple[FleetGroup, ...]:
     """Groups boards by model and type, largest group first."""
     found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for row in database.execute(_NOW).fetchall():
         found[row[:4]].append(row[4:])
-    groups = [_group(key, rows) for key, rows in found.items()]
+    groups = [_build_group(key, rows) for key, rows in found.items()]
     return tuple(sorted(groups, key=lambda group: -group.boards))
 
 
-def _group(key: tuple[Any, ...], rows: Sequence[Any]) -> FleetGroup:
+def _build_group(key: tuple[Any, ...], rows: Sequence[Any]) -> FleetGroup:
     """Rows are release, board, µs, last and first arrival, throttled, temperature."""
     by_release: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         by_release[row[0]].append(row)
     releases = sorted(
-        (_release(release, some) for release, some in by_release.items()),
+        (_release_summary(release, some) for release, some in by_release.items()),
         key=lambda one: (one.first, one.release),
     )
     newest = releases[-1]
@@ -94,7 +94,7 @@ def _group(key: tuple[Any, ...], rows: Sequence[Any]) -> FleetGroup:
     )
 
 
-def _release(release: str, rows: Sequence[Any]) -> FleetRelease:
+def _release_summary(release: str, rows: Sequence[Any]) -> FleetRelease:
     medians = sorted(row[2] for row in rows)
     spread = Times(statistics.median(medians), _quantile(medians, 0.1), _quantile(medians, 0.9))
     return FleetRelease(release, len(rows), spread, medians[-1], min(row[4] for row in rows))

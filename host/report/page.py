@@ -26,20 +26,20 @@ def page(report: Report) -> str:
     style = (_WEB / "style.css").read_text(encoding="utf-8")
     script = "".join((_WEB / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{_csp_hash(style)}'; script-src '{_csp_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    values = {"policy": policy, "style": style, "script": script, "data": _json(report)}
+    values = {"policy": policy, "style": style, "script": script, "data": _script_safe_json(report)}
     shell = (_WEB / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], shell)
 
 
-def _json(report: Report) -> str:
+def _script_safe_json(report: Report) -> str:
     """JSON that is safe to embed in a script element."""
     text = msgspec.json.encode(report).decode()
     return re.sub("[<>&\u2028\u2029]", lambda found: _UNSAFE[found[0]], text)
 
 
-def _digest(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """A block's hash source in the content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

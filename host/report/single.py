@@ -11,10 +11,10 @@ from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.deploy.release import Benchmark, why_noisy
 from edgekit.host.report.document import (
     BoardTimes,
+    ModelReleases,
     Operator,
     ReleaseTimes,
     Report,
-    Subject,
     Times,
 )
 from edgekit.host.report.explained import (
@@ -36,20 +36,20 @@ def bench_report(
     output lines for each model's first shape."""
     lines = hotspots or [()] * len(runs)
     subjects = (
-        Subject(
+        ModelReleases(
             t.model,
             board_type,
             t.threads,
             variant,
-            (_timed(board, board_type, t, variant, emulated, () if variant else hot),),
+            (_release_times(board, board_type, t, variant, emulated, () if variant else hot),),
         )
         for timings, hot in zip(runs, lines, strict=True)
         for variant, t in enumerate(timings)
     )
-    return Report("bench", _day(now), VERSION, tuple(subjects), emulated)
+    return Report("bench", _format_date(now), VERSION, tuple(subjects), emulated)
 
 
-def _timed(
+def _release_times(
     board: str,
     board_type: str,
     timing: Benchmark,
@@ -58,7 +58,8 @@ def _timed(
     hotspots: Sequence[str],
 ) -> ReleaseTimes:
     operators = [
-        Operator(o.name, o.op, o.kernel, _alike(o.median_us), timing.runs) for o in timing.operators
+        Operator(o.name, o.op, o.kernel, _constant_times(o.median_us), timing.runs)
+        for o in timing.operators
     ]
     document = variant_of(recall(timing.release), variant)
     estimate = known_estimate(timing.release, board_type, timing.threads, variant)
@@ -80,11 +81,11 @@ def _timed(
         memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
         nna=explained.nna,
         hotspots=tuple(" ".join(line.split()) for line in hotspots),
-        note=_note(timing, emulated),
+        note=_noise_note(timing, emulated),
     )
 
 
-def _note(timing: Benchmark, emulated: bool) -> str | None:
+def _noise_note(timing: Benchmark, emulated: bool) -> str | None:
     if emulated:
         return "Emulator times say nothing about a real board."
     why = why_noisy(timing)
@@ -112,13 +113,13 @@ def compile_report(
             memory={"arena": memory["arena_bytes"], "weights": memory["weights_bytes"]},
             nna=explained.nna,
         )
-        subjects.append(Subject(document["model"], board_type, 1, variant, (times,)))
-    return Report("compile", _day(now), VERSION, tuple(subjects))
+        subjects.append(ModelReleases(document["model"], board_type, 1, variant, (times,)))
+    return Report("compile", _format_date(now), VERSION, tuple(subjects))
 
 
-def _day(now: datetime) -> str:
+def _format_date(now: datetime) -> str:
     return now.strftime("%Y-%m-%d %H:%M")
 
 
-def _alike(median: float) -> Times:
+def _constant_times(median: float) -> Times:
     return Times(median, median, median)

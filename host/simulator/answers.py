@@ -27,15 +27,15 @@ _SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
 
 def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Identifies the model, the board, the options, their samples and the user's tables."""
-    tables = (_files(data_folder() / name) for name in _TABLES)
-    shown = (_samples(options.samples),) if options.samples else ()
-    return _digest(_content(model), repr(board), repr(options), *shown, *tables)
+    tables = (_folder_digest(data_folder() / name) for name in _TABLES)
+    shown = (_samples_digest(options.samples),) if options.samples else ()
+    return _hash_parts(_model_hash(model), repr(board), repr(options), *shown, *tables)
 
 
 def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
     """The cached estimate for `key`, which identifies a release or the inputs of one."""
     try:
-        content = _path(key, board, threads).read_bytes()
+        content = _cache_path(key, board, threads).read_bytes()
         return msgspec.json.decode(content, type=ModelEstimate)
     except (OSError, msgspec.MsgspecError):
         return None
@@ -43,28 +43,28 @@ def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
 
 def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -> None:
     """Caches an estimate."""
-    path = _path(key, board, threads)
+    path = _cache_path(key, board, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, msgspec.json.encode(made))
 
 
-def _path(key: str, board: BoardProfile, threads: int) -> Path:
+def _cache_path(key: str, board: BoardProfile, threads: int) -> Path:
     """The cache path, which also covers the rest: the kit, including its core models, and QEMU."""
     import edgekit
 
     rooms = [(Path(p) / room).resolve() for p in edgekit.__path__ for room in _ROOMS]
     program = emulator_name(board.arch)
-    tools = (_file(path) for path in (shutil.which(program), kept_emulator(program)) if path)
-    name = _digest(key, repr(board), str(threads), *tools, *map(_files, rooms))
+    tools = (_file_stamp(path) for path in (shutil.which(program), kept_emulator(program)) if path)
+    name = _hash_parts(key, repr(board), str(threads), *tools, *map(_folder_digest, rooms))
     return cache_folder() / "estimates" / f"{name}.json"
 
 
-def _file(path: str | Path) -> str:
+def _file_stamp(path: str | Path) -> str:
     about = Path(path).stat()
     return f"{path} {about.st_size} {about.st_mtime_ns}"
 
 
-def _content(model: Path) -> str:
+def _model_hash(model: Path) -> str:
     """The hash of a .tflite file; models in other formats may consist of several files."""
     if model.suffix == ".tflite":
         with model.open("rb") as file:
@@ -74,12 +74,14 @@ def _content(model: Path) -> str:
     return model_hash(model)
 
 
-def _samples(path: Path) -> str:
+def _samples_digest(path: Path) -> str:
     """A digest of the names, sizes and times of a file, or of everything below a folder."""
-    return _digest(*(_file(p.resolve()) for p in (path, *sorted(path.rglob("*"))) if p.exists()))
+    return _hash_parts(
+        *(_file_stamp(p.resolve()) for p in (path, *sorted(path.rglob("*"))) if p.exists())
+    )
 
 
-def _files(folder: Path) -> str:
+def _folder_digest(folder: Path) -> str:
     """A digest of the names, sizes and times of the files below a folder."""
     digest = hashlib.sha256(str(folder).encode())
     for path in sorted(folder.rglob("*")):
@@ -89,5 +91,5 @@ def _files(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _digest(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

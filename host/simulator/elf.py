@@ -26,7 +26,7 @@ class _Program:
 def check_program(path: Path, board: BoardProfile, root: Path | None) -> None:
     """Raises InputError if the file is not a program for the board's architecture, or if its
     libraries are unavailable."""
-    found = _read(path)
+    found = _read_program(path)
     if found.arch != board.arch:
         raise InputError(
             f"{path}: expected a program for {board.arch} ({board.name}), found one for "
@@ -47,7 +47,7 @@ def check_program(path: Path, board: BoardProfile, root: Path | None) -> None:
         )
 
 
-def _read(path: Path) -> _Program:
+def _read_program(path: Path) -> _Program:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise InputError(f"{path}: expected a program, found {found}; name the program's file")
@@ -62,13 +62,13 @@ def _read(path: Path) -> _Program:
     wide = head[4] == 2
     machine = struct.unpack_from("<H", head, 18)[0]
     try:
-        loader = _loader(head, wide)
+        loader = _read_interpreter(head, wide)
     except struct.error:
         raise wrong from None
     return _Program(_MACHINES.get(machine, f"machine {machine}"), loader)
 
 
-def _loader(head: bytes, wide: bool) -> str:
+def _read_interpreter(head: bytes, wide: bool) -> str:
     table = struct.unpack_from("<Q" if wide else "<I", head, 32 if wide else 28)[0]
     size, count = struct.unpack_from("<HH", head, 54 if wide else 42)
     for at in range(table, table + size * count, size or 1):

@@ -55,7 +55,7 @@ def find_emulator(
     `fetch` if `tell` is given. InputError if there is none that supports plugins."""
     name = emulator_name(arch)
     try:
-        return _usable(name, arch, shutil.which(name))
+        return _check_emulator(name, arch, shutil.which(name))
     except InputError as error:
         kept = kept_emulator(name)
         if kept is None and tell:
@@ -65,22 +65,22 @@ def find_emulator(
                 raise error from None
         if kept is None:
             raise
-    found = _usable(name, arch, str(kept))
+    found = _check_emulator(name, arch, str(kept))
     return Emulator(found.path, found.version, fetched=True)
 
 
-def _usable(name: str, arch: str, path: str | None) -> Emulator:
+def _check_emulator(name: str, arch: str, path: str | None) -> Emulator:
     if path is None:
         raise InputError(
             f"expected {name}, which executes programs of {arch}, found none; "
             f"try: apt-get install {_PACKAGE}"
         )
-    if "-plugin " not in _says(path, "-h"):
+    if "-plugin " not in _program_output(path, "-h"):
         raise InputError(
             f"{path}: expected a QEMU with plugins, found one without, as Debian 13's "
             "is; install one that has them, as Debian 12's does"
         )
-    found = re.search(r"version (\d+)\.(\d+)", _says(path, "--version"))
+    found = re.search(r"version (\d+)\.(\d+)", _program_output(path, "--version"))
     if found is None or (version := (int(found[1]), int(found[2]))) < (7, 2):
         what = f"{found[1]}.{found[2]}" if found else "no version"
         raise InputError(f"{path}: expected QEMU 7.2 or newer, found {what}; install a newer one")
@@ -99,15 +99,15 @@ def emulator_name(arch: str) -> str:
 
 def plugin_of(emulator: Emulator) -> Path:
     """The plugin for an emulator, built if it is not in the cache."""
-    return built(_FOLDER, _flags(emulator), _PLUGIN)
+    return built(_FOLDER, _plugin_flags(emulator), _PLUGIN)
 
 
 def has_plugin(emulator: Emulator) -> bool:
     """Whether the plugin for an emulator is in the cache."""
-    return is_built(_FOLDER, _flags(emulator), _PLUGIN)
+    return is_built(_FOLDER, _plugin_flags(emulator), _PLUGIN)
 
 
-def _flags(emulator: Emulator) -> tuple[str, ...]:
+def _plugin_flags(emulator: Emulator) -> tuple[str, ...]:
     target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}") if emulator.fetched else ()
     return (*_FLAGS, *target, f"-DEK_PLUGIN_API={emulator.plugin_api}")
 
@@ -119,11 +119,15 @@ def spelled(path: str, cpu: str) -> str:
         return cpu
     each = [cpu.replace(HALF, switches) for switches in (HALF, *_OLDER_HALF)]
     # QEMU reports unknown properties before it opens the program, here a nonexistent one
-    known = (c for c in each if not re.search("Property .* not found", _says(path, "-cpu", c, "/")))
+    known = (
+        c
+        for c in each
+        if not re.search("Property .* not found", _program_output(path, "-cpu", c, "/"))
+    )
     return next(known, cpu)
 
 
-def _says(path: str, *options: str) -> str:
+def _program_output(path: str, *options: str) -> str:
     try:
         done = subprocess.run(
             [path, *options],

@@ -94,8 +94,8 @@ def core_view(root: SystemRoot, core: CoreIdentity) -> SystemRoot:
         if not folder.is_dir():
             work = Path(tempfile.mkdtemp(prefix=".view-", dir=folder.parent))
             try:
-                _link(root.folder, work)
-                for name, text in _files(core).items():
+                _link_root(root.folder, work)
+                for name, text in _identity_files(core).items():
                     path = work / name
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(text, encoding="ascii")
@@ -106,7 +106,7 @@ def core_view(root: SystemRoot, core: CoreIdentity) -> SystemRoot:
     return SystemRoot(root.arch, folder, root.python)
 
 
-def _link(root: Path, view: Path) -> None:
+def _link_root(root: Path, view: Path) -> None:
     """Links to everything in the root; both are siblings in the cache."""
     for path in root.iterdir():
         link = view / path.name
@@ -116,7 +116,7 @@ def _link(root: Path, view: Path) -> None:
             link.symlink_to(Path("..") / root.name / path.name)
 
 
-def _files(core: CoreIdentity) -> Mapping[str, str]:
+def _identity_files(core: CoreIdentity) -> Mapping[str, str]:
     """Files of /proc and /sys by path, without the leading slash."""
     system = "sys/devices/system/cpu"
     last = core.cores - 1
@@ -125,8 +125,10 @@ def _files(core: CoreIdentity) -> Mapping[str, str]:
     files |= {f"{system}/{name}": listing for name in ("possible", "present", "online")}
     for index in range(core.cores):
         folder = f"{system}/cpu{index}"
-        files |= {f"{folder}/topology/{n}": text for n, text in _topology(core, index).items()}
-        files |= {f"{folder}/cache/{n}": text for n, text in _caches(core, index).items()}
+        files |= {
+            f"{folder}/topology/{n}": text for n, text in _topology_files(core, index).items()
+        }
+        files |= {f"{folder}/cache/{n}": text for n, text in _cache_files(core, index).items()}
         for name in ("cpuinfo_max_freq", "scaling_max_freq", "cpuinfo_min_freq"):
             files[f"{folder}/cpufreq/{name}"] = f"{core.clock_mhz * 1000:.0f}\n"
         if core.midr:
@@ -153,7 +155,7 @@ def _cpuinfo(core: CoreIdentity) -> str:
     return "".join("\n".join([f"processor\t: {n}", *lines, "", ""]) for n in range(core.cores))
 
 
-def _topology(core: CoreIdentity, index: int) -> Mapping[str, str]:
+def _topology_files(core: CoreIdentity, index: int) -> Mapping[str, str]:
     everyone, own = f"{(1 << core.cores) - 1:x}\n", f"{1 << index:x}\n"
     return {
         "core_id": f"{index}\n",
@@ -165,7 +167,7 @@ def _topology(core: CoreIdentity, index: int) -> Mapping[str, str]:
     }
 
 
-def _caches(core: CoreIdentity, index: int) -> Mapping[str, str]:
+def _cache_files(core: CoreIdentity, index: int) -> Mapping[str, str]:
     """The files below a core's cache/: index0 is L1 data, index1 L1 instructions."""
     levels = [(1, "Data", core.l1d_bytes, False), (1, "Instruction", core.l1d_bytes, False)]
     levels += [(2, "Unified", core.l2_bytes, core.l2_shared), (3, "Unified", core.l3_bytes, True)]

@@ -94,7 +94,7 @@ def estimate_model(
     emulator = find_emulator(target.board.arch)
     variant = manifest.every_variant()[number]
     with tempfile.TemporaryDirectory() as folder:
-        command = _command(Path(folder), variant, files, threads)
+        command = _runner_command(Path(folder), variant, files, threads)
         job = runner_job(command, Path(folder), target.board.arch, seconds)
         run = run_job(emulator, target, replace(job, counter_laps=True))
     return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
@@ -116,7 +116,7 @@ def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> i
 
 def runner_of(arch: str) -> Path:
     """The program that runs a model, built for the architecture if it is not in the cache."""
-    return built(_RUNNER, _flags(arch), "runner")
+    return built(_RUNNER, _compile_flags(arch), "runner")
 
 
 def runner_job(
@@ -140,10 +140,10 @@ def is_quick(arch: str) -> bool:
 
 def is_built(arch: str) -> bool:
     """Whether the runner of an architecture is in the cache."""
-    return is_kept_program(_RUNNER, _flags(arch), "runner")
+    return is_kept_program(_RUNNER, _compile_flags(arch), "runner")
 
 
-def _flags(arch: str) -> tuple[str, ...]:
+def _compile_flags(arch: str) -> tuple[str, ...]:
     target, cpu = _TARGETS[arch]
     digest = hashlib.sha256()
     for header in _HEADERS:
@@ -152,18 +152,20 @@ def _flags(arch: str) -> tuple[str, ...]:
     return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
 
 
-def _command(folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int) -> list[str]:
+def _runner_command(
+    folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int
+) -> list[str]:
     """The runner's arguments; writes its input files to `folder`."""
     (folder / "model.so").write_bytes(files[variant.library])
     (folder / "weights").write_bytes(files[WEIGHTS])
     (folder / "in").write_bytes(b"".join(files[name] for name in variant.golden.inputs))
     memory = variant.memory
     numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
-    sizes = (_sizes(variant.inputs), _sizes(variant.outputs))
+    sizes = (_format_sizes(variant.inputs), _format_sizes(variant.outputs))
     return ["model.so", "weights", *map(str, numbers), "in", "out", *sizes]
 
 
-def _sizes(specs: Sequence[TensorSpec]) -> str:
+def _format_sizes(specs: Sequence[TensorSpec]) -> str:
     return ",".join(str(spec.bytes) for spec in specs)
 
 
@@ -185,7 +187,7 @@ def _estimate_of(
         target.core.clock_mhz,
         threads,
         kind,
-        _inference(region) if operators else region.cost,
+        _inference_cost(region) if operators else region.cost,
         operators,
         unmodelled,
         variant.memory.arena_bytes,
@@ -196,7 +198,7 @@ def _estimate_of(
     )
 
 
-def _inference(region: Region) -> Cost:
+def _inference_cost(region: Region) -> Cost:
     """The sum of all laps: code after the last time stamp converts stamps to times, which is not
     done in production. With operators running in parallel, one thread's laps are incomplete, so the
     region's cost is used."""

@@ -20,7 +20,7 @@ _TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 
 
 def built(folder: Path, flags: Sequence[str], name: str) -> Path:
     """Compiles the C files of `folder` with `flags` to a program or library called `name`."""
-    target = _target(folder, flags, name)
+    target = _target_path(folder, flags, name)
     if is_whole(target):
         return target
     cache = target.parent
@@ -28,9 +28,9 @@ def built(folder: Path, flags: Sequence[str], name: str) -> Path:
     with locked(cache / "locks" / name), tempfile.TemporaryDirectory(dir=cache) as work:
         if not is_whole(target):
             made = Path(work) / name
-            sources = [str(p) for p in _files(folder) if p.suffix == ".c"]
+            sources = [str(p) for p in _source_files(folder) if p.suffix == ".c"]
             path, _ = zig_compiler()
-            _run([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
+            _run_compiler([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
             made.chmod(0o755)
             put_checked(made, target)
     return target
@@ -38,24 +38,24 @@ def built(folder: Path, flags: Sequence[str], name: str) -> Path:
 
 def is_built(folder: Path, flags: Sequence[str], name: str) -> bool:
     """Whether the result is already in the cache."""
-    return is_whole(_target(folder, flags, name))
+    return is_whole(_target_path(folder, flags, name))
 
 
-def _files(folder: Path) -> list[Path]:
+def _source_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
 
 
-def _target(folder: Path, flags: Sequence[str], name: str) -> Path:
+def _target_path(folder: Path, flags: Sequence[str], name: str) -> Path:
     """The path of the result, next to the toolchain's cache, which has the C libraries of
     targets."""
     _, version = zig_compiler()
     digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
-    for file in _files(folder):
+    for file in _source_files(folder):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return cache_folder() / "objects" / f"{digest.hexdigest()}-{name}"
 
 
-def _run(command: Sequence[str], cache: Path, name: str) -> None:
+def _run_compiler(command: Sequence[str], cache: Path, name: str) -> None:
     environment = os.environ | {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),

@@ -35,7 +35,7 @@ exec "{libraries}/{loader}" --library-path "{libraries}" "{program}" "$@"
 
 def kept_emulator(name: str) -> Path | None:
     """The launcher of the fetched emulator `name`, if there is one."""
-    path = _folder() / name
+    path = _qemu_folder() / name
     return path if path.is_file() else None
 
 
@@ -54,7 +54,7 @@ def fetch_emulator(name: str, tell: Tell, unpack_root: MakeRoot = make_root) -> 
         if not root.is_dir():
             kind = Architecture(debian, _SUITE, "", libraries, name, "")
             unpack_root(kind, _PACKAGES, root, None, tell)
-        path = _folder() / name
+        path = _qemu_folder() / name
         path.parent.mkdir(exist_ok=True)
         text = _SCRIPT.format(
             name=name,
@@ -67,5 +67,5 @@ def fetch_emulator(name: str, tell: Tell, unpack_root: MakeRoot = make_root) -> 
     return path
 
 
-def _folder() -> Path:
+def _qemu_folder() -> Path:
     return roots_cache() / "qemu"

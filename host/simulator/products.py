@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job
@@ -18,7 +19,6 @@ from edgekit.host.simulator.programs import Programs, build_programs
 from edgekit.host.simulator.run import Cost, run_job
 from edgekit.host.simulator.target import Target
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.tables.method import Method
 
 _DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
 _SIDES = {"none": -1, "a": 0, "b": 1}
@@ -54,14 +54,14 @@ class ProductTimer:
         return tuple(
             cost
             for at in range(0, len(methods), _MOST_METHODS)
-            for cost in self._run(product, methods[at : at + _MOST_METHODS])
+            for cost in self._run_methods(product, methods[at : at + _MOST_METHODS])
         )
 
-    def _run(self, product: Multiplication, methods: Sequence[Method]) -> Iterator[Cost]:
+    def _run_methods(self, product: Multiplication, methods: Sequence[Method]) -> Iterator[Cost]:
         shape = product.shape
         sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
         numbers = (*sizes, _SIDES[product.packed], product.threads)
-        command = ["product", "kernels.so", *map(str, numbers), *map(_text, methods)]
+        command = ["product", "kernels.so", *map(str, numbers), *map(_format_method, methods)]
         ours, arch = self._programs, self._target.board.arch
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "kernels.so").write_bytes(ours.kernels)
@@ -75,7 +75,7 @@ class ProductTimer:
         return (region.cost for region in regions)
 
 
-def _text(how: Method) -> str:
+def _format_method(how: Method) -> str:
     """The method in product.c's syntax."""
     packs = (int(how.pack_a), int(how.pack_b), _SPLITS.index(how.split))
     return ",".join(map(str, (how.mc, how.kc, how.nc, how.mr, how.nr, *packs)))

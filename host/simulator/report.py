@@ -29,7 +29,7 @@ _MOST = 3  # bounds named
 
 def sentence(milliseconds: float, board: str, proof: Validation | None) -> str:
     """`estimated 12.3 ms ± 10 % on rpi4`: never a time without its error."""
-    return f"estimated {_digits(milliseconds)} ms {error_text(proof)} on {board}"
+    return f"estimated {_format_ms(milliseconds)} ms {error_text(proof)} on {board}"
 
 
 def error_text(proof: Validation | None) -> str:
@@ -51,7 +51,7 @@ def bounds(cost: Cost) -> list[tuple[str, float]]:
     """The fractions of cycles by cause, largest first, with the core's names for its units."""
     total = cost.cycles or 1
     ordered = sorted(cost.bound.items(), key=lambda item: (-item[1], item[0]))
-    return [(_name(key), cycles / total) for key, cycles in ordered if cycles]
+    return [(_display_name(key), cycles / total) for key, cycles in ordered if cycles]
 
 
 def bound_text(cost: Cost) -> str:
@@ -61,11 +61,11 @@ def bound_text(cost: Cost) -> str:
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
 
 
-def _name(key: str) -> str:
+def _display_name(key: str) -> str:
     return f"{key.removeprefix(_UNIT)} unit" if key.startswith(_UNIT) else _NAMES.get(key, key)
 
 
-def _digits(milliseconds: float) -> str:
+def _format_ms(milliseconds: float) -> str:
     return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"
 
 

@@ -89,8 +89,8 @@ def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
     InputError if there are no packages for `arch` or this machine lacks a program, and
     UnreachableError if the mirror does not answer.
     """
-    kind = _kind(arch)
-    folder = roots_cache() / f"{kind.debian.label}-{_digest(*_PACKAGES)}"
+    kind = _root_kind(arch)
+    folder = roots_cache() / f"{kind.debian.label}-{_short_hash(*_PACKAGES)}"
     if not folder.is_dir():
         with locked(roots_cache() / f"{kind.debian.label}.lock"):
             if not folder.is_dir():
@@ -105,8 +105,8 @@ def wheels(root: SystemRoot, requirements: Sequence[str], tell: Tell) -> Path:
     fetched; `edgekit cache --clean` removes them. Raises InputError if there is no such wheel, and
     UnreachableError if the index does not answer.
     """
-    kind = _kind(root.arch)
-    name = f"{root.arch}-python{root.python}-{_digest(*sorted(requirements))}"
+    kind = _root_kind(root.arch)
+    name = f"{root.arch}-python{root.python}-{_short_hash(*sorted(requirements))}"
     folder = roots_cache() / name
     if not folder.is_dir():
         with locked(roots_cache() / f"{name}.lock"):
@@ -116,7 +116,7 @@ def wheels(root: SystemRoot, requirements: Sequence[str], tell: Tell) -> Path:
     return folder
 
 
-def _kind(arch: str) -> _Kind:
+def _root_kind(arch: str) -> _Kind:
     if arch not in _KINDS:
         known = ", ".join(root_architectures())
         raise InputError(
@@ -126,7 +126,7 @@ def _kind(arch: str) -> _Kind:
     return _KINDS[arch]
 
 
-def _digest(*parts: str) -> str:
+def _short_hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -169,7 +169,7 @@ def _make_wheels(kind: _Kind, root: SystemRoot, requirements: Sequence[str], fol
     work = Path(tempfile.mkdtemp(prefix=".wheels-", dir=folder.parent))
     try:
         downloads, site = work / "downloads", work / "site"
-        _download(kind, root, requirements, downloads)
+        _download_wheels(kind, root, requirements, downloads)
         site.mkdir()
         for wheel in sorted(downloads.glob("*.whl")):
             with zipfile.ZipFile(wheel) as archive:
@@ -179,7 +179,9 @@ def _make_wheels(kind: _Kind, root: SystemRoot, requirements: Sequence[str], fol
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _download(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder: Path) -> None:
+def _download_wheels(
+    kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder: Path
+) -> None:
     """Downloads wheels for another machine with pip."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "15", "--no-deps"]

@@ -114,7 +114,7 @@ def run_cores(
             path = Path(folder) / f"core{number}"
             path.write_text(core_text(core), encoding="ascii")
             options.append(f"core={path}")
-        options += ["whole=1"] if job.whole else []
+        options += ["entire=1"] if job.whole else []
         options += ["laps=counter"] if job.counter_laps else []
         extra = ["-plugin", ",".join([str(plugin), *options])]
         code, said = _execute(emulator, target, job, extra)
@@ -124,7 +124,7 @@ def run_cores(
             document = json.loads(out.read_bytes())
         except (OSError, ValueError):
             raise InputError(
-                f"{program}: expected the plugin's answer, found none{_words(said)}; "
+                f"{program}: expected the plugin's answer, found none{_quote_last_line(said)}; "
                 "please report this"
             ) from None
     _check_marks(document, job)
@@ -174,13 +174,14 @@ def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: s
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name
             return (
-                f"{program}: expected it to exit, found it killed by {name}{_words(said)}; "
+                f"{program}: expected it to exit, found it killed by "
+                f"{name}{_quote_last_line(said)}; "
                 f"check that it runs: {Path(emulator.path).name} {program}"
             )
     if "plugin" in said and "Could not load" in said:
-        return f"{emulator.path}: expected it to load our plugin, found{_words(said)}"
+        return f"{emulator.path}: expected it to load our plugin, found{_quote_last_line(said)}"
     return (
-        f"{program}: expected exit code 0, found {code}{_words(said)}; "
+        f"{program}: expected exit code 0, found {code}{_quote_last_line(said)}; "
         f"check that it runs: {Path(emulator.path).name} {program}"
     )
 
@@ -207,7 +208,7 @@ def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
     return f"{' '.join(what.split())} at 0x{address:x}"
 
 
-def _words(said: str) -> str:
+def _quote_last_line(said: str) -> str:
     """The last line of a program's output, to embed in a sentence."""
     lines = [line for line in said.splitlines() if line.strip()]
     return f" ({printable(lines[-1], _TAIL)})" if lines else ""

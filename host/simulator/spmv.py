@@ -42,7 +42,7 @@ def spmv_costs(
     x = np.ones(cols, OPERANDS[stored])
     arrays = {"start": matrix.indptr, "index": matrix.indices, "values": matrix.data, "x": x}
     numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
-    command = ["spmv", "kernels.so", *map(str, numbers), *map(_text, forms)]
+    command = ["spmv", "kernels.so", *map(str, numbers), *map(_format_settings, forms)]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernels.so").write_bytes(ours.kernels)
         for name, array in arrays.items():
@@ -57,7 +57,7 @@ def spmv_costs(
     return tuple(region.cost for region in regions)
 
 
-def _text(how: BlockSettings) -> str:
+def _format_settings(how: BlockSettings) -> str:
     """The settings in spmv.c's syntax."""
     order = ("width", "window", "wide_from", "diagonal", "windows", "index_bytes", "columns")
     return ",".join(str(int(getattr(how, name))) for name in order)

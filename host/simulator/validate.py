@@ -59,30 +59,31 @@ def estimates(
 ) -> dict[str, Estimate]:
     """Estimates one network on boards that run the same program, by board name."""
     cores = {w.name: model_of(w) for w in witnesses}
-    plugin = plugin_of(find_emulator(_arch(witnesses[0]), tell))
+    plugin = plugin_of(find_emulator(_witness_arch(witnesses[0]), tell))
     keys = {
-        name: _key(core, witnesses[0], network, threads, plugin) for name, core in cores.items()
+        name: _cache_key(core, witnesses[0], network, threads, plugin)
+        for name, core in cores.items()
     }
-    kept = {name: _kept(key) for name, key in keys.items()}
+    kept = {name: _load_estimate(key) for name, key in keys.items()}
     missing = [name for name, answer in kept.items() if answer is None]
     if missing:
-        runs = _run(witnesses[0], [cores[n] for n in missing], network, threads, tell)
+        runs = _run_network(witnesses[0], [cores[n] for n in missing], network, threads, tell)
         for name, run in zip(missing, runs, strict=True):
-            answer = kept[name] = _estimate(run)
-            _keep(keys[name], answer)
+            answer = kept[name] = _to_estimate(run)
+            _save_estimate(keys[name], answer)
     return {name: answer for name, answer in kept.items() if answer is not None}
 
 
-def _arch(witness: Witness) -> str:
+def _witness_arch(witness: Witness) -> str:
     return load_board(witness.profile).arch
 
 
-def _estimate(run: Run) -> Estimate:
+def _to_estimate(run: Run) -> Estimate:
     cost = run.regions[0].cost
     return Estimate(cost.cycles, cost.instructions, run.unmodelled, cost.bound)
 
 
-def _key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path) -> str:
+def _cache_key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path) -> str:
     parts = [
         core_text(core),
         witness.core,
@@ -97,24 +98,24 @@ def _key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path
     return digest.hexdigest()
 
 
-def _folder() -> Path:
+def _validation_folder() -> Path:
     return cache_folder() / "validation"
 
 
-def _kept(key: str) -> Estimate | None:
+def _load_estimate(key: str) -> Estimate | None:
     try:
-        found = json.loads((_folder() / f"{key}.json").read_bytes())
+        found = json.loads((_validation_folder() / f"{key}.json").read_bytes())
         return Estimate(**found)
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _keep(key: str, answer: Estimate) -> None:
-    _folder().mkdir(parents=True, exist_ok=True)
-    atomic_write(_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
+def _save_estimate(key: str, answer: Estimate) -> None:
+    _validation_folder().mkdir(parents=True, exist_ok=True)
+    atomic_write(_validation_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
 
 
-def _run(
+def _run_network(
     witness: Witness, cores: Sequence[Core], network: Path, threads: int, tell: Tell
 ) -> tuple[Run, ...]:
     """One run under the models of several boards; the program sees the first witness's core."""

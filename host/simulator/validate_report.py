@@ -96,8 +96,8 @@ def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[dict
             "core": a.core,
             "boards": f"{a.name}, {b.name}",
             "networks": str(len(both)),
-            "median_percent": f"{statistics.median(_apart(both)):.0f}",
-            "worst_percent": f"{max(_apart(both)):.0f}",
+            "median_percent": f"{statistics.median(_percent_errors(both)):.0f}",
+            "worst_percent": f"{max(_percent_errors(both)):.0f}",
             "kendall_tau": f"{kendall(both)[0]:.2f}",
         }
         for a, b, both in _same_core(rows, witnesses)
@@ -107,7 +107,7 @@ def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[dict
 def spread_of(core: str, rows: Sequence[Published]) -> float:
     """The median difference in percent between published boards of a core, or between those of
     every core if there is only one such board."""
-    found = [(a.core, _apart(both)) for a, _, both in _same_core(rows, WITNESSES)]
+    found = [(a.core, _percent_errors(both)) for a, _, both in _same_core(rows, WITNESSES)]
     own = [sizes for name, sizes in found if name == core] or [sizes for _, sizes in found]
     return statistics.median(itertools.chain(*own)) if own else 0.0
 
@@ -126,7 +126,7 @@ def _same_core(
             yield a, b, cycles
 
 
-def _apart(both: Sequence[tuple[float, float]]) -> list[float]:
+def _percent_errors(both: Sequence[tuple[float, float]]) -> list[float]:
     return [abs(100 * (one / other - 1)) for one, other in both]
 
 

@@ -88,7 +88,7 @@ def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep
             _remove_old(cache, architecture, time.time() - _KEPT_SECONDS)
             work = Path(tempfile.mkdtemp(prefix=f".{architecture.label}-", dir=cache))
             try:
-                _build(Image(architecture, work), cache / "packages", mirror, on_step)
+                _build_image(Image(architecture, work), cache / "packages", mirror, on_step)
                 work.rename(image.folder)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
@@ -118,7 +118,7 @@ def _remove_old(cache: Path, architecture: Architecture, before: float) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _build(image: Image, packages: Path, mirror: str | None, on_step: OnStep) -> None:
+def _build_image(image: Image, packages: Path, mirror: str | None, on_step: OnStep) -> None:
     architecture, work = image.architecture, image.folder
     on_step("packages")
     store = PackageStore(packages / architecture.label, architecture, mirror)

@@ -59,7 +59,7 @@ def cpio(entries: list[Entry]) -> bytes:
 
 def initrd(busybox: bytes, init: bytes, modules: Path) -> bytes:
     """Builds the archive; `modules` is lib/modules/<version> of the kernel package."""
-    drivers = _drivers(modules)
+    drivers = _read_modules(modules)
     entries = [Entry(name, stat.S_IFDIR | 0o755) for name in _FOLDERS]
     entries.append(Entry("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1)))
     entries.append(Entry("bin/busybox", stat.S_IFREG | 0o755, busybox))
@@ -72,7 +72,7 @@ def initrd(busybox: bytes, init: bytes, modules: Path) -> bytes:
     return cpio(entries)
 
 
-def _drivers(modules: Path) -> dict[str, bytes]:
+def _read_modules(modules: Path) -> dict[str, bytes]:
     """Contents of the required modules by name, dependencies first.
 
     Drivers built into the kernel have no file and are skipped.
@@ -83,7 +83,7 @@ def _drivers(modules: Path) -> dict[str, bytes]:
     def add(name: str) -> None:
         if name in found or name not in paths:
             return
-        data = _content(paths[name])
+        data = _read_decompressed(paths[name])
         depends = re.search(rb"\0depends=([^\0]*)\0", data)
         for other in depends.group(1).decode().split(",") if depends else []:
             add(other.replace("-", "_"))
@@ -98,6 +98,6 @@ def _module_name(path: Path) -> str:
     return path.name.partition(".ko")[0].replace("-", "_")
 
 
-def _content(path: Path) -> bytes:
+def _read_decompressed(path: Path) -> bytes:
     data = path.read_bytes()
     return lzma.decompress(data) if path.suffix == ".xz" else data

@@ -28,7 +28,7 @@ def start_mark(pid: int) -> str | None:
 
 def kill(pid: int, mark: str) -> None:
     """Kills the process and waits for its end; does nothing if the PID now belongs to another."""
-    with _opened(pid, mark) as descriptor:
+    with _open_pidfd(pid, mark) as descriptor:
         if descriptor is not None:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             select.select([descriptor], [], [])
@@ -37,7 +37,7 @@ def kill(pid: int, mark: str) -> None:
 
 def wait_end(pid: int, mark: str, seconds: float) -> bool:
     """Waits for the process to end; False if it is still alive after `seconds`."""
-    with _opened(pid, mark) as descriptor:
+    with _open_pidfd(pid, mark) as descriptor:
         if descriptor is not None and not select.select([descriptor], [], [], seconds)[0]:
             return False
     _reap(pid)
@@ -45,7 +45,7 @@ def wait_end(pid: int, mark: str, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(pid: int, mark: str) -> Iterator[int | None]:
+def _open_pidfd(pid: int, mark: str) -> Iterator[int | None]:
     """A pidfd of the process, or None if it is not the marked one."""
     try:
         descriptor = os.pidfd_open(pid)

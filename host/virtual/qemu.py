@@ -56,7 +56,7 @@ def machine_arguments(machine: Machine, extra_kernel: str = "") -> list[str]:
     arguments += ["-append", kernel]
     for name, drive in (("root", machine.root), ("home", machine.home)):
         if drive is not None:
-            arguments += ["-drive", _drive(f"{name}-disk", drive)]
+            arguments += ["-drive", _drive_option(f"{name}-disk", drive)]
             arguments += ["-device", f"virtio-blk-device,drive={name}-disk,serial={name}"]
     arguments += ["-device", "virtio-rng-device"]
     if machine.counting:
@@ -65,7 +65,7 @@ def machine_arguments(machine: Machine, extra_kernel: str = "") -> list[str]:
     return arguments
 
 
-def _drive(name: str, drive: Drive) -> str:
+def _drive_option(name: str, drive: Drive) -> str:
     flag = "readonly=on" if drive.read_only else f"snapshot={'off' if drive.keep else 'on'}"
     source = drive.source.replace(",", ",,")
     return f"if=none,id={name},file={source},format=raw,{flag}"

@@ -44,7 +44,7 @@ class Qmp:
                     ) from None
                 time.sleep(_POLL)
         self._lines = self._socket.makefile("rb")
-        self._answer("connect", "QMP")
+        self._receive_answer("connect", "QMP")
         self.call("qmp_capabilities")
 
     def __enter__(self) -> Qmp:
@@ -70,13 +70,13 @@ class Qmp:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise QmpError(f"QEMU: expected to take '{command}', found: {error}") from None
-        return self._answer(command, "return")
+        return self._receive_answer(command, "return")
 
     def send_file(self, name: str, descriptor: int) -> None:
         """Passes an open file to QEMU, for use in commands as `fd:NAME`."""
         message = {"execute": "getfd", "arguments": {"fdname": name}}
         socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], [descriptor])
-        self._answer("getfd", "return")
+        self._receive_answer("getfd", "return")
 
     def monitor(self, line: str) -> str:
         """Runs a command of the human monitor, for information not available over QMP."""
@@ -94,7 +94,7 @@ class Qmp:
             time.sleep(_POLL)
         return status
 
-    def _answer(self, command: str, key: str) -> Any:
+    def _receive_answer(self, command: str, key: str) -> Any:
         while True:
             try:
                 line = self._lines.readline()

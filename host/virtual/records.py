@@ -44,7 +44,7 @@ def write_record(name: str, record: Record) -> None:
 
 def read_record(name: str) -> Record | None:
     """The record of a board whose process is alive; None if there is none or it is stale."""
-    record = _stored(name)
+    record = _load_record(name)
     if record is None or process.start_mark(record.pid) != record.mark:
         return None
     return record
@@ -52,7 +52,7 @@ def read_record(name: str) -> Record | None:
 
 def clear_record(name: str) -> None:
     """Kills what is left of a board and deletes its record. The caller holds the board's lock."""
-    record = _stored(name)
+    record = _load_record(name)
     if record is not None:
         process.kill(record.pid, record.mark)
         shutil.rmtree(record.control, ignore_errors=True)
@@ -60,7 +60,7 @@ def clear_record(name: str) -> None:
         os.unlink(record_path(name))  # noqa: PTH108
 
 
-def _stored(name: str) -> Record | None:
+def _load_record(name: str) -> Record | None:
     """The record on disk; None if it was written by an incompatible version."""
     import msgspec
 

@@ -42,11 +42,11 @@ def make_tree(root: Path, architecture: Architecture, files: PackageFiles) -> No
         (root / name).symlink_to(f"usr/{name}")
     for package in files.root:
         unpack(package, root)
-    _links(root, architecture)
-    _accounts(root)
+    _create_links(root, architecture)
+    _write_accounts(root)
     for name in ("dev", "home", "mnt", "proc", "run", "sys", "tmp", "var/log", "var/tmp"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    _configuration(root, architecture)
+    _write_configuration(root, architecture)
 
 
 def install_keys(root: Path, host_key: Path, client_public_key: Path) -> None:
@@ -65,7 +65,7 @@ def make_root_disk(tree: Path, target: Path) -> None:
     megabytes = size * 21 // 20 // (1 << 20) + _SPARE_MIB
     _make_disk(tree, target, megabytes, ("-O", "^has_journal"))
     names = ["/", *(f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")))]
-    _own(target, names, 0)
+    _set_owner(target, names, 0)
 
 
 def make_home_disk(work: Path, target: Path) -> None:
@@ -76,8 +76,8 @@ def make_home_disk(work: Path, target: Path) -> None:
     # Initialize tables now, so that a new board does not spend its first seconds on them.
     options = ("-N", "16384", "-J", "size=16", "-E", "lazy_itable_init=0,lazy_journal_init=0")
     _make_disk(work, target, _HOME_MIB, options)
-    _own(target, ["/", "/lost+found"], 0)
-    _own(target, [f"/{USER}"], 1000)
+    _set_owner(target, ["/", "/lost+found"], 0)
+    _set_owner(target, [f"/{USER}"], 1000)
 
 
 def _make_disk(tree: Path, target: Path, megabytes: int, options: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ def _make_disk(tree: Path, target: Path, megabytes: int, options: tuple[str, ...
     run_tool(command, what=f"making {target.name}", seconds=_SECONDS)
 
 
-def _own(disk: Path, names: list[str], owner: int) -> None:
+def _set_owner(disk: Path, names: list[str], owner: int) -> None:
     """Sets owner and group inside an image: an unprivileged user cannot chown files outside of
     it."""
     lines = [
@@ -100,7 +100,7 @@ def _own(disk: Path, names: list[str], owner: int) -> None:
     )
 
 
-def _links(root: Path, architecture: Architecture) -> None:
+def _create_links(root: Path, architecture: Architecture) -> None:
     """Creates links that maintainer scripts would have created."""
     libraries = root / "usr" / "lib" / architecture.library_folder
     wanted = [(root / "usr/bin/sh", "dash"), (root / "usr/bin/awk", "mawk")]
@@ -115,7 +115,7 @@ def _links(root: Path, architecture: Architecture) -> None:
             link.symlink_to(target)
 
 
-def _accounts(root: Path) -> None:
+def _write_accounts(root: Path) -> None:
     etc, master = root / "etc", root / "usr" / "share" / "base-passwd"
     passwd = (master / "passwd.master").read_text(encoding="utf-8").replace("root:*:", "root:x:")
     passwd += "sshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n"
@@ -131,7 +131,7 @@ def _accounts(root: Path) -> None:
         (etc / name).chmod(mode)
 
 
-def _configuration(root: Path, architecture: Architecture) -> None:
+def _write_configuration(root: Path, architecture: Architecture) -> None:
     ours = root / "etc" / "edgekit"
     ours.mkdir()
     for name in ("start", "control", "prepare"):

@@ -35,7 +35,7 @@ def up(
     """
     board = virtual_board(name)
     on_step = progress or (lambda _: None)
-    wanted = _settled(options or BoardOptions())
+    wanted = _resolve_options(options or BoardOptions())
     find_qemu(board.architecture)
     image = ensure_image(board.architecture, wanted.mirror, on_step)
     with locked(records.record_path(name).with_suffix(".lock")):
@@ -53,7 +53,7 @@ def down(name: str) -> bool:
     with locked(records.record_path(name).with_suffix(".lock")):
         record = records.read_record(name)
         if record is not None:
-            _quit(record)
+            _shut_down(record)
         records.clear_record(name)
     return record is not None
 
@@ -78,7 +78,7 @@ def status() -> list[BoardState]:
     return [state(name) for name in virtual_board_names()]
 
 
-def _settled(options: BoardOptions) -> BoardOptions:
+def _resolve_options(options: BoardOptions) -> BoardOptions:
     """Options with implied values filled in: counting instructions requires a single core."""
     cores = 1 if options.counting else options.cores
     if not 1 <= cores <= 8 or not 192 <= options.memory_mib <= 8192:
@@ -103,7 +103,7 @@ def _check_same(found: RunningBoard, wanted: BoardOptions) -> None:
             )
 
 
-def _quit(record: records.Record) -> None:
+def _shut_down(record: records.Record) -> None:
     """Lets the board flush its data and QEMU exit on its own; the caller kills what remains."""
     try:
         if record.board is not None and record.board.disk is not None:

@@ -1,1 +1,1 @@
-"""Tables of methods per core, and their lookup."""
+"""Tables that were measured on each core: data files, and the functions that find and read them."""

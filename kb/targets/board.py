@@ -105,7 +105,9 @@ class UnknownBoardError(ValueError):
 
 def board_names(folder: Path = FOLDER) -> list[str]:
     """Names of the boards a model can be compiled for, `local` first; `folder` has their files."""
-    concrete = (n for n in profile_names(folder) if not _raw(n, folder).get("abstract", False))
+    concrete = (
+        n for n in profile_names(folder) if not _read_profile(n, folder).get("abstract", False)
+    )
     return [LOCAL, *concrete]
 
 
@@ -117,9 +119,9 @@ def profile_names(folder: Path = FOLDER) -> list[str]:
 def load_board(name: str, folder: Path = FOLDER) -> BoardProfile:
     """Loads the profile `name` from `folder`; `local` is the best of edgekit's own x86 or ARM
     profiles that this machine can run."""
-    profile = _local() if name == LOCAL else load_profile(name, folder)
+    profile = _detect_local() if name == LOCAL else load_profile(name, folder)
     if profile.abstract:
-        heirs = [n for n in board_names(folder)[1:] if name in _lineage(n, folder)]
+        heirs = [n for n in board_names(folder)[1:] if name in _inheritance_chain(n, folder)]
         raise UnknownBoardError(
             f"expected a board profile, found '{name}', which is only a base for "
             f"{', '.join(heirs) or LOCAL}"
@@ -133,23 +135,23 @@ def nearest(name: str, known: Iterable[str] | None = None, folder: Path = FOLDER
     Candidates are `known`, or else the boards in `folder`, which also match by chip and
     description.
     """
-    names = {_plain(n): n for n in (board_names(folder) if known is None else known)}
+    names = {_normalize_name(n): n for n in (board_names(folder) if known is None else known)}
     for board in board_names(folder)[1:] if known is None else ():
-        raw = _raw(board, folder)
+        raw = _read_profile(board, folder)
         chips = (chip.partition(",")[2] for chip in raw.get("compatible", ()))
         for alias in (*chips, re.split("[(:]", raw["description"])[0]):
-            names.setdefault(_plain(alias), board)
-    close = difflib.get_close_matches(_plain(name), names, n=3, cutoff=0.6)
+            names.setdefault(_normalize_name(alias), board)
+    close = difflib.get_close_matches(_normalize_name(name), names, n=3, cutoff=0.6)
     found = ", ".join(dict.fromkeys(names[key] for key in close))
     return f" (nearest: {found})" if found else ""
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 @functools.cache
-def _raw(name: str, folder: Path) -> dict[str, Any]:
+def _read_profile(name: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
         known = ", ".join(board_names(folder))
@@ -158,34 +160,35 @@ def _raw(name: str, folder: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _lineage(name: str, folder: Path) -> list[str]:
+def _inheritance_chain(name: str, folder: Path) -> list[str]:
     """A profile and those it inherits from, most general last."""
-    base = _raw(name, folder).get("inherits")
-    return [name, *(_lineage(base, folder) if base else ())]
+    base = _read_profile(name, folder).get("inherits")
+    return [name, *(_inheritance_chain(base, folder) if base else ())]
 
 
 def _core_profile(name: str, folder: Path) -> str:
     """The most general profile with the same core that is not merely a base."""
-    core = _merged(name, folder).get("core")
+    core = _merge_profile(name, folder).get("core")
     same = [
         n
-        for n in _lineage(name, folder)
-        if not _raw(n, folder).get("abstract", False) and _merged(n, folder).get("core") == core
+        for n in _inheritance_chain(name, folder)
+        if not _read_profile(n, folder).get("abstract", False)
+        and _merge_profile(n, folder).get("core") == core
     ]
     return same[-1] if same else name
 
 
-def _inherited(name: str, folder: Path) -> Iterator[str]:
+def _inherited_platforms(name: str, folder: Path) -> Iterator[str]:
     """Inherited platforms that have the same instruction set."""
-    simd = _merged(name, folder)["simd"]
-    for merged in (_merged(n, folder) for n in _lineage(name, folder)[1:]):
+    simd = _merge_profile(name, folder)["simd"]
+    for merged in (_merge_profile(n, folder) for n in _inheritance_chain(name, folder)[1:]):
         if merged["simd"] == simd:
             yield merged.get("core") or merged.get("cpu_class") or merged["arch"]
 
 
-def _merged(name: str, folder: Path) -> dict[str, Any]:
-    raw = _raw(name, folder)
-    base = _merged(raw["inherits"], folder) if "inherits" in raw else {}
+def _merge_profile(name: str, folder: Path) -> dict[str, Any]:
+    raw = _read_profile(name, folder)
+    base = _merge_profile(raw["inherits"], folder) if "inherits" in raw else {}
     for own in ("abstract", "compatible", "source"):
         base.pop(own, None)
     merged = base | {k: v for k, v in raw.items() if k != "inherits"}
@@ -200,20 +203,22 @@ def _merged(name: str, folder: Path) -> dict[str, Any]:
 
 def load_profile(name: str, folder: Path = FOLDER) -> BoardProfile:
     """The profile in `name`.toml of `folder`, which may be only a base for others."""
-    merged = _merged(name, folder) | {"name": name}
+    merged = _merge_profile(name, folder) | {"name": name}
     known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
     for key in ("features", "extras", "compatible"):
         merged[key] = tuple(merged.get(key, ()))
     merged["core_profile"] = _core_profile(name, folder)
-    merged["inherited"] = tuple(_inherited(name, folder))
+    merged["inherited"] = tuple(_inherited_platforms(name, folder))
     where = f"board profile '{name}'"
-    merged |= _units(where, merged.get("units", {})) | _timing(where, merged.get("timing", {}))
+    merged |= _parse_units(where, merged.get("units", {})) | _parse_timing(
+        where, merged.get("timing", {})
+    )
     return BoardProfile(**merged)
 
 
-def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+def _parse_units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     """The fields of BoardProfile that are defined by [units]."""
     try:
         nna = parse_nna(where, tables["nna"]) if "nna" in tables else None
@@ -225,7 +230,7 @@ def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     return {"units": (CPU, *others, *(("nna",) if nna else ())), "nna": nna, "compute": compute}
 
 
-def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+def _parse_timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     """The field of BoardProfile that is defined by [timing]."""
     try:
         clusters = [parse_cluster(where, name, table) for name, table in tables.items()]
@@ -234,7 +239,7 @@ def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     return {"timing": tuple(sorted(clusters, key=lambda cluster: cluster.name != CPU))}
 
 
-def _local() -> BoardProfile:
+def _detect_local() -> BoardProfile:
     """The first candidate profile whose features and registers this machine has."""
     machine = platform.machine()
     flags = cpu_flags()

@@ -257,22 +257,27 @@ def parse_core(name: str, text: str) -> Core:
     parts: dict[str, Any] = {"name": name}
     for key, value in raw.items():
         if key == "units":
-            parts[key] = {n: _table(f"{where}: units.{n}", Unit, t) for n, t in value.items()}
+            parts[key] = {
+                n: _parse_dataclass(f"{where}: units.{n}", Unit, t) for n, t in value.items()
+            }
         elif key in _LISTS:
-            rows = (_table(f"{where}: {key}[{n}]", _LISTS[key], r) for n, r in enumerate(value))
+            rows = (
+                _parse_dataclass(f"{where}: {key}[{n}]", _LISTS[key], r)
+                for n, r in enumerate(value)
+            )
             parts[key] = tuple(rows)
         elif key in _PARTS:
             kinds = {"issue": Issue, "ports": Ports, "tlb": Tlb, "prefetch": Prefetch}
             kinds |= {"stores": Stores, "branch": Branch, "dram": Dram}
-            parts[key] = _table(f"{where}: {key}", kinds.get(key, Cache), value)
+            parts[key] = _parse_dataclass(f"{where}: {key}", kinds.get(key, Cache), value)
         else:
             parts[key] = value
-    core: Core = _table(where, Core, {"rules": (), "l3": None} | parts)
+    core: Core = _parse_dataclass(where, Core, {"rules": (), "l3": None} | parts)
     _check_names(where, core)
     return core
 
 
-def _table(where: str, kind: type[_T], values: Any) -> _T:
+def _parse_dataclass(where: str, kind: type[_T], values: Any) -> _T:
     """Builds a dataclass from a TOML table: only known keys, all required ones, figures >= 0."""
     if not isinstance(values, dict):
         raise CoreError(f"{where}: expected a table, found {values!r}")
@@ -283,10 +288,10 @@ def _table(where: str, kind: type[_T], values: Any) -> _T:
     if missing:
         raise CoreError(f"{where}: expected {', '.join(missing)}, which is missing")
     hints = get_type_hints(kind)
-    return kind(**{n: _figure(f"{where}.{n}", n, hints[n], v) for n, v in values.items()})
+    return kind(**{n: _check_figure(f"{where}.{n}", n, hints[n], v) for n, v in values.items()})
 
 
-def _figure(where: str, name: str, hint: Any, value: Any) -> Any:
+def _check_figure(where: str, name: str, hint: Any, value: Any) -> Any:
     kinds: Any = getattr(hint, "__args__", (hint,))
     if isinstance(value, list):
         value = tuple(value)
@@ -350,12 +355,12 @@ def selected(where: str, on: str) -> Iterator[Selector]:
             found = [c for c in roots if fnmatch.fnmatch(c, pattern)]
         if not match or not found:
             raise CoreError(f"{where}: '{word}' selects no class[@width][/element]")
-        widths = _index(where, word, WIDTHS, match[2])
-        elements = _index(where, word, ELEMENTS, match[3])
+        widths = _indices_of(where, word, WIDTHS, match[2])
+        elements = _indices_of(where, word, ELEMENTS, match[3])
         yield from ((c, w, e) for c in found for w in widths for e in elements)
 
 
-def _index(where: str, word: str, known: tuple[int, ...], text: str | None) -> Iterable[int]:
+def _indices_of(where: str, word: str, known: tuple[int, ...], text: str | None) -> Iterable[int]:
     if text is None:
         return range(len(known))
     if int(text) not in known:
@@ -375,17 +380,17 @@ def operation_table(core: Core) -> dict[Selector, Operation]:
         for width in range(len(WIDTHS)):
             for element in range(len(ELEMENTS)):
                 key = (name, width, element)
-                table[key] = _timing(core, key, rows)
+                table[key] = _timing_of(core, key, rows)
     return table
 
 
-def _timing(core: Core, key: Selector, rows: Mapping[Selector, list[Operation]]) -> Operation:
+def _timing_of(core: Core, key: Selector, rows: Mapping[Selector, list[Operation]]) -> Operation:
     """One class's timing: its parent's, then its own rows."""
     name, width, element = key
     like = instruction_classes()[name]
     old = Operation(on="", cycles=1, uops=1, takes=1, issue="any")
     if like != name:
-        old = _timing(core, (like, width, element), rows)
+        old = _timing_of(core, (like, width, element), rows)
     for row in rows.get(key, ()):
         given = {k: v for k, v in asdict(row).items() if v is not None}
         # A new latency invalidates an older row's forwarding.

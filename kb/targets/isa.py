@@ -207,22 +207,22 @@ def isa_of(simd: str, folder: Path = FOLDER) -> Isa:
     """Loads the properties of one instruction set from its file in `folder`. Raises ValueError if
     that is missing or invalid."""
     try:
-        return msgspec.convert({**_merged(simd, folder), "simd": simd}, Isa, strict=True)
+        return msgspec.convert({**_load_merged(simd, folder), "simd": simd}, Isa, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"instruction set '{simd}': {error}") from None
 
 
-def _merged(simd: str, folder: Path) -> dict[str, Any]:
+def _load_merged(simd: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{simd}.toml"
     if not path.is_file():
         known = ", ".join(isa_names(folder))
         raise ValueError(f"expected an instruction set ({known}), found '{simd}'")
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
     base = raw.pop("inherits", None)
-    return _over(_merged(base, folder), raw) if base else raw
+    return _merge_over(_load_merged(base, folder), raw) if base else raw
 
 
-def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _merge_over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Merges `own` over `base`: tables key by key, but costs are replaced entirely."""
     merged = dict(base)
     for key, value in own.items():

@@ -52,14 +52,14 @@ class Cluster:
         dram = Dram(ns, own, shared, value.get(_WRITES, 0), value.get(_TURN, 0))
         core = replace(core, clock_mhz=int(value["clock_mhz"]), dram=dram)
         if "l2_bytes" in value:
-            second = replace(_cache("l2", value), per_core=bool(value["l2_per_core"]))
+            second = replace(_parse_cache("l2", value), per_core=bool(value["l2_per_core"]))
             core = replace(core, l2=replace(second, line=core.l2.line))
         if "l3_bytes" in value:
-            core = replace(core, l3=_cache("l3", value) if value["l3_bytes"] else None)
+            core = replace(core, l3=_parse_cache("l3", value) if value["l3_bytes"] else None)
         return core
 
 
-def _cache(level: str, value: Mapping[str, float]) -> Cache:
+def _parse_cache(level: str, value: Mapping[str, float]) -> Cache:
     size, ways, latency = (int(value[f"{level}_{key}"]) for key in ("bytes", "ways", "latency"))
     return Cache(size, ways, latency)
 

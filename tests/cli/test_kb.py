@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.tables.gemm_file import load_table, table_text
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.csv_import import REQUIRED
 from edgekit.kb.features import GemmShape, Sequences, key_of
-from edgekit.kb.tables.gemm_file import load_table, table_text
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.method import Method
 from edgekit.kb.tables.paths import shipped_folder
 
 _METHOD = Method(256, 128, 128, False, False, 8, 4)

@@ -24,12 +24,12 @@ from edgekit.device.runtime.agent.batch import (
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import user_table
+from edgekit.host.compiler.tables.gemm_file import table_text
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.explanations import recall
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
-from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.targets.board import load_board
 
 pytestmark = pytest.mark.slow

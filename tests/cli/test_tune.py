@@ -16,7 +16,10 @@ import pytest
 from edgekit.device.runtime.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.tables.gemm import kit_table, user_table
+from edgekit.host.compiler.tables.gemm_file import load_table, table_text
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.errors import UnreachableError
@@ -25,9 +28,6 @@ from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.session import Job, tune
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.gemm_file import load_table, table_text
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.method import Method, analytic_method
 from edgekit.kb.targets.board import load_board
 
 pytestmark = pytest.mark.slow

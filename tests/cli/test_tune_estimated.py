@@ -16,6 +16,7 @@ from edgekit.host.cli.tune_estimated import (
     estimate_methods,
     estimate_settings,
 )
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.spmv_matrices import open_matrix
 from edgekit.host.lab.tune.products import Product
@@ -23,7 +24,6 @@ from edgekit.host.lab.tune.spmv import TunedMatrix
 from edgekit.host.lab.tune.tuner import Best, Outcome
 from edgekit.host.simulator.run import Cost
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.method import Method
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _HOW = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)

@@ -17,14 +17,14 @@ from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import user_table
+from edgekit.host.compiler.tables.gemm_file import load_table
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.model_session import ModelSearch
 from edgekit.host.lab.tune.operators import Times
-from edgekit.kb.tables.gemm_file import load_table
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import load_board
 from tests.support.lab_app import lab_with
 from tests.support.order_clockwork import OrderClockwork
@@ -37,14 +37,14 @@ _BOARD = "rpi3"
 class Clockwork:
     """A fake core: every step takes 1000 cycles, adjusted by these attributes. `factor` scales
     tiles of five rows, `beside` all other steps if there is such a tile, `chained` each operator
-    of a chain, `planar` operators on channels-first images. With `crowd`, twelve-row tiles take a
+    of a chain, `channels_first` those on such images. With `crowd`, twelve-row tiles take a
     tenth and, if there are any, all other steps `crowd` times as long. `beyond` cycles are added
     to steps without a matrix product. The board is unreachable after `left` answers."""
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.4
     left = 1000
     builds = 0
-    beside = chained = planar = 1.0
+    beside = chained = channels_first = 1.0
     crowd = beyond = 0.0
     factor = 0.5
 
@@ -72,8 +72,8 @@ class Clockwork:
             costs[step.name] += Clockwork.beyond if step.compiled is None else 0.0
             if step.compiled is not None and step.compiled.members:
                 costs[step.name] = 1000.0 * len(step.compiled.members) * Clockwork.chained
-            if step.op.startswith("planar"):
-                costs[step.name] *= Clockwork.planar
+            if step.op.startswith("channels_first"):
+                costs[step.name] *= Clockwork.channels_first
         crowded = {
             x.name for x in steps if Clockwork.crowd and x.kernel.startswith("ek_f32_conv_12x")
         }
@@ -89,7 +89,7 @@ _AND_ORDERS = ModelSearch(Clockwork, OrderClockwork)
 @pytest.fixture
 def clockwork() -> type[Clockwork]:
     Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
-    Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
+    Clockwork.beside = Clockwork.chained = Clockwork.channels_first = 1.0
     Clockwork.crowd = Clockwork.beyond = 0.0
     return Clockwork
 
@@ -380,7 +380,7 @@ def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
     def families() -> set[str]:
         return {o["method"]["family"] for o in _explained(pruned).values()}
 
-    clockwork.planar = 3.0
+    clockwork.channels_first = 3.0
     assert "sparse" in families()
     command = ("lab", "tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
     done = edgekit(*command, app=lab_with(_METHODS))

@@ -37,12 +37,12 @@ static void *symbol(const char *name) {
 }
 
 static void *block(size_t bytes) {
-    size_t whole = (bytes + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, whole ? whole : 64);
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, rounded ? rounded : 64);
     if (!memory)
         fail("out of memory");
     /* Nonzero: a model may not rely on its arena's contents. */
-    memset(memory, 0xA5, whole);
+    memset(memory, 0xA5, rounded);
     return memory;
 }
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.lab.zoo.cases import Cases
-from edgekit.kb import GemmShape
-from edgekit.kb.tables.operators import Form, OperatorMethod
+from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.method_cases import table_of_operators

@@ -9,8 +9,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.zoo.cases import Cases
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor

@@ -72,11 +72,11 @@ def test_functions_have_their_names() -> None:
     "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"\xff" * 999]
 )
 def test_damaged_files_have_no_names(content: bytes, tmp_path: Path) -> None:
-    from edgekit.device.runtime.agent.symbols import _read
+    from edgekit.device.runtime.agent.symbols import _read_elf
 
     path = tmp_path / "model.so"
     path.write_bytes(content)
-    elf = _read(path)
+    elf = _read_elf(path)
     assert elf is None or elf.at(0) == UNKNOWN
 
 

@@ -247,16 +247,16 @@ def test_leftovers_go_the_second_time_they_are_seen(
     store: Store, paper: MakeBundle, send: Send
 ) -> None:
     """File times, here in 1970 and in the future, are ignored: the clock may be unset."""
-    for area in ("incoming", "io", "runtime", "aside"):
+    for area in ("incoming", "io", "runtime", "temporary"):
         (store.root / area / "left").mkdir(parents=True)
         os.utime(store.root / area / "left", (0, 0))
     apply(store, send(store, paper("one")))
-    for area in ("incoming", "io", "runtime", "aside"):
+    for area in ("incoming", "io", "runtime", "temporary"):
         assert [p.name for p in (store.root / area).iterdir()] == ["left"]
         (store.root / area / "fresh").touch()
         os.utime(store.root / area / "fresh", (1e10, 1e10))
     apply(store, send(store, paper("two")))
-    for area in ("incoming", "io", "runtime", "aside"):
+    for area in ("incoming", "io", "runtime", "temporary"):
         assert [p.name for p in (store.root / area).iterdir()] == ["fresh"]
 
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from edgekit.device.runtime.agent.batch import Batch, Subject, batch_bytes, bodies
+from edgekit.device.runtime.agent.batch import Batch, MeasuredRelease, batch_bytes, bodies
 from edgekit.device.runtime.agent.model import RunTimes
 from edgekit.device.runtime.agent.sampler import MOST_SAMPLES, Pace, Sampler
 from edgekit.device.runtime.agent.specs import OperatorSpec
 
-SUBJECT = Subject("0" * 16, "tiny", "1" * 64, "a57", "1.0", 0, 1)
+SUBJECT = MeasuredRelease("0" * 16, "tiny", "1" * 64, "a57", "1.0", 0, 1)
 OPERATORS = (OperatorSpec("twice", "Mul", "mul"), OperatorSpec("plus", "Add", "add"))
 
 
@@ -62,7 +62,7 @@ def test_every_tenth_is_sampled_and_a_batch_closes_after_its_period() -> None:
     run(sampler, clocks, 2)
     assert run(sampler, clocks, 200) == 20
     run(sampler, clocks, 1000)
-    sampler._join()
+    sampler._join_writer()
     assert len(batches) == 1
     sampler.close()
     assert sum(batch.inferences for batch in batches) == 1202

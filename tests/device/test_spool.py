@@ -127,7 +127,7 @@ def test_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
     assert json.loads(last)["dropped"] == found.dropped
 
 
-def test_a_damaged_file_is_set_aside_and_the_others_come(tmp_path: Path) -> None:
+def test_a_damaged_file_is_quarantined_and_the_others_come(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", MOST)
     for i in range(8):
         spool.add(batch(i))

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.toolchain.zig import zig_compiler
-from edgekit.kb.tables.gemm_file import board_table
 from edgekit.kb.targets.board import (
     UnknownBoardError,
     board_names,

@@ -34,7 +34,7 @@ from tests.support.torn import Found, look_in
 _X = np.array([1, 2, 3, -4], np.float32)
 _WHO = ("host", "board", "both")
 _KEPT = frozenset(
-    ("current", "previous", "releases", "incoming", "runtime", "io", "aside", "session", "lock",
+    ("current", "previous", "releases", "incoming", "runtime", "io", "temporary", "session", "lock",
      "trusted_keys", "leftovers.json", "counters.json", "bytecode")
 )  # fmt: skip
 _TIDY_EVERY = 10
@@ -81,7 +81,7 @@ class _Board:
         named = {(self.root / name).readlink().name for name in ("current", "previous")}
         left = [p for p in self.root.iterdir() if p.name not in _KEPT]
         left += [p for p in (self.root / "releases").iterdir() if p.name not in named]
-        for area in ("incoming", "io", "aside"):
+        for area in ("incoming", "io", "temporary"):
             left += (self.root / area).glob("*")
         left += self.root.rglob(".*")
         left += list((self.root / "runtime").iterdir())[1:]

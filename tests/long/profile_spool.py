@@ -58,7 +58,7 @@ def run(folder: Path, count: int, seed: int) -> int:
     unknown = count - len(home) - fetched.dropped - fetched.quarantined
     print(
         f"{count:,} batches, at most {most:,} of {_CAP:,} bytes; {len(home):,} fetched, "
-        f"{fetched.dropped:,} dropped, {fetched.quarantined} of {damaged} damaged set aside"
+        f"{fetched.dropped:,} dropped, {fetched.quarantined} of {damaged} damaged quarantined"
     )
     # A batch that was fetched but not acknowledged may also count as dropped.
     return 0 if most <= _CAP and unknown <= 0 else 1

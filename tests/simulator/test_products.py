@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.products import Multiplication, ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.method import Method
 from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, fake_programs, write_emulator
 

@@ -50,7 +50,7 @@ def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
     run(tmp_path, program, job, does=f'echo "$@" > {tmp_path}/said')
     said = (tmp_path / "said").read_text()
     assert said.startswith("-cpu cortex-a72 -R 0x1000000000 -plugin plugin.so,out=")
-    assert "whole=1,laps=counter" in said and said.endswith(f"{program} 1\n")
+    assert "entire=1,laps=counter" in said and said.endswith(f"{program} 1\n")
 
 
 def test_a_program_without_marks_is_told_how_to_set_them(tmp_path, program):

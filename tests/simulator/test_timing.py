@@ -247,7 +247,7 @@ def test_an_instruction_that_a_core_lacks_is_named_with_its_address(folder: Path
 
 
 def test_without_marks_the_whole_run_counts_with_laps_by_the_counter(folder: Path):
-    document = run(built(folder, "counter_a64"), ("a53",), "whole=1", "laps=counter")
+    document = run(built(folder, "counter_a64"), ("a53",), "entire=1", "laps=counter")
     (region,) = document["cores"][0]["regions"]
     assert document["regions_seen"] == 1
     first, second, third = (lap["instructions"] for lap in region["laps"])

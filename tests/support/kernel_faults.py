@@ -136,7 +136,7 @@ FAULTS = (
           "low + g->addend_high", "low"),
     Fault("one_newton_step", "softmax", "reduce/reciprocal.h", "i < 3; i++", "i < 1; i++"),
     Fault("halves_cut_off", "convert", "elementwise/quantize.c",
-          "return vi_nearest(x);", "return vi_from_whole(x);"),
+          "return vi_nearest(x);", "return vi_from_integral(x);"),
     Fault("zero_point_of_first_channels", "dynamic", "elementwise/dynamic_quantize.c",
           "c < g->channels; c++", "c < 1; c++"),
     Fault("weights_zero_of_channel_0", "dynamic", "conv/i8_conv.c",

@@ -18,7 +18,7 @@ from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph, Node
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
-from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, cpu_flags, load_board, load_profile
 from tests.support.toolchains import toolchain_for
 

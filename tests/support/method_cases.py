@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod, candidates_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Padding
-from edgekit.kb import GemmShape, KnowledgeBase
-from edgekit.kb.features import Sequences, key_of
-from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of

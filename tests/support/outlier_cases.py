@@ -87,8 +87,8 @@ def reference(
 
 @dataclass(frozen=True)
 class Case:
-    """One product. `gap`: elements between the rows of x; `tile`: rows and vectors; `four`: w holds
-    values from -8 to 7, packed two per byte."""
+    """One product. `gap`: elements between the rows of x; `tile`: rows and vectors; `is_int4`: w
+    holds values from -8 to 7, packed two per byte."""
 
     x: Array
     w: Array
@@ -100,7 +100,7 @@ class Case:
     rows_per_scale: int
     gap: int
     tile: tuple[int, int]
-    four: bool
+    is_int4: bool
 
     @property
     def group(self) -> int:
@@ -115,7 +115,7 @@ class Case:
         parts = (x, self.w.tobytes(), self.scale.tobytes())
         numbers = [m, k, n, self.group, k + self.gap, self.x.itemsize == 2]
         numbers += [PATHS.index(self.path), self.absmax_row, self.check_finite]
-        numbers += [self.rows_per_scale, self.four, *self.tile, *map(len, parts)]
+        numbers += [self.rows_per_scale, self.is_int4, *self.tile, *map(len, parts)]
         return struct.pack(f"<{len(numbers)}qd", *numbers, self.threshold) + b"".join(parts)
 
     @property
@@ -183,8 +183,8 @@ def random_case(rng: Rng) -> Case:
             x = x.astype(np.float16)
     divisors = [d for d in range(1, k + 1) if k % d == 0 and d >= min(k, 8)]
     group = k if rng.random() < 0.7 or not k else int(rng.choice(divisors))
-    four = bool(rng.random() < 0.4)
-    least, most = (-8, 7) if four else (-128 if rng.random() < 0.3 else -127, 127)
+    is_int4 = bool(rng.random() < 0.4)
+    least, most = (-8, 7) if is_int4 else (-128 if rng.random() < 0.3 else -127, 127)
     w = rng.integers(least, most + 1, (k, n)).astype(np.int8)
     scale = (rng.random((k // group if k else 0, n)) * 0.01 + 1e-4).astype(np.float32)
     flags = [bool(flag) for flag in rng.random(2) < 0.5]
@@ -192,7 +192,7 @@ def random_case(rng: Rng) -> Case:
     tile = (int(rng.choice((1, 4, 7, 24))), int(rng.choice((1, 2, 3, 4, 8))))
     return Case(
         *(x, w, scale, threshold, str(rng.choice(PATHS)), *flags),
-        *(int(rng.choice((1, 1, 3, 1000))), int(rng.choice((0, 5))), tile, four),
+        *(int(rng.choice((1, 1, 3, 1000))), int(rng.choice((0, 5))), tile, is_int4),
     )
 
 

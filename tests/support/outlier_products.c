@@ -11,8 +11,8 @@ enum { X, W, SCALE, PARTS };
 typedef struct {
     int64_t m, k, n, group, x_row, half;
     int64_t path, absmax_row, check_finite, rows_per_scale;
-    int64_t four;   /* W holds values from -8 to 7, packed two per byte */
-    int64_t mr, nv; /* register tile, in rows and vectors */
+    int64_t is_int4; /* W holds values from -8 to 7, packed two per byte */
+    int64_t mr, nv;  /* register tile, in rows and vectors */
     int64_t bytes[PARTS];
     double threshold;
 } description;
@@ -27,25 +27,25 @@ static ek_outlier_weights packed(const description *d, const int8_t *w, const fl
     const int32_t nr = (int32_t)d->nv * ek_gemm_families[dtype]->operands->vl;
     const ek_gemm_method how = {64, 64, 64, (int32_t)d->mr, nr, 0, 0, 0};
     const long groups = d->group ? d->k / d->group : 0;
-    const size_t whole = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
-    size_t size = d->four ? ek_outlier_packed_i4_bytes(d->n, d->group, &how) : whole;
+    const size_t int8_bytes = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
+    size_t size = d->is_int4 ? ek_outlier_packed_i4_bytes(d->n, d->group, &how) : int8_bytes;
     size = (size + 63) / 64 * 64;
-    char *b = block((size_t)groups * size), *once = block(whole);
+    char *b = block((size_t)groups * size), *once = block(int8_bytes);
     float *scales = block((size_t)groups * padded(d->n) * sizeof *scales);
     int32_t *excess = block((size_t)groups * padded(d->n) * sizeof *excess);
     for (long i = 0; i < groups; i++) {
         const int8_t *from = w + i * d->group * d->n;
         char *to = b + (size_t)i * size;
-        ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, d->four ? once : to);
-        if (d->four)
+        ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, d->is_int4 ? once : to);
+        if (d->is_int4)
             ek_outlier_pack_i4(d->n, d->group, &how, once, to);
         memset(scales + (size_t)i * padded(d->n), 0, padded(d->n) * sizeof *scales);
         memcpy(scales + (size_t)i * padded(d->n), scale + i * d->n, (size_t)d->n * sizeof *scales);
         ek_outlier_excess(from, d->n, d->group, excess + (size_t)i * padded(d->n));
     }
     free(once);
-    return (ek_outlier_weights){d->n,   d->k, d->group,        b, size, scales,
-                                excess, how,  (int32_t)d->four};
+    return (ek_outlier_weights){d->n,   d->k, d->group,           b, size, scales,
+                                excess, how,  (int32_t)d->is_int4};
 }
 
 static char *write_rows(const ek_outlier_weights *w, char *to) {
@@ -82,23 +82,23 @@ static char *multiply(const description *d, const ek_outlier_weights *w, const v
         .how = w->how,
     };
     ek_outlier_report report = {0};
-    char *room = block(0);
+    char *workspace = block(0);
     size_t bytes = 0;
     int status;
-    while ((status = ek_outlier_run(&args, room, bytes, pool, &report)) == EK_OUTLIER_MEMORY) {
-        free(room);
+    while ((status = ek_outlier_run(&args, workspace, bytes, pool, &report)) == EK_OUTLIER_MEMORY) {
+        free(workspace);
         bytes = report.bytes;
-        room = block(bytes);
+        workspace = block(bytes);
     }
     const int64_t parts = (int64_t)(report.marks + report.x1 + report.x2 + report.w4 + report.tile);
     const int64_t header[] = {
         status, report.path, report.outliers, report.row, report.channel, (int64_t)bytes, parts};
     memcpy(to, header, sizeof header);
-    memcpy(to + sizeof header, room, (size_t)(d->k + 7) / 8);
+    memcpy(to + sizeof header, workspace, (size_t)(d->k + 7) / 8);
     to += sizeof header + (size_t)(d->k + 7) / 8;
     to = write_rows(w, to);
     memcpy(to, y, y_bytes);
-    free(room);
+    free(workspace);
     free(y);
     return to + y_bytes;
 }

@@ -7,9 +7,9 @@ import hashlib
 from edgekit.device.runtime.agent.batch import (
     Batch,
     Environment,
+    MeasuredRelease,
     OperatorSpread,
     Spread,
-    Subject,
     batch_bytes,
 )
 
@@ -28,7 +28,7 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
         ended_ns=number + 1,
         clock=0.0,
         lost=0,
-        subject=Subject("0" * 16, "tiny", "1" * 64, profile, "1.0", 0, 1),
+        subject=MeasuredRelease("0" * 16, "tiny", "1" * 64, profile, "1.0", 0, 1),
         inferences=10,
         every=1.0,
         whole=Spread(1, 3, 3, 3),

@@ -14,9 +14,9 @@ from typing import Any
 from edgekit.device.runtime.agent.batch import (
     Batch,
     Environment,
+    MeasuredRelease,
     OperatorSpread,
     Spread,
-    Subject,
     batch_bytes,
 )
 from edgekit.host.deploy.explanations import remember
@@ -132,7 +132,7 @@ def _batch(
         ended_ns=number + 1,
         clock=0.0,
         lost=0,
-        subject=Subject(release, model, "1" * 64, board_type, "0.1.0", 0, 1),
+        subject=MeasuredRelease(release, model, "1" * 64, board_type, "0.1.0", 0, 1),
         inferences=1000,
         every=10.0,
         whole=Spread(32, total, int(1.1 * total), 2 * total),

@@ -48,7 +48,7 @@ def channels(rng: Rng) -> Case:
     count = pick(rng, (1, 5, 40, 2500))
     x, noise = _of(rng, DType.U32, count), _of(rng, DType.U32, count)
     if rng.random() < 0.3:
-        return Case(ops.WholeSqrt(), (_of(rng, DType.U64, count),))
+        return Case(ops.IntSqrt(), (_of(rng, DType.U64, count),))
     if rng.random() < 0.5:
         scale = pick(rng, (1, 64, 1600, 60000))
         return Case(ops.FixedLog(scale, pick(rng, (0, 3, 31))), (x,))

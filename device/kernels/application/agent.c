@@ -17,11 +17,11 @@ static void read_answer(int fd, char *answer, size_t bytes) {
     char rest[256];
     size_t found = 0;
     for (;;) {
-        size_t room = bytes - 1 - found;
-        ssize_t got = room ? read(fd, answer + found, room) : read(fd, rest, sizeof rest);
+        size_t space = bytes - 1 - found;
+        ssize_t got = space ? read(fd, answer + found, space) : read(fd, rest, sizeof rest);
         if (got == 0 || (got < 0 && errno != EINTR))
             break;
-        found += got > 0 && room ? (size_t)got : 0;
+        found += got > 0 && space ? (size_t)got : 0;
     }
     answer[found] = 0;
 }

@@ -46,7 +46,7 @@ struct ek_app {
     char *interface; /* inputs and outputs as of ek_app_open */
 };
 
-static int say(char *error, const char *format, ...) {
+static int fail(char *error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(error, TEXT, format, arguments);
@@ -128,12 +128,12 @@ static int map_weights(loaded *l, const char *folder, char *error) {
     if (fd < 0 || fstat(fd, &about) || (size_t)about.st_size < expected) {
         if (fd >= 0)
             close(fd);
-        return say(error, "weights.bin: expected %zu bytes, found fewer; deploy again", expected);
+        return fail(error, "weights.bin: expected %zu bytes, found fewer; deploy again", expected);
     }
     void *found = expected ? mmap(NULL, expected, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     close(fd);
     if (found == MAP_FAILED)
-        return say(error, "weights.bin: expected memory to map it, found none; free some");
+        return fail(error, "weights.bin: expected memory to map it, found none; free some");
     l->weights = found, l->weights_bytes = expected, l->model.weights = found;
     return 1;
 }
@@ -143,21 +143,21 @@ static int open_library(loaded *l, const char *folder, char *error) {
     snprintf(path, sizeof path, "%s/model.so", folder);
     l->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!l->library)
-        return say(error, "model.so: expected a compiled model, found %s", dlerror());
+        return fail(error, "model.so: expected a compiled model, found %s", dlerror());
     int (*abi)(void) = (int (*)(void))dlsym(l->library, "ek_abi");
     if (!abi || abi() != EK_ABI)
-        return say(error, "model.so: expected ABI %d, found another; compile it again", EK_ABI);
+        return fail(error, "model.so: expected ABI %d, found another; compile it again", EK_ABI);
     const char *(*missing)(void) = (const char *(*)(void))dlsym(l->library, "ek_missing_feature");
     const char *feature = missing ? missing() : "ek_missing_feature";
     if (feature)
-        return say(error, "model.so: expected a CPU with %s, found one without", feature);
+        return fail(error, "model.so: expected a CPU with %s, found one without", feature);
     const char *(*describe)(void) = (const char *(*)(void))dlsym(l->library, "ek_describe");
     l->reset = (void (*)(const ek_model *))dlsym(l->library, "ek_reset");
     l->run =
         (int (*)(const ek_model *, const void *const *, void *const *))dlsym(l->library, "ek_run");
     l->end_pool = (void (*)(ek_pool *))dlsym(l->library, "ek_pool_destroy");
     if (!describe || !l->reset || !l->run || !l->end_pool)
-        return say(error, "model.so: expected the functions of ek.h, found fewer");
+        return fail(error, "model.so: expected the functions of ek.h, found fewer");
     l->description = describe();
     return 1;
 }
@@ -215,7 +215,7 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     memcpy(l->id, id, sizeof l->id);
     snprintf(folder, sizeof folder, "%s/releases/%s", app->root, id);
     if (!ek_is_intact(folder, why, sizeof why))
-        return say(error, "release %s is damaged: %.300s; deploy it again", id, why);
+        return fail(error, "release %s is damaged: %.300s; deploy it again", id, why);
     if (!open_library(l, folder, error) || !map_weights(l, folder, error)) {
         unload(l);
         return 0;
@@ -229,7 +229,7 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     start_pool(l);
     if (!l->model.arena || !l->model.state || (l->placement.threads > 1 && !l->model.pool)) {
         unload(l);
-        return say(error, "release %s: expected memory and threads, found too few; free some", id);
+        return fail(error, "release %s: expected memory and threads, found too few; free some", id);
     }
     l->reset(&l->model);
     l->sampler = ek_sampler_open(app->root, id, operators_of(l->description), l->placement.threads);
@@ -277,10 +277,10 @@ static int follow(ek_app *app) {
             }
             unload(&found);
             memcpy(app->failed, id, sizeof id);
-            say(app->error,
-                "release %s: expected the inputs and outputs that the program opened, found "
-                "others; start the program again",
-                id);
+            fail(app->error,
+                 "release %s: expected the inputs and outputs that the program opened, found "
+                 "others; start the program again",
+                 id);
             return -1;
         }
         if (committed(app->root, again) && !strcmp(id, again)) {
@@ -306,8 +306,8 @@ ek_app *ek_app_open(const char *root, const char *name, int threads, char *error
         pthread_mutex_init(&app->lock, NULL);
         snprintf(app->root, sizeof app->root, "%s%s%s%s", root ? root : "", below,
                  named ? "/named/" : "", named ? name : "");
-        say(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
-            app->root);
+        fail(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
+             app->root);
         for (int i = 0; i < CHANGES && committed(app->root, id); ++i)
             if (load(app, id, &app->now, why)) {
                 app->interface = interface_of(app->now.description);
@@ -336,7 +336,7 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     if (!code && app->now.model.stamps)
         ek_sampler_record(app->now.sampler);
     if (code)
-        say(app->error, "ek_run: expected 0, found %d; please report this model", code);
+        fail(app->error, "ek_run: expected 0, found %d; please report this model", code);
     if (release)
         memcpy(release, app->now.id, EK_APP_RELEASE_BYTES);
     pthread_mutex_unlock(&app->lock);
@@ -373,8 +373,8 @@ int ek_app_report_failure(ek_app *app, const char *reason) {
     memcpy(failed, app->now.id, sizeof failed);
     int code = report(app, failed, reason);
     if (code)
-        say(app->error, "report-failure: expected exit code 0, found %d%s", code,
-            code == BUSY ? ": a deploy is on its way" : "");
+        fail(app->error, "report-failure: expected exit code 0, found %d%s", code,
+             code == BUSY ? ": a deploy is on its way" : "");
     else
         follow(app);
     int back = code ? -1 : strcmp(failed, app->now.id) != 0;

@@ -91,7 +91,7 @@ static long numbers(const char *pattern, int what, size_t *count) {
     return result;
 }
 
-static long held_back(void) {
+static long throttle_count(void) {
     size_t count;
     long sum = numbers(CPU "[0-9]*/thermal_throttle/core_throttle_count", SUM, &count);
     if (sum >= 0)
@@ -104,7 +104,7 @@ ek_moment ek_moment_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (ek_moment){(double)t.tv_sec + (double)t.tv_nsec / 1e9, busy_seconds(), own_seconds(),
-                       held_back()};
+                       throttle_count()};
 }
 
 static void write_number(FILE *to, const char *name, int known, double value) {
@@ -114,7 +114,7 @@ static void write_number(FILE *to, const char *name, int known, double value) {
         fprintf(to, ", \"%s\": null", name);
 }
 
-static void write_whole(FILE *to, const char *name, int known, long long value) {
+static void write_integer(FILE *to, const char *name, int known, long long value) {
     if (known)
         fprintf(to, ", \"%s\": %lld", name, value);
     else
@@ -163,11 +163,11 @@ void ek_write_environment(FILE *to, const ek_moment *before) {
     write_clock_of_core(to);
     write_number(to, "temperature_c", hottest >= 0, (double)hottest / 1e3);
     fprintf(to, ", \"throttled\": %s",
-            before->held_back < 0 || now.held_back < 0         ? "null"
-            : now.held_back > before->held_back || cooling > 0 ? "true"
-                                                               : "false");
+            before->throttle_count < 0 || now.throttle_count < 0         ? "null"
+            : now.throttle_count > before->throttle_count || cooling > 0 ? "true"
+                                                                         : "false");
     write_number(to, "others", known, others > 0 ? others : 0);
     write_number(to, "load", getloadavg(&load, 1) == 1, load);
-    write_whole(to, "available_bytes", available_bytes() >= 0, available_bytes());
-    write_whole(to, "resident_bytes", 1, (long long)own.ru_maxrss * 1024);
+    write_integer(to, "available_bytes", available_bytes() >= 0, available_bytes());
+    write_integer(to, "resident_bytes", 1, (long long)own.ru_maxrss * 1024);
 }

@@ -9,7 +9,7 @@
  * value. */
 typedef struct {
     double clock, busy, own;
-    long held_back;
+    long throttle_count;
 } ek_moment;
 
 ek_moment ek_moment_now(void);

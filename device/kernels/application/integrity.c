@@ -105,9 +105,9 @@ int ek_is_intact(const char *folder, char *error, size_t bytes) {
     size_t size = 0;
     snprintf(path, sizeof path, "%s/installed.json", folder);
     char *text = ek_read_text(path, &size);
-    int whole = text && check_record(folder, text, size, error, bytes);
+    int intact = text && check_record(folder, text, size, error, bytes);
     if (!text)
         snprintf(error, bytes, "expected installed.json, found none to read");
     free(text);
-    return whole;
+    return intact;
 }

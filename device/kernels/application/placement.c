@@ -10,7 +10,7 @@
 enum { PATH = 4096, ANSWER = 16384, MOST_THREADS = 256 };
 
 /* Whether the manifest specifies a placement; if not, there is no need to run the agent. */
-static int says(const char *root, const char *release) {
+static int specifies_placement(const char *root, const char *release) {
     char path[PATH + 64];
     snprintf(path, sizeof path, "%s/releases/%s/manifest.json", root, release);
     char *manifest = ek_read_text(path, NULL);
@@ -40,7 +40,8 @@ ek_placement ek_placement_of(const char *root, const char *release) {
     ek_placement found = {.threads = 1};
     const char *const command[] = {"placement", "--release", release, NULL};
     char answer[ANSWER];
-    if (!says(root, release) || ek_ask_agent(root, release, command, answer, sizeof answer))
+    if (!specifies_placement(root, release) ||
+        ek_ask_agent(root, release, command, answer, sizeof answer))
         return found;
     const char *threads = ek_json_value(answer, "threads");
     int count = threads ? atoi(threads) : 1;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_BYTES = 1 << 19, PATH = 4096, NAME = 64, PATIENCE = 100 };
+enum { MOST_BYTES = 1 << 19, PATH = 4096, NAME = 64, LOCK_ATTEMPTS = 100 };
 
 /* Locks the folder; returns -1 if another process holds the lock for too long. */
 static int lock(const char *folder) {
@@ -17,7 +17,7 @@ static int lock(const char *folder) {
     snprintf(path, sizeof path, "%s/lock", folder);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB); ++i) {
-        if (i == PATIENCE) {
+        if (i == LOCK_ATTEMPTS) {
             close(fd);
             return -1;
         }

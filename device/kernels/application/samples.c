@@ -196,7 +196,7 @@ static int begin(ek_sampler *s, uint64_t now) {
 
 /* Number of inferences to skip before the next sample, to stay within the budget and spread samples
  * over the period. */
-static uint64_t to_skip(const ek_sampler *s, uint64_t each, uint64_t now) {
+static uint64_t skip_count(const ek_sampler *s, uint64_t each, uint64_t now) {
     uint64_t skip = EVERY - 1;
     double debt = (double)atomic_load(&s->spent) - EK_SAMPLES_BUDGET * (double)s->inferences_ns;
     each = each ? each : 1;
@@ -239,7 +239,7 @@ void ek_sampler_record(ek_sampler *s) {
     if (s->now.rows && now - s->now.began >= EK_SAMPLES_PERIOD_NS)
         finish(s, now);
     atomic_fetch_add(&s->spent, nanoseconds(CLOCK_MONOTONIC) - start);
-    s->skip = to_skip(s, total, now);
+    s->skip = skip_count(s, total, now);
 }
 
 void ek_sampler_close(ek_sampler *s) {
@@ -256,7 +256,7 @@ void ek_sampler_close(ek_sampler *s) {
 }
 
 /* The board's folder for `root`, which may belong to a named model; returns 0 for a release on
- * trial (aside). */
+ * trial (temporary/). */
 static int board_of(ek_sampler *s, const char *root, char board[PATH]) {
     snprintf(board, PATH, "%s", root);
     char *name = strrchr(board, '/');
@@ -264,7 +264,7 @@ static int board_of(ek_sampler *s, const char *root, char board[PATH]) {
         return 1;
     *name = 0;
     char *outer = strrchr(board, '/');
-    if (outer && !strcmp(outer, "/aside"))
+    if (outer && !strcmp(outer, "/temporary"))
         return 0;
     if (!outer || strcmp(outer, "/named")) {
         *name = '/';

@@ -19,7 +19,7 @@ static const uint64_t microsecond = 1000, unwatched = 60000000;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t next;
 
-static void say(const char *text) {
+static void notify(const char *text) {
     const char *name = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t size = name ? strlen(name) : 0;
@@ -49,7 +49,7 @@ void ek_sign_of_life(void) {
     }
     pthread_mutex_unlock(&lock);
     if (due)
-        say("WATCHDOG=1");
+        notify("WATCHDOG=1");
 }
 
 void ek_app_alive(const char *status) {
@@ -63,5 +63,5 @@ void ek_app_alive(const char *status) {
         if (*c == '\n' || *c == '\r')
             *c = ' ';
     strcat(text, "\nWATCHDOG=1");
-    say(text);
+    notify(text);
 }

@@ -20,9 +20,9 @@ void LAST(const void *, long, long);
 #if defined FIRST || defined LAST
 /* Computes `pixels` pixels of y, starting at pixel `at` of its image, by a pointwise convolution;
  * `there` pixels of x are readable. */
-static void product(ek_task kernel, int mr, const ARGS *whole, const T *x, long there, T *y,
+static void product(ek_task kernel, int mr, const ARGS *layer, const T *x, long there, T *y,
                     long pixels, long at) {
-    ARGS part = *whole;
+    ARGS part = *layer;
     part.win.h = part.win.oh = 1;
     part.win.w = (int)there;
     part.win.ow = (int)pixels;

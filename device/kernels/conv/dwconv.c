@@ -49,7 +49,7 @@ EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from, int ze
 }
 
 /* One column of `rows` output pixels; its window may extend beyond the image. */
-EK_INLINE void edge(const int rows, const int whole, const block_t *b, const place_t *at) {
+EK_INLINE void edge(const int rows, const int full, const block_t *b, const place_t *at) {
     sum_t acc[ROWS];
     EK_UNROLL
     for (int i = 0; i < rows; i++)
@@ -62,7 +62,7 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
         EK_UNROLL
         for (int r = 0; r < INPUT_ROWS(rows); r++) {
             const TX *p = outside ? b->border : at->line[r] + b->column[s];
-            const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
+            const x_v x = full ? x_at(p) : x_at_n(p, b->c);
             EK_UNROLL
             for (int i = 0; i < rows; i++) {
                 const int ky = r - i * SH;
@@ -76,11 +76,11 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
     }
     EK_UNROLL
     for (int i = 0; i < rows; i++)
-        finish(&b->out, acc[i], at->y + i * b->pitch, whole ? BLOCK : b->c);
+        finish(&b->out, acc[i], at->y + i * b->pitch, full ? BLOCK : b->c);
 }
 
 /* rows x tw output pixels whose windows lie horizontally inside the image. */
-EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t *b,
+EK_INLINE void tile(const int rows, const int tw, const int full, const block_t *b,
                     const place_t *at) {
     sum_t acc[ROWS][TW];
     weight_v w[KH][KW];
@@ -102,7 +102,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
         EK_UNROLL
         for (int s = 0; s < (tw - 1) * SW + KW; s++) {
             const TX *p = at->line[r] + b->column[s];
-            x[s] = whole ? x_at(p) : x_at_n(p, b->c);
+            x[s] = full ? x_at(p) : x_at_n(p, b->c);
         }
         EK_UNROLL
         for (int i = 0; i < rows * tw; i++) {
@@ -114,7 +114,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
         EK_UNROLL
         for (int s = 0; s < (tw - 1) * SW + KW; s++) {
             const TX *p = at->line[r] + b->column[s];
-            const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
+            const x_v x = full ? x_at(p) : x_at_n(p, b->c);
             EK_UNROLL
             for (int i = 0; i < rows; i++) {
                 EK_UNROLL
@@ -131,7 +131,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
     for (int i = 0; i < rows; i++) {
         EK_UNROLL
         for (int o = 0; o < tw; o++)
-            finish(&b->out, acc[i][o], at->y + i * b->pitch + o * b->c, whole ? BLOCK : b->c);
+            finish(&b->out, acc[i][o], at->y + i * b->pitch + o * b->c, full ? BLOCK : b->c);
     }
 }
 
@@ -152,27 +152,27 @@ typedef struct {
 
 /* Columns [from, until) of a channel block. The tile covering the last interior columns may
  * recompute some before `from`. */
-EK_INLINE void block_columns(const int rows, const int whole, const block_t *b, place_t at,
+EK_INLINE void block_columns(const int rows, const int full, const block_t *b, place_t at,
                              inside_t in, long from, long until) {
     const long end = ek_min(in.last, until);
     long ox = from;
     move(rows, b, &at, from);
     for (; ox < ek_min(in.first, until); ox++, move(rows, b, &at, 1))
-        edge(rows, whole, b, &at);
+        edge(rows, full, b, &at);
     for (; ox + TW <= end; ox += TW, move(rows, b, &at, TW))
-        tile(rows, TW, whole, b, &at);
+        tile(rows, TW, full, b, &at);
     if (ox < end && end - in.first >= TW) {
         move(rows, b, &at, end - TW - ox);
-        tile(rows, TW, whole, b, &at);
+        tile(rows, TW, full, b, &at);
         move(rows, b, &at, TW);
         ox = end;
     }
     for (; ox < until; ox++, move(rows, b, &at, 1))
-        edge(rows, whole, b, &at);
+        edge(rows, full, b, &at);
 }
 
 /* Columns [from, until) of `rows` output rows, starting at row oy, which is stored at y. */
-EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
+EK_INLINE void strip_at(const int rows, const int full, const ek_dwconv_args *a, const TX *image,
                         long oy, TX *y, inside_t in, long from, long until) {
     const ek_window g = a->win;
     const weight_t *weights = a->weights;
@@ -197,13 +197,13 @@ EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a
             const int inside = iy >= 0 && iy < g.h;
             at.line[r] = (inside ? image + iy * g.w * g.c + c : b.border) - g.left * g.c;
         }
-        block_columns(rows, whole, &b, at, in, from, until);
+        block_columns(rows, full, &b, at, in, from, until);
     }
 }
 
 /* `rows` output rows from row oy on, tiled by strips of columns: each strip computes all channels
  * while its input lines are in L1. A strip's tiles are aligned to the first interior column. */
-EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
+EK_INLINE void rows_at(const int rows, const int full, const ek_dwconv_args *a, const TX *image,
                        long oy, TX *y) {
     const ek_window *g = &a->win;
     const long ow = g->ow, fit = g->w + g->left - KW;
@@ -212,7 +212,7 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
     for (long from = 0, until; from < ow; from = until) {
         until = ek_max(from, in.first) + (long)a->strip * TW;
         until = until + TW > in.last ? ow : until;
-        strip_at(rows, whole, a, image, oy, y, in, from, until);
+        strip_at(rows, full, a, image, oy, y, in, from, until);
     }
     finish_rows(a, y, (long)rows * ow);
 }
@@ -226,14 +226,14 @@ void NAME(const void *args, long begin, long end) {
         const TX *image = (const TX *)a->x + t / groups * g->h * g->w * g->c;
         long oy = t % groups * ROWS;
         const long until = ek_min(oy + ROWS, g->oh);
-        const int whole = BLOCK == 1 || g->c >= BLOCK;
+        const int full = BLOCK == 1 || g->c >= BLOCK;
         TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * g->c;
-        if (whole && until - oy == ROWS) {
+        if (full && until - oy == ROWS) {
             rows_at(ROWS, 1, a, image, oy, y);
             continue;
         }
         for (; oy < until; oy++, y += (long)g->ow * g->c) {
-            if (whole)
+            if (full)
                 rows_at(1, 1, a, image, oy, y);
             else
                 rows_at(1, 0, a, image, oy, y);
@@ -262,7 +262,7 @@ EK_INLINE void find_taps(const ek_dwconv_args *a, const TX *image, long iy, long
 
 /* `blocks` channel blocks, starting at channel c, of `pixels` output pixels: independent
  * accumulators, and each weight is loaded once for all pixels. */
-EK_INLINE void sums(const int pixels, const int blocks, const int whole, const ek_dwconv_args *a,
+EK_INLINE void sums(const int pixels, const int blocks, const int full, const ek_dwconv_args *a,
                     const TX *tap[PIXELS][EK_MOST_TAPS], int taps, const weight_t *w, long c,
                     TX *y) {
     const long channels = a->win.c;
@@ -278,7 +278,7 @@ EK_INLINE void sums(const int pixels, const int blocks, const int whole, const e
             EK_UNROLL
             for (int i = 0; i < pixels; i++) {
                 const TX *p = tap[i][t] + c + j * BLOCK;
-                acc[i][j] = multiply_add(acc[i][j], whole ? x_at(p) : x_at_n(p, channels), weight);
+                acc[i][j] = multiply_add(acc[i][j], full ? x_at(p) : x_at_n(p, channels), weight);
             }
         }
     }

@@ -27,9 +27,9 @@ typedef ek_f32_conv_args conv_args;
 #endif
 #include "rows.h"
 
-/* Stores mr x nv vectors of y starting at `at`; unless `whole`, the last one is cut to `left`
+/* Stores mr x nv vectors of y starting at `at`; unless `full`, the last one is cut to `left`
  * channels. */
-EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
+EK_INLINE void finish(const int mr, const int nv, const int full, const int adds, const int clamps,
                       const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
                       long left) {
     const vf low = vf_splat((elem)a->low), high = vf_splat((elem)a->high);
@@ -40,7 +40,7 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
     for (int i = 0; i < mr; i++, y += a->pitch) {
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
-            const int fits = whole || j < nv - 1;
+            const int fits = full || j < nv - 1;
             vf v = acc[i][j];
             if (BIAS_LAST)
                 v += vf_load((const elem *)a->bias + channel + j * EK_VL);
@@ -93,16 +93,16 @@ EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const e
 
 #ifdef K_BLOCK
 /* Partial sums of mr pixels, which blocks of k pass on in y: written or read. */
-EK_INLINE void kept_sums(const int mr, const int nv, const int whole, const int writes,
-                         const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
-                         long left) {
+EK_INLINE void partial_sums(const int mr, const int nv, const int full, const int writes,
+                            const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
+                            long left) {
     elem *y = (elem *)a->y + pixel * a->pitch + channel;
     EK_UNROLL
     for (int i = 0; i < mr; i++, y += a->pitch) {
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             elem *at = y + j * EK_VL;
-            const int fits = whole || j < nv - 1;
+            const int fits = full || j < nv - 1;
             if (!writes)
                 acc[i][j] = fits ? vf_load(at) : vf_load_n(at, left);
             else if (fits)
@@ -126,12 +126,12 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
             acc[i][j] = b;
     }
     const long left = a->win.oc - channel - (nv - 1) * EK_VL;
-    const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
+    const int full = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
 #ifdef K_BLOCK
-    if (a->from && whole)
-        kept_sums(mr, nv, 1, 0, a, acc, pixel, channel, left);
+    if (a->from && full)
+        partial_sums(mr, nv, 1, 0, a, acc, pixel, channel, left);
     else if (a->from)
-        kept_sums(mr, nv, 0, 0, a, acc, pixel, channel, left);
+        partial_sums(mr, nv, 0, 0, a, acc, pixel, channel, left);
 #endif
 #ifdef LONG_SUMS
     long_sums(mr, nv, rows, w, acc);
@@ -146,21 +146,21 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
 #endif
 #ifdef K_BLOCK
     if (a->from + a->depth < a->win.c) {
-        if (whole)
-            kept_sums(mr, nv, 1, 1, a, acc, pixel, channel, left);
+        if (full)
+            partial_sums(mr, nv, 1, 1, a, acc, pixel, channel, left);
         else
-            kept_sums(mr, nv, 0, 1, a, acc, pixel, channel, left);
+            partial_sums(mr, nv, 0, 1, a, acc, pixel, channel, left);
         return;
     }
 #endif
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
-    if (whole && clamps && !adds)
+    if (full && clamps && !adds)
         finish(mr, nv, 1, 0, 1, a, acc, pixel, channel, left);
-    else if (whole && clamps)
+    else if (full && clamps)
         finish(mr, nv, 1, 1, 1, a, acc, pixel, channel, left);
-    else if (whole && !adds)
+    else if (full && !adds)
         finish(mr, nv, 1, 0, 0, a, acc, pixel, channel, left);
-    else if (whole)
+    else if (full)
         finish(mr, nv, 1, 1, 0, a, acc, pixel, channel, left);
     else if (!adds)
         finish(mr, nv, 0, 0, 1, a, acc, pixel, channel, left);

@@ -27,16 +27,16 @@ EK_INLINE char *append_line(char *to, const char *x, long bytes) {
     return to + bytes;
 }
 
-/* Copies x with padding and sets `whole` to the padded window: as many rows and columns as windows
+/* Copies x with padding and sets `padded` to the padded window: as many rows and columns as windows
  * reach. */
-static void __attribute__((noinline)) copy_with_border(const ek_i8_conv_args *a, ek_window *whole,
+static void __attribute__((noinline)) copy_with_border(const ek_i8_conv_args *a, ek_window *padded,
                                                        char *to) {
     const ek_window *g = &a->win;
-    *whole = *g;
-    whole->top = whole->left = 0;
-    whole->h = (int)ek_max(g->top + g->h, (g->oh - 1) * g->sh + (g->kh - 1) * g->dh + 1);
-    whole->w = (int)ek_max(g->left + g->w, (g->ow - 1) * g->sw + g->kw);
-    const long row = (long)g->w * g->c, pitch = (long)whole->w * g->c;
+    *padded = *g;
+    padded->top = padded->left = 0;
+    padded->h = (int)ek_max(g->top + g->h, (g->oh - 1) * g->sh + (g->kh - 1) * g->dh + 1);
+    padded->w = (int)ek_max(g->left + g->w, (g->ow - 1) * g->sw + g->kw);
+    const long row = (long)g->w * g->c, pitch = (long)padded->w * g->c;
     const long left = (long)g->left * g->c, gap = pitch - row;
     const char *x = a->x;
     for (int n = 0; n < g->n; n++) {
@@ -44,7 +44,7 @@ static void __attribute__((noinline)) copy_with_border(const ek_i8_conv_args *a,
         for (int y = 1; y < g->h; y++, x += row)
             to = append_border(append_line(to, x, row), a->x_zero, gap);
         to = append_line(to, x, row);
-        to = append_border(to, a->x_zero, (whole->h - g->h - g->top) * pitch + gap - left);
+        to = append_border(to, a->x_zero, (padded->h - g->h - g->top) * pitch + gap - left);
         x += row;
     }
 }

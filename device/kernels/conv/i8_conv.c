@@ -94,14 +94,14 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
         .adds = !plain && a->add && *a->add,
     };
 }
-EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
+EK_INLINE void finish(const int plain, const int full, const ek_i8_conv_args *a, const output *o,
                       vi sum, float *y, long left, long pixel) {
     const vf scale = plain ? o->scale : o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step]);
     vf v = vcast(sum, vf) * scale + o->bias;
     if (o->adds)
-        v += whole || EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
+        v += full || EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
     v = vf_min(vf_max(v, o->low), o->high);
-    if (whole || EK_VL == 1 || left >= EK_VL)
+    if (full || EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
     else
         vf_store_n(y, v, left);
@@ -144,7 +144,7 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 }
 /* Reload the offset: the FMA overwrites it, and the copy would occupy the multiply units. On
  * out-of-order cores a load costs less. */
-EK_INLINE void load_anew(output *o) {
+EK_INLINE void reload_offset(output *o) {
     EK_UNROLL
     for (int l = 0; l < FLOAT_REQUANT && !EK_IN_ORDER; l++) {
         EK_OPAQUE_INDEX(o->offset_at[l]);
@@ -176,11 +176,11 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 #endif
 }
 #endif
-EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
+EK_INLINE void finish(const int plain, const int full, const ek_i8_conv_args *a, const output *o,
                       vi sum, TY *y, long left, long pixel) {
     (void)plain, (void)pixel;
     vi v = vi_min(vi_max(scaled(o, sum) + ADDED_ZERO(a), vi_splat(a->low)), vi_splat(a->high));
-    if (whole || EK_VL == 1 || left >= EK_VL)
+    if (full || EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
     else
         vi_to_bytes_n(y, v, left);
@@ -203,11 +203,12 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
 
 #if (defined EK_CODES8 || defined EK_CODES64) && !defined FLOAT_OUTPUT
 #ifdef EK_CODES64
-#define TOGETHER 4
+#define STORE_GROUP 4
 #else
-#define TOGETHER 2
+#define STORE_GROUP 2
 #endif
-EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *const y[TOGETHER]) {
+EK_INLINE void store_codes(const vi v[STORE_GROUP], const vi_codes *codes,
+                           TY *const y[STORE_GROUP]) {
 #ifdef EK_CODES64
     const vi all = vi_codes64(v, codes, (TY)-1 > 0);
 #elif defined FLOAT_REQUANT
@@ -219,13 +220,13 @@ EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *cons
     const int64_t all = vi_codes8(v[0], v[1], codes, (TY)-1 > 0);
 #endif
     EK_UNROLL
-    for (int q = 0; q < TOGETHER; q++)
+    for (int q = 0; q < STORE_GROUP; q++)
         memcpy(y[q], (const char *)&all + q * EK_VL, EK_VL);
 }
-/* Full vectors of 8-bit outputs, TOGETHER at a time, spanning rows if there are few vectors of
+/* Full vectors of 8-bit outputs, STORE_GROUP at a time, spanning rows if there are few vectors of
  * channels. The last group repeats its last vector. */
-EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a,
-                            const rows_t *rows, const i8_sums *sums, TY *y, long channel) {
+EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
+                           const i8_sums *sums, TY *y, long channel) {
     const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
     const long pitch = a->pitch;
     output o[NV];
@@ -236,34 +237,34 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
         bias[j] = bias_at(a, channel + j * EK_VL);
     }
     EK_UNROLL
-    for (int p = 0; p < mr * nv; p += TOGETHER) {
-        vi v[TOGETHER];
-        TY *to[TOGETHER];
+    for (int p = 0; p < mr * nv; p += STORE_GROUP) {
+        vi v[STORE_GROUP];
+        TY *to[STORE_GROUP];
         EK_UNROLL
-        for (int q = 0; q < TOGETHER; q++) {
+        for (int q = 0; q < STORE_GROUP; q++) {
             const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
             const vi sum = sum_at(nv, a, rows, sums, i, j, channel + j * EK_VL, bias[j]);
             v[q] = scaled(&o[j], sum);
 #ifdef FLOAT_REQUANT
-            load_anew(&o[j]);
+            reload_offset(&o[j]);
 #endif
             to[q] = y + i * pitch + j * EK_VL;
         }
         store_codes(v, &codes, to);
     }
 }
-#define FINISHES_WHOLE 1
+#define FINISHES_FULL 1
 #else
-#define FINISHES_WHOLE 0
+#define FINISHES_FULL 0
 #endif
 
 #ifdef EK_CODES8
-#define STORES_WHOLE 1 /* otherwise each row tests first and waits for the previous one */
+#define STORES_FULL 1 /* otherwise each row tests first and waits for the previous one */
 #else
-#define STORES_WHOLE 0
+#define STORES_FULL 0
 #endif
-/* plain: see output_at; whole: no vector extends beyond the last channel. */
-EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const int nv,
+/* plain: see output_at; full: no vector extends beyond the last channel. */
+EK_INLINE void finish_tile(const int plain, const int full, const int mr, const int nv,
                            const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
                            long pixel, long channel) {
     EK_UNROLL
@@ -274,7 +275,7 @@ EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const
         TY *y = (TY *)a->y + pixel * a->pitch + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->pitch)
-            finish(plain, whole, a, &o, sum_at(nv, a, rows, sums, i, j, c, bias), y, a->win.oc - c,
+            finish(plain, full, a, &o, sum_at(nv, a, rows, sums, i, j, c, bias), y, a->win.oc - c,
                    pixel + i);
     }
 }
@@ -322,24 +323,24 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
         sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
 #if SUMS_FIRST
-    take_off_sums(mr, nv, rows, &sums);
+    subtract_row_sums(mr, nv, rows, &sums);
 #endif
     add_products(mr, nv, a, rows, &sums, w);
-#if FINISHES_WHOLE
+#if FINISHES_FULL
     if (channel + nv * EK_VL <= a->win.oc) {
-        finish_whole(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->pitch + channel, channel);
+        finish_full(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->pitch + channel, channel);
         return;
     }
 #endif
 #ifdef FLOAT_OUTPUT
     if (!a->x_scale_step && !(a->add && *a->add)) {
-        if (STORES_WHOLE && channel + nv * EK_VL <= a->win.oc)
+        if (STORES_FULL && channel + nv * EK_VL <= a->win.oc)
             finish_tile(1, 1, mr, nv, a, rows, &sums, pixel, channel);
         else
             finish_tile(1, 0, mr, nv, a, rows, &sums, pixel, channel);
         return;
     }
-    if (STORES_WHOLE && channel + nv * EK_VL <= a->win.oc) {
+    if (STORES_FULL && channel + nv * EK_VL <= a->win.oc) {
         finish_tile(0, 1, mr, nv, a, rows, &sums, pixel, channel);
         return;
     }
@@ -356,8 +357,8 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 #if INSIDE_FIRST
     if (a->bordered) {
         if (rows->next < 0)
-            copy_with_border(a, &rows->whole, (char *)scratch);
-        find_segments(&rows->whole, scratch, rows, scratch + a->bordered, pixel, count,
+            copy_with_border(a, &rows->padded, (char *)scratch);
+        find_segments(&rows->padded, scratch, rows, scratch + a->bordered, pixel, count,
                       a->segment_length, a->x_zero);
         return;
     }

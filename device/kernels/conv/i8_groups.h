@@ -26,9 +26,9 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 #endif
 }
 
-/* Stores rows of a tile: total * scale + bias, plus the old y if it is added, clamped. `whole`: no
+/* Stores rows of a tile: total * scale + bias, plus the old y if it is added, clamped. `full`: no
  * vector extends beyond the last channel. */
-EK_INLINE void finish_rows(const int mr, const int nv, const int whole, const ek_i8_conv_args *a,
+EK_INLINE void finish_rows(const int mr, const int nv, const int full, const ek_i8_conv_args *a,
                            vf total[MR][NV], long pixel, long channel) {
     const vf low = vf_splat(a->low_f32), high = vf_splat(a->high_f32);
     const int adds = a->add && *a->add;
@@ -37,7 +37,7 @@ EK_INLINE void finish_rows(const int mr, const int nv, const int whole, const ek
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         const long at = channel + j * EK_VL, left = a->win.oc - at;
-        const int fits = whole || EK_VL == 1 || left >= EK_VL;
+        const int fits = full || EK_VL == 1 || left >= EK_VL;
         const vf bias = vf_load(a->bias_f32 + at);
         float *y = (float *)a->y + pixel * pitch + at;
         EK_UNROLL

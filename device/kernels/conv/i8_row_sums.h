@@ -5,7 +5,7 @@
 #if ROW_SUMS
 
 /* 1: rows are read in full vectors, including the remainder of k. */
-#define WHOLE_VECTORS (EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
+#define FULL_VECTORS (EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
 
 #if I8_BYTES
 EK_INLINE vi add_bytes(vi sum, vi bytes, vi counted) {
@@ -17,7 +17,7 @@ EK_INLINE vi add_bytes(vi sum, vi bytes, vi counted) {
 }
 #endif
 
-#if WHOLE_VECTORS
+#if FULL_VECTORS
 /* Sums four rows of k bytes at once, as independent accumulators. */
 EK_INLINE vi sums_of_rows(const elem *const row[4], long k) {
     static const int8_t ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -52,7 +52,7 @@ static int32_t sum_of(const elem *row, long k) {
  * channels share it. */
 static void sum_rows(const ek_i8_conv_args *a, rows_t *rows, int count, long k) {
     const int32_t factor = W_ZERO == 1 ? a->w_zero : 1;
-#if WHOLE_VECTORS
+#if FULL_VECTORS
     int i = 0;
     for (; i + 4 <= count; i += 4)
         vi_store(rows->sum + i, sums_of_rows(rows->ptr + i, k) * factor);
@@ -69,7 +69,7 @@ static void sum_rows(const ek_i8_conv_args *a, rows_t *rows, int count, long k) 
 #if SUMS_FIRST
 /* Subtracts the row sums from a tile's initial sums; afterwards, each subtraction would wait for a
  * load. */
-EK_INLINE void take_off_sums(const int mr, const int nv, const rows_t *rows, i8_sums *sums) {
+EK_INLINE void subtract_row_sums(const int mr, const int nv, const rows_t *rows, i8_sums *sums) {
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
 #if EK_I8 == EK_I8_MULL16

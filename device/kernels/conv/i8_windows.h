@@ -134,7 +134,7 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
             append_window(a, to, image, iy, ix);
             now = 1;
         }
-        move_on(g, rows, (int)now);
+        advance(g, rows, (int)now);
     }
 #if FLIPPED
     flip_bytes(scratch, scratch, count * a->k_padded);

@@ -23,7 +23,7 @@ typedef struct {
     int32_t kept_sum[KEPT_TILES][MR];
 #endif
 #if INSIDE_FIRST
-    ek_window whole;    /* of images copied with their padding (i8_border.h) */
+    ek_window padded;   /* of images copied with their padding (i8_border.h) */
     const elem *last;   /* last position at which a tile's first window may start; NULL: unknown */
     long step, pitch;   /* elements between windows, between window rows */
     long right, bottom; /* last position at which a tile's windows lie inside the image */
@@ -42,7 +42,7 @@ EK_INLINE void find_place(const ek_window *g, rows_t *rows, long pixel) {
     rows->oy = row - rows->n * g->oh;
 }
 /* Advances by `count` pixels, within the row or to the start of the next. */
-EK_INLINE void move_on(const ek_window *g, rows_t *rows, int count) {
+EK_INLINE void advance(const ek_window *g, rows_t *rows, int count) {
     rows->next += count;
     rows->ox += count;
     if (rows->ox < g->ow)
@@ -192,7 +192,7 @@ EK_INLINE int find_inside(const ek_window *g, const elem *x, rows_t *rows) {
     if (rows->ox + MR > g->ow || (ix | iy | (rows->right - ix) | (rows->bottom - iy)) < 0 ||
         first > rows->last)
         return 0;
-    move_on(g, rows, MR);
+    advance(g, rows, MR);
     inside_segments(rows, first, rows->count, rows->pitch, rows->step);
     return 1;
 }
@@ -226,7 +226,7 @@ find_parts(const ek_window *g, const elem *x, rows_t *rows, elem *scratch, int c
                 border_rows(g, image, to, scratch, iy, ix, part, crossing, pad_byte, end + length);
         }
         done += part;
-        move_on(g, rows, part);
+        advance(g, rows, part);
     }
 }
 

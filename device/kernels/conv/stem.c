@@ -3,8 +3,8 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, T (element type of the images), CONV and CONV_PIXELS (the
  * convolution kernel and its pixels per tile), and at least one of POOL (kernel of the pool that
- * follows) and PLANES (channels of a channels-first f32 image). Convolution rows are computed twice
- * only at thread boundaries, and image rows are converted twice only where the windows of two
+ * follows) and CHW_CHANNELS (channels of a channels-first f32 image). Convolution rows are computed
+ * twice only at thread boundaries, and image rows are converted twice only where the windows of two
  * pieces overlap. */
 #include "stem.h"
 
@@ -13,7 +13,7 @@ void CONV(const void *, long, long);
 void POOL(const void *, long, long);
 #endif
 
-#ifdef PLANES
+#ifdef CHW_CHANNELS
 #define STAGE 2048 /* pixels */
 
 /* Converts rows [from, until) of the image to channels last. One channel is read at a time, in long
@@ -22,19 +22,19 @@ static void image_rows(const ek_stem_args *a, long from, long until, T *restrict
     const ek_window *g = &a->conv.win;
     const long plane = (long)g->h * g->w;
     const float *restrict x = (const float *)a->x;
-    T stage[PLANES][STAGE] __attribute__((aligned(64)));
+    T stage[CHW_CHANNELS][STAGE] __attribute__((aligned(64)));
     for (long at = from * g->w; at < until * g->w; at += STAGE) {
         const long n = ek_min(STAGE, until * g->w - at);
-        for (int c = 0; c < PLANES; c++) {
+        for (int c = 0; c < CHW_CHANNELS; c++) {
             EK_VECTOR_LOOP
             for (long i = 0; i < n; i++)
                 stage[c][i] = (T)x[c * plane + at + i];
         }
         EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
-            for (int c = 0; c < PLANES; c++)
-                to[i * PLANES + c] = stage[c][i];
-        to += n * PLANES;
+            for (int c = 0; c < CHW_CHANNELS; c++)
+                to[i * CHW_CHANNELS + c] = stage[c][i];
+        to += n * CHW_CHANNELS;
     }
 }
 #endif
@@ -51,7 +51,7 @@ static void convolve(const ek_stem_args *a, long from, long until, T *image, T *
     const long end = ek_max(ek_min(above + (until - from - 1) * g->sh + span, g->h), top);
     part.win.h = (int)(end - top);
     part.win.top += (int)top;
-#ifdef PLANES
+#ifdef CHW_CHANNELS
     image_rows(a, top, end, image);
     part.x = image;
 #else

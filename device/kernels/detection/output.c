@@ -9,7 +9,7 @@ typedef struct {
     float score;
     int32_t label, box;
 } ek_candidate;
-_Static_assert(sizeof(ek_candidate) == EK_CANDIDATE_BYTES, "the host makes room for them");
+_Static_assert(sizeof(ek_candidate) == EK_CANDIDATE_BYTES, "must match the host");
 
 typedef struct {
     long n, classes;    /* boxes per image and scores per box */

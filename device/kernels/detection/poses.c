@@ -17,7 +17,7 @@ typedef struct {
     float score;
     int32_t place;
 } ek_root;
-_Static_assert(sizeof(ek_root) == EK_ROOT_BYTES, "the host makes room for them");
+_Static_assert(sizeof(ek_root) == EK_ROOT_BYTES, "must match the host");
 
 /* Positions are in cells. */
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     float mean;
     int32_t order;
 } ek_pose;
-_Static_assert(sizeof(ek_pose) == EK_POSE_BYTES, "the host makes room for them");
+_Static_assert(sizeof(ek_pose) == EK_POSE_BYTES, "must match the host");
 
 typedef struct {
     long h, w;
@@ -218,7 +218,7 @@ static void sort(ek_pose *poses, long count) {
 }
 
 /* Recomputes means without the keypoints that a better pose already has. */
-static void hide(const ek_poses_args *g, ek_pose *poses, long count) {
+static void rescore(const ek_poses_args *g, ek_pose *poses, long count) {
     for (long i = 0; i < count; i++) {
         ek_pose *pose = poses + poses[i].order;
         uint8_t hidden[EK_KEYPOINTS];
@@ -240,7 +240,7 @@ void NAME(const void *args, long begin, long end) {
     (void)begin, (void)end;
     const long count = find_poses(g, poses);
     sort(poses, count);
-    hide(g, poses, count);
+    rescore(g, poses, count);
     sort(poses, count);
     memset(y, 0, (size_t)g->keep * EK_KEYPOINTS * 2 * sizeof *y);
     memset(scores, 0, (size_t)g->keep * EK_KEYPOINTS * sizeof *scores);

@@ -29,7 +29,7 @@ typedef struct {
 EK_INLINE vi to_even(vf x) {
     const vf shift = vf_splat(12582912.0f);
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
-    return vi_from_whole((x + shift) - shift);
+    return vi_from_integral((x + shift) - shift);
 }
 
 #ifdef RANGE

@@ -23,14 +23,14 @@ static inline float ek_expf(float x) {
     float y = (p * r) * r + r + 1.0f;
 #ifdef __riscv_vector
     /* Read n from the sum's low bits: QEMU 7.2 may abort on RVV's float-to-integer conversions. */
-    int32_t whole;
-    memcpy(&whole, &shifted, 4);
-    whole -= 0x4B400000;
+    int32_t integer;
+    memcpy(&integer, &shifted, 4);
+    integer -= 0x4B400000;
 #else
-    int32_t whole = (int32_t)n;
+    int32_t integer = (int32_t)n;
 #endif
-    int32_t half = whole >> 1; /* scale twice: 2^128 is not representable */
-    uint32_t first = (uint32_t)(half + 127) << 23, second = (uint32_t)(whole - half + 127) << 23;
+    int32_t half = integer >> 1; /* scale twice: 2^128 is not representable */
+    uint32_t first = (uint32_t)(half + 127) << 23, second = (uint32_t)(integer - half + 127) << 23;
     float a, b;
     memcpy(&a, &first, 4);
     memcpy(&b, &second, 4);

@@ -19,8 +19,8 @@ static double rounded(double x) {
 EK_INLINE vf fake(vf x, vf scale, vf zero) {
     vf code = zero + x / scale;
     code = vf_min(vf_max(code, vf_splat(-256.0f)), vf_splat(256.0f));
-    const vi whole = vi_min(vi_max(vi_nearest(code), vi_splat(-128)), vi_splat(127));
-    return (vcast(whole, vf) - zero) * scale;
+    const vi quantized = vi_min(vi_max(vi_nearest(code), vi_splat(-128)), vi_splat(127));
+    return (vcast(quantized, vf) - zero) * scale;
 }
 
 static void row(const float *x, float *y, long n) {

@@ -77,7 +77,7 @@ static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
 }
 
 /* a^b modulo 2^64; for b < 0, 1 / a^-b truncated, and 0 if a is 0. */
-static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t b) {
+static inline __attribute__((unused)) int64_t ek_int_power(int64_t a, int64_t b) {
     if (b < 0)
         return a == 1 || (a == -1 && b % 2 == 0) ? 1 : a == -1 ? -1 : 0;
     uint64_t power = 1, base = (uint64_t)a;
@@ -88,7 +88,7 @@ static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t 
 
 /* The square root of x rounded to the nearest integer, bit by bit; 2^16 - 1 and 2^32 - 1 are not
  * rounded up. */
-static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
+static inline __attribute__((unused)) uint64_t ek_int_sqrt(uint64_t x) {
     uint64_t root = 0;
     for (uint64_t bit = 1ULL << 62; bit; bit >>= 2) {
         const uint64_t sum = root + bit;
@@ -137,7 +137,7 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
 /* Division is defined for every pair of integers, so that no input can trap. */
 #define IS_FLOAT ((TA)0.5f != 0)
 #define IS_MINUS_1(b) ((TA) - 1 < 0 && (b) == (TA) - 1)
-#define WHOLE(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
+#define INT_DIVIDED(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
 
 #if defined OP_CONVERT || defined OP_SATURATE
 EK_INLINE TY convert(TA a) {
@@ -159,8 +159,8 @@ UNARY(ek_expf(a))
 UNARY(ek_logf(a))
 #elif defined OP_SQRT
 UNARY(__builtin_elementwise_sqrt(a)) /* sqrtf may set errno, which prevents vectorization */
-#elif defined OP_WHOLE_SQRT
-UNARY(ek_whole_sqrt(a))
+#elif defined OP_INT_SQRT
+UNARY(ek_int_sqrt(a))
 #elif defined OP_RSQRT
 UNARY(1.0f / __builtin_elementwise_sqrt(a))
 #elif defined OP_RECIPROCAL
@@ -259,7 +259,7 @@ BINARY(a * (1u * b)) /* 1u: the product of two 16-bit values must not overflow i
 #elif defined OP_SUB
 BINARY(a - b)
 #elif defined OP_DIV
-BINARY(IS_FLOAT ? a / b : WHOLE(b, a / b))
+BINARY(IS_FLOAT ? a / b : INT_DIVIDED(b, a / b))
 #elif defined OP_FLOOR_DIV
 BINARY(FLOORED(a, b))
 #elif defined OP_FLOOR_DIV_FLOAT
@@ -288,8 +288,8 @@ BINARY(fmodf(a, b))
 BINARY(ek_fmod_floored(a, b))
 #elif defined OP_POW
 BINARY(powf(a, b))
-#elif defined OP_WHOLE_POWER
-BINARY(ek_whole_power(a, b))
+#elif defined OP_INT_POWER
+BINARY(ek_int_power(a, b))
 #elif defined OP_ATAN2
 BINARY(atan2f(a, b))
 #elif defined OP_MAXIMUM

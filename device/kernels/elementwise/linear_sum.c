@@ -32,16 +32,16 @@ EK_INLINE factors factors_of(const ek_linear_sum_args *g) {
         vdupq_n_u8((uint8_t)g->high),
     };
 }
-EK_INLINE int16x4_t four(const factors *f, int16x4_t a, int16x4_t b) {
+EK_INLINE int16x4_t sum4(const factors *f, int16x4_t a, int16x4_t b) {
     const int32x4_t low =
         vmlal_s16(vmull_s16(a, vget_low_s16(f->a_low)), b, vget_low_s16(f->b_low));
     const int32x4_t high =
         vmlal_s16(vmull_s16(a, vget_low_s16(f->a_high)), b, vget_low_s16(f->b_high));
     return vaddhn_s32(vsraq_n_s32(high, low, EK_LINEAR_SUM_BITS), f->addend);
 }
-EK_INLINE int16x8_t eight(const factors *f, int16x8_t a, int16x8_t b) {
-    return vcombine_s16(four(f, vget_low_s16(a), vget_low_s16(b)),
-                        four(f, vget_high_s16(a), vget_high_s16(b)));
+EK_INLINE int16x8_t sum8(const factors *f, int16x8_t a, int16x8_t b) {
+    return vcombine_s16(sum4(f, vget_low_s16(a), vget_low_s16(b)),
+                        sum4(f, vget_high_s16(a), vget_high_s16(b)));
 }
 EK_INLINE int16x8_t widened(const uint8x8_t codes) {
     const int16x8_t v = (TX)-1 > 0 ? (int16x8_t)vshll_n_u8(codes, EK_LINEAR_SUM_WIDENING)
@@ -50,8 +50,8 @@ EK_INLINE int16x8_t widened(const uint8x8_t codes) {
 }
 EK_INLINE void add(const factors *f, const TX *a, const TX *b, TX *y) {
     const uint8x16_t x = vld1q_u8((const uint8_t *)a), z = vld1q_u8((const uint8_t *)b);
-    const int16x8_t first = eight(f, widened(vget_low_u8(x)), widened(vget_low_u8(z)));
-    const int16x8_t second = eight(f, widened(vget_high_u8(x)), widened(vget_high_u8(z)));
+    const int16x8_t first = sum8(f, widened(vget_low_u8(x)), widened(vget_low_u8(z)));
+    const int16x8_t second = sum8(f, widened(vget_high_u8(x)), widened(vget_high_u8(z)));
     if ((TX)-1 > 0) {
         const uint8x16_t codes = vcombine_u8(vqshrun_n_s16(first, EK_LINEAR_SUM_FRACTION),
                                              vqshrun_n_s16(second, EK_LINEAR_SUM_FRACTION));

@@ -21,7 +21,7 @@ EK_INLINE vi nearest(vf x) {
 #ifdef OP_EVEN
     /* rounds half to even: adding 1.5 * 2^23 leaves no bits for a fraction */
     const vf shift = vf_splat(12582912.0f);
-    return vi_from_whole((x + shift) - shift);
+    return vi_from_integral((x + shift) - shift);
 #else
     return vi_nearest(x);
 #endif

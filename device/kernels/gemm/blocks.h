@@ -43,7 +43,7 @@ typedef struct {
 #define EK_GEMM_DEPTH_STEP 16 /* granularity of blocks, so that no vector along k is split */
 
 static inline ek_depths ek_depths_of(const ek_gemm_operands *types, long k, long kc) {
-    if (types->whole_k || k <= kc)
+    if (types->full_k || k <= kc)
         return (ek_depths){1, k};
     long depth = ek_ceil(ek_ceil(k, ek_ceil(k, ek_max(kc, 1))), EK_GEMM_DEPTH_STEP);
     depth *= EK_GEMM_DEPTH_STEP;

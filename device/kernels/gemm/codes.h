@@ -163,10 +163,10 @@ typedef void (*ek_gemm_panels_packer)(const void *from, long k_step, long width,
                                       const ek_gemm_panels *panels, long k, void *to);
 
 /* Packs `width` rows of a column-major A into `vectors` full vectors of a panel that covers an
- * entire block of `rows` rows. The framework packs EK_GEMM_WHOLE_VECTORS vectors per call. */
-typedef void (*ek_gemm_whole_packer)(const void *from, long k_step, long width, long vectors,
-                                     long rows, long k, void *to);
-enum { EK_GEMM_WHOLE_VECTORS = 4 };
+ * entire block of `rows` rows. The framework packs EK_GEMM_ONE_PANEL_VECTORS vectors per call. */
+typedef void (*ek_gemm_one_panel_packer)(const void *from, long k_step, long width, long vectors,
+                                         long rows, long k, void *to);
+enum { EK_GEMM_ONE_PANEL_VECTORS = 4 };
 
 /* Packs an entire contiguous column-major A of `rows` rows into a panel of exactly that many rows;
  * returns 0 if it does not support that number. */
@@ -185,7 +185,7 @@ typedef void (*ek_gemm_row)(const ek_gemm_job *job, const void *a, const void *b
 typedef struct {
     int a_bytes, b_bytes; /* element sizes */
     int vl;               /* lanes per vector */
-    int whole_k;          /* k is never split: 8-bit sums are completed in one pass */
+    int full_k;           /* k is never split: 8-bit sums are completed in one pass */
     int masked;           /* has EK_GEMM_MASKED micro-kernels */
     /* Bytes of one packed panel; the framework rounds them up to EK_GEMM_ALIGN. */
     size_t (*a_panel)(long rows, long k);
@@ -193,7 +193,7 @@ typedef struct {
     ek_gemm_packer pack_a, pack_b;
     ek_gemm_panels_packer pack_b_side_by_side; /* for b_col = 1; NULL: pack one panel after
                                                   another */
-    ek_gemm_whole_packer pack_a_whole;         /* for a_row = 1; NULL: one panel per tile */
+    ek_gemm_one_panel_packer pack_a_one_panel; /* for a_row = 1; NULL: one panel per tile */
     ek_gemm_narrow_packer pack_a_narrow;       /* NULL: none */
     int a_row_bytes;                           /* row stride of such a panel */
     /* Whether it can be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: it must be

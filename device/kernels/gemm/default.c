@@ -1,11 +1,13 @@
 /* ek_gemm_default: derives a method from the shape, the register tiles and the cache sizes only.
  *
- * The rule is documented at analytic_method in kb/tables/method.py, and a test compares the two.
+ * The rule is documented at analytic_method in the host's compiler/costs/methods/gemm.py, and a
+ * test compares the two.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all nonzero), EK_VECTOR_LANES,
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_COPIES: whether copying float
  * panels beats reading strided rows; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and
- * transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of kb/costs/rule.py. */
+ * transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of
+ * the host's compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -65,7 +67,7 @@ static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
 }
 
 /* Products saved if a panel's last vector holds a single column: one product serves all rows. */
-static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
+static int64_t one_column_savings(shape s, int64_t m, int64_t n) {
     int64_t vectors = parts(n, EK_VECTOR_LANES);
     if (EK_VECTOR_LANES < RULE_WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
         vectors <= parts(vectors, s.nr / EK_VECTOR_LANES))
@@ -147,7 +149,7 @@ static int64_t tile_cost(shape s, product p) {
         products = rows * (rows_each > RULE_REGISTER_ROWS ? 2 * RULE_REGISTER_ROWS : rows_each) *
                    vectors * round_up(depth, RULE_REGISTER_GROUPS) / depth;
     else if (p.a_packed && !transposed)
-        products -= saved_by_one_column(s, p.m, p.n);
+        products -= one_column_savings(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = of->vector + (is_far ? of->far : 0);
     int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= RULE_REGISTERS;
@@ -223,8 +225,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
-    int64_t room = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
-    int64_t most_columns = room / 2 / (kc * size);
+    int64_t budget = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
+    int64_t most_columns = budget / 2 / (kc * size);
     if (copies)
         most_columns = threads < 2 ? s.nr : RULE_PANELS_EACH * threads * s.nr;
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
@@ -249,15 +251,15 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
     size_t count = f32 ? sizeof f32_tiles / sizeof *tiles : sizeof i8_tiles / sizeof *tiles;
     int64_t rows = limited(m), columns = limited(n), depth = limited(k);
-    ek_gemm_method whole = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
+    ek_gemm_method unblocked = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1 && (f32 || !b_packed)) {
-        whole.mr = RULE_WIDE * EK_VECTOR_LANES;
-        return whole;
+        unblocked.mr = RULE_WIDE * EK_VECTOR_LANES;
+        return unblocked;
     }
     if (rows == 1) {
-        whole.nr = RULE_WIDE * EK_VECTOR_LANES;
-        whole.split = 1;
-        return whole;
+        unblocked.nr = RULE_WIDE * EK_VECTOR_LANES;
+        unblocked.split = 1;
+        return unblocked;
     }
     const product p = {rows, columns, depth, f32, a_packed, b_packed};
     return blocks(cheapest(tiles, count, p, threads), p, threads);

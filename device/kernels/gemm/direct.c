@@ -159,10 +159,10 @@ static int is_long_row(const ek_gemm_oriented *o) {
 static int is_direct(const ek_gemm_oriented *o) {
     const ek_gemm_args *g = o->args;
     const ek_gemm_operands *types = o->family->operands;
-    if ((o->a_form < 0 && !g->a_packed) || (g->k > o->kc && !types->whole_k))
+    if ((o->a_form < 0 && !g->a_packed) || (g->k > o->kc && !types->full_k))
         return 0;
-    const int whole = types->masked || !(g->n & (types->vl - 1));
-    return g->b_packed || (!o->pack_b && types->b_form(g) >= 0 && whole);
+    const int full = types->masked || !(g->n & (types->vl - 1));
+    return g->b_packed || (!o->pack_b && types->b_form(g) >= 0 && full);
 }
 
 static int is_small_k(const ek_gemm_oriented *o) {

@@ -69,17 +69,17 @@ EK_INLINE void add_rows(const int rows, const int load, const float *a, const fl
                         float *c, long count) {
     for (long j = 0; j < count; j += EK_VL) {
         const long left = ek_min(count - j, EK_VL);
-        const int whole = left == EK_VL;
+        const int full = left == EK_VL;
         vf sum[2] = {vf_splat(0), vf_splat(0)};
         if (load)
-            sum[0] = whole ? vf_load(c + j) : vf_load_n(c + j, left);
+            sum[0] = full ? vf_load(c + j) : vf_load_n(c + j, left);
         EK_UNROLL
         for (int i = 0; i < rows; i++) {
             const float *at = b + i * b_row + j;
             sum[i % 2] =
-                vf_fma(vf_splat(a[i]), whole ? vf_load(at) : vf_load_n(at, left), sum[i % 2]);
+                vf_fma(vf_splat(a[i]), full ? vf_load(at) : vf_load_n(at, left), sum[i % 2]);
         }
-        if (whole)
+        if (full)
             vf_store(c + j, sum[0] + sum[1]);
         else
             vf_store_n(c + j, sum[0] + sum[1], left);

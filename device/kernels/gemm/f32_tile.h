@@ -75,13 +75,13 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
 
 /* Loads mr adjacent floats without reading beyond them. */
 EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS(MR)], const ek_real *from) {
-    const int whole = mr / EK_VL;
+    const int full = mr / EK_VL;
     EK_UNROLL
-    for (int i = 0; i < whole; i++)
+    for (int i = 0; i < full; i++)
         a[i] = vf_load(from + i * EK_VL);
     if (mr % EK_VL) {
-        a[whole] = (vf){0};
-        memcpy(&a[whole], from + whole * EK_VL, sizeof(ek_real) * (mr % EK_VL));
+        a[full] = (vf){0};
+        memcpy(&a[full], from + full * EK_VL, sizeof(ek_real) * (mr % EK_VL));
     }
 }
 
@@ -221,27 +221,27 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
 
 /* EK_VL steps on rows whose values, and first row of B, are already loaded. Loads the next row of B
  * before the products and a row's next values after its own products, and prefetches B for when it
- * exceeds L1. Data beyond these steps is loaded only if `goes_on`. */
-EK_INLINE void f32_rows_step(const int mr, const int nv, const int goes_on, vf acc[MR][NV],
+ * exceeds L1. Data beyond these steps is loaded only if `has_next`. */
+EK_INLINE void f32_rows_step(const int mr, const int nv, const int has_next, vf acc[MR][NV],
                              vf av[MR], vf bv[NV], const ek_real *x[MR], f32_columns *b) {
     EK_UNROLL
     for (int l = 0; l < EK_VL; l++) {
         const int last = l == EK_VL - 1;
         vf b_next[NV];
         b->at += b->row;
-        if (goes_on || !last)
+        if (has_next || !last)
             f32_load_b(nv, 0, b_next, b);
-        if (goes_on)
+        if (has_next)
             __builtin_prefetch(b->at + F32_ROWS_PREFETCH_DISTANCE * b->row);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
             for (int j = 0; j < nv; j++)
                 acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), bv[j], acc[i][j]);
-            if (goes_on && last)
+            if (has_next && last)
                 av[i] = vf_load(x[i] += EK_VL);
         }
-        if (goes_on || !last)
+        if (has_next || !last)
             memcpy(bv, b_next, sizeof(vf) * nv);
     }
 }

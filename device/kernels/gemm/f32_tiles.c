@@ -46,10 +46,10 @@ EK_INLINE void store_last(float *p, vf v, long left) {
     vf_store(p, v);
 }
 EK_INLINE vf load_bias(const float *p, long left) {
-    float whole[EK_VL];
+    float padded[EK_VL];
     for (long l = 0; l < EK_VL; l++)
-        whole[l] = p[ek_min(l, left - 1)];
-    return vf_load(whole);
+        padded[l] = p[ek_min(l, left - 1)];
+    return vf_load(padded);
 }
 #endif
 
@@ -93,16 +93,16 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
                             f32_columns columns) {
     float last[EK_VL];
-    vf whole[MR][NV];
+    vf sums[MR][NV];
     EK_UNROLL
     for (int i = 0; i < mr * NV; i++)
-        whole[i / NV][i % NV] = (vf){0};
-    vf_store(last, f32_panel_narrow(mr, NV - 1, whole, a, job->a_col, columns, job->k));
+        sums[i / NV][i % NV] = (vf){0};
+    vf_store(last, f32_panel_narrow(mr, NV - 1, sums, a, job->a_col, columns, job->k));
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < NV - 1; j++)
-            acc[i][j] = whole[i][j];
+            acc[i][j] = sums[i][j];
         acc[i][NV - 1] = vf_splat(last[i]);
     }
 }

@@ -43,16 +43,16 @@ static void pack_a_panels(const void *args, long begin, long end) {
 }
 
 /* Packs a block's rows, a few vectors at a time. */
-static void pack_a_whole(const void *args, long begin, long end) {
+static void pack_a_one_panel(const void *args, long begin, long end) {
     const block *x = args;
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
-    const long step = EK_GEMM_WHOLE_VECTORS * p->types->vl;
+    const long step = EK_GEMM_ONE_PANEL_VECTORS * p->types->vl;
     const long first = ek_panel_start(&p->a.panels, x->row);
     const long rows = ek_panel_start(&p->a.panels, x->row_end) - first;
     for (long i = begin; i < end; i++) {
         const long width = ek_min(rows - i * step, step);
-        p->types->pack_a_whole(
+        p->types->pack_a_one_panel(
             in_place(g->a, first + i * step, g->a_row, x->k_from, g->a_col, p->types->a_bytes),
             g->a_col, width, ek_vectors(p->types, width), x->a_rows, x->k,
             x->a + i * step * p->types->a_row_bytes);
@@ -109,11 +109,11 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     const int packed = p->a_form < 0;
     const long first = row, lines = at.width * p->types->b_bytes / EK_GEMM_LINE_BYTES;
     const int staged = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
-    const long a_step = p->a_whole ? p->types->a_row_bytes : g->a_row * p->types->a_bytes;
+    const long a_step = p->a_one_panel ? p->types->a_row_bytes : g->a_row * p->types->a_bytes;
     const long c_step = g->c_row * p->c_bytes;
     at.row = ek_panel_start(panels, row);
     const char *a;
-    if (p->a_whole)
+    if (p->a_one_panel)
         a = x->a + (at.row - ek_panel_start(panels, x->a_first)) * p->types->a_row_bytes;
     else if (packed)
         a = x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, row);
@@ -123,14 +123,14 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     for (; row < row_end; row++) {
         const int wider = row < panels->wider;
         at.rows = panels->width + wider;
-        job->a_col = p->a_whole ? x->a_rows : packed ? at.rows : g->a_col;
+        job->a_col = p->a_one_panel ? x->a_rows : packed ? at.rows : g->a_col;
         EK_GEMM_ROWS_OF_TILE(job, at.rows);
         ek_gemm_prefetch_next(job, next, row - first, row_end - first, lines);
         if (staged)
             ek_gemm_staged_tile(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
-        a += packed && !p->a_whole ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
+        a += packed && !p->a_one_panel ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;
     }
@@ -234,7 +234,7 @@ static void pack_and_tile(const void *args, long begin, long end) {
 static void pack_a_block(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
     const ek_panels *all = &p->a.panels;
-    if (!p->a_whole) {
+    if (!p->a_one_panel) {
         ek_parallel(pool, pack_a_panels, x, x->row_end - x->row, 1);
         return;
     }
@@ -247,7 +247,7 @@ static void pack_a_block(block *x, ek_pool *pool) {
     }
     const long vectors = ek_vectors(p->types, rows);
     x->a_rows = vectors * p->types->vl;
-    ek_parallel(pool, pack_a_whole, x, ek_ceil(vectors, EK_GEMM_WHOLE_VECTORS), 1);
+    ek_parallel(pool, pack_a_one_panel, x, ek_ceil(vectors, EK_GEMM_ONE_PANEL_VECTORS), 1);
 }
 
 /* All row blocks for the current block of columns and k. */
@@ -336,12 +336,12 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
         ek_parallel(pool, dots, &plan, ek_ceil(plan.args->n, DOT_COLUMNS), 1);
         return;
     }
-    const ek_gemm_room room = ek_gemm_room_of(&plan);
+    const ek_gemm_workspace workspace = ek_gemm_workspace_of(&plan);
     long registers = 0;
     block x = {
         .plan = &plan, .b = scratch, .registers = pool || !plan.uses_amx ? NULL : &registers};
-    x.a = x.b + room.b;
-    x.tail = x.a + room.a;
+    x.a = x.b + workspace.b;
+    x.tail = x.a + workspace.a;
     const long panels = plan.b.panels.panels;
     for (x.column = 0; x.column < panels; x.column = x.column_end) {
         x.column_end = ek_min(x.column + plan.columns_per_block, panels);

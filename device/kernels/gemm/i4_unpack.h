@@ -14,15 +14,15 @@ EK_INLINE void unpack_i4(const uint8_t *from, long half, long at, long count, i8
         to[i] = (i8_value)((from[at + i - half] >> 4) - 8);
 }
 
-/* Unpacks an entire panel, reading each byte once. `soon`: prefetch distance in bytes, a constant;
- * 0: none. */
-EK_INLINE void unpack_i4_panel(const uint8_t *from, long count, const long soon, i8_value *to) {
+/* Unpacks an entire panel, reading each byte once. `distance`: prefetch distance in bytes, a
+ * constant; 0: none. */
+EK_INLINE void unpack_i4_panel(const uint8_t *from, long count, const long distance, i8_value *to) {
     typedef uint8_t bytes __attribute__((vector_size(16)));
     const long pairs = count / 2, half = (count + 1) / 2;
     long at = 0;
     for (; at + 64 <= pairs; at += 64) {
-        if (soon)
-            __builtin_prefetch(from + at + soon);
+        if (distance)
+            __builtin_prefetch(from + at + distance);
         EK_UNROLL
         for (int i = 0; i < 64; i += 16) {
             bytes both, low, high;

@@ -10,12 +10,12 @@
 /* All panels take a few rows before the next rows follow: B is read along its rows, and lines that
  * share a cache set do not evict each other. */
 #define ROWS_AT_ONCE 16
-_Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
+_Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are multiples of a step");
 #ifdef EK_GROUPS4
 #include "x86/i8_pack_groups.h"
-#define SUMS_ON_THE_WAY 1
+#define FUSED_SUMS 1
 #else
-#define SUMS_ON_THE_WAY 0
+#define FUSED_SUMS 0
 #endif
 #if EK_I8 != EK_I8_WIDE16
 
@@ -228,12 +228,12 @@ static void pack_b_side_by_side(const void *from, long k_step, long width,
             const long columns = (panels->vectors + wider) * EK_VL;
             const i8_panel parts = i8_panel_of_b(columns, k);
             int32_t *corrections = (int32_t *)(panel + parts.corrections);
-            if (SUMS_ON_THE_WAY && COLUMN_FACTOR && p == 0)
+            if (FUSED_SUMS && COLUMN_FACTOR && p == 0)
                 memset(corrections, 0, (size_t)columns * sizeof *corrections);
             pack_rows_of_b(at, k_step, left, columns, rows, (i8_value *)panel + p * columns,
                            corrections);
             if (p + slice >= k)
-                finish_panel(parts, columns, k, SUMS_ON_THE_WAY ? 0 : COLUMN_FACTOR, panel);
+                finish_panel(parts, columns, k, FUSED_SUMS ? 0 : COLUMN_FACTOR, panel);
             panel += panels->bytes[wider];
             at += columns, left -= columns;
         }
@@ -267,10 +267,10 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
 }
 
 /* Panels of A with corrections or flags after their values hold the rows of exactly one tile. */
-#define A_WHOLE (EK_I8 != EK_I8_WIDE16 && !ROW_FACTOR && !HAS_WIDE)
-#if A_WHOLE
-static void pack_a_whole(const void *from, long k_step, long width, long vectors, long rows, long k,
-                         void *to) {
+#define A_ONE_PANEL (EK_I8 != EK_I8_WIDE16 && !ROW_FACTOR && !HAS_WIDE)
+#if A_ONE_PANEL
+static void pack_a_one_panel(const void *from, long k_step, long width, long vectors, long rows,
+                             long k, void *to) {
     const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
 #ifdef EK_GROUPS4
     pack_groups(from, k_step, width, vectors * EK_VL, rows, k, to, flip, 0, NULL);
@@ -309,7 +309,7 @@ const ek_gemm_operands I8_FAMILY() = {
     .a_bytes = 1,
     .b_bytes = 1,
     .vl = EK_VL,
-    .whole_k = 1,
+    .full_k = 1,
     .masked = 1,
     .a_panel = a_panel,
     .b_panel = b_panel,
@@ -318,8 +318,8 @@ const ek_gemm_operands I8_FAMILY() = {
     .a_form = a_form,
     .b_form = b_form,
     .pack_b_side_by_side = pack_b_side_by_side,
-#if A_WHOLE
-    .pack_a_whole = pack_a_whole,
+#if A_ONE_PANEL
+    .pack_a_one_panel = pack_a_one_panel,
 #ifdef EK_GROUPS4
     .pack_a_narrow = pack_a_narrow,
 #endif

@@ -90,9 +90,9 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
 #endif
     }
     i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow, 0};
-    const long whole = job->k / I8_STEP * I8_STEP;
-    b = i8_accumulate(mr, NV, sums, in_place, whole, b);
-    if (whole < job->k)
+    const long full = job->k / I8_STEP * I8_STEP;
+    b = i8_accumulate(mr, NV, sums, in_place, full, b);
+    if (full < job->k)
         multiply_tail(mr, job, in_place, row, b, sums);
 }
 
@@ -219,13 +219,13 @@ EK_INLINE void products(const int mr, const int form, const ek_gemm_job *job, co
 
 /* Stores sums unconverted. */
 EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], int32_t *to) {
-    const int whole = job->left == EK_VL;
+    const int full = job->left == EK_VL;
     EK_UNROLL
     for (int i = 0; i < mr; i++, to += job->c_row) {
         EK_UNROLL
         for (int j = 0; j < NV - 1; j++)
             vi_store(to + j * EK_VL, out[i][j]);
-        if (whole)
+        if (full)
             vi_store(to + (NV - 1) * EK_VL, out[i][NV - 1]);
         else
             vi_store_n(to + (NV - 1) * EK_VL, out[i][NV - 1], job->left);

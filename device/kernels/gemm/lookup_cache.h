@@ -23,7 +23,8 @@ enum {
     EK_GEMM_WORDS = sizeof(ek_gemm_cache_entry) / sizeof(uintptr_t),
     EK_GEMM_QUERY_WORDS = sizeof(ek_gemm_query) / sizeof(uintptr_t),
 };
-_Static_assert(sizeof(ek_gemm_cache_entry) == EK_GEMM_WORDS * sizeof(uintptr_t), "whole words");
+_Static_assert(sizeof(ek_gemm_cache_entry) == EK_GEMM_WORDS * sizeof(uintptr_t),
+               "a multiple of the word size");
 
 /* An all-zero slot is free. */
 typedef struct {

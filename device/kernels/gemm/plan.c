@@ -25,7 +25,7 @@ static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent
  * number of elements. */
 static long panels_in(const ek_gemm_plan *p, long size, long kc, long extent, long panel,
                       const ek_panels *all) {
-    if (p->types->whole_k && p->args->k > kc)
+    if (p->types->full_k && p->args->k > kc)
         size = (long)((int64_t)size * kc / p->args->k);
     return size >= extent ? ek_max(all->panels, 1) : ek_max(size / panel, 1);
 }
@@ -49,7 +49,8 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
 
     p->pack_a = !g->a_packed && p->a_form < 0;
     p->uses_amx = types->amx_rows && p->a.panels.width + (p->a.panels.wider > 0) >= types->amx_rows;
-    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1 && !p->uses_amx;
+    p->a_one_panel =
+        p->pack_a && types->pack_a_one_panel && g->a_row == 1 && g->m > 1 && !p->uses_amx;
     p->pack_b = !g->b_packed && (o.pack_b || types->b_form(g) < 0);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
@@ -70,27 +71,29 @@ static size_t at_most(const ek_gemm_side *side, long panels, long k) {
 }
 
 /* Size of a block of rows as a single panel of full vectors. */
-static size_t whole_bytes(const ek_gemm_plan *p, long k) {
+static size_t one_panel_bytes(const ek_gemm_plan *p, long k) {
     const long rows = ek_min(p->rows_per_block * (p->a.panels.width + 1), p->args->m);
     return p->types->a_panel(ek_vectors(p->types, rows) * p->types->vl, k);
 }
 
-ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p) {
+ek_gemm_workspace ek_gemm_workspace_of(const ek_gemm_plan *p) {
     const long k = p->depths.depth;
-    ek_gemm_room room = {0};
+    ek_gemm_workspace workspace = {0};
     if (p->dot)
-        return room;
-    room.a = p->a_whole ? whole_bytes(p, k) : p->pack_a ? at_most(&p->a, p->rows_per_block, k) : 0;
-    room.b = p->pack_b ? at_most(&p->b, p->columns_per_block, k) : 0;
-    room.tail = p->pack_tail ? at_most(&p->b, 1, k) : 0;
-    return room;
+        return workspace;
+    workspace.a = p->a_one_panel ? one_panel_bytes(p, k)
+                  : p->pack_a    ? at_most(&p->a, p->rows_per_block, k)
+                                 : 0;
+    workspace.b = p->pack_b ? at_most(&p->b, p->columns_per_block, k) : 0;
+    workspace.tail = p->pack_tail ? at_most(&p->b, 1, k) : 0;
+    return workspace;
 }
 
 size_t ek_gemm_scratch_bytes(const ek_gemm_args *args, const ek_gemm_method *how, int threads) {
     ek_gemm_plan plan;
     ek_gemm_make_plan(&plan, args, how, ek_gemm_threads(args, threads));
-    ek_gemm_room room = ek_gemm_room_of(&plan);
-    return room.a + room.b + room.tail;
+    ek_gemm_workspace workspace = ek_gemm_workspace_of(&plan);
+    return workspace.a + workspace.b + workspace.tail;
 }
 
 const char *ek_gemm_tiles(int dtype) {

@@ -13,7 +13,7 @@ typedef struct {
     long rows_per_block, columns_per_block; /* in panels */
     int a_form;                             /* in place; -1: panels packed now or beforehand */
     int pack_a, pack_b;                     /* during the product */
-    int a_whole;                            /* a block of A becomes one panel */
+    int a_one_panel;                        /* a block of A becomes one panel */
     int uses_amx;                           /* panels of A are laid out for tile registers */
     int pack_tail;                          /* pack only the last panel of B, which is partial */
     int by_columns;                         /* threads share columns */
@@ -31,7 +31,7 @@ int ek_gemm_threads(const ek_gemm_args *args, int threads);
 /* Sizes of packed blocks in bytes: A, B, and the last panel of B. */
 typedef struct {
     size_t a, b, tail;
-} ek_gemm_room;
+} ek_gemm_workspace;
 
-ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p);
+ek_gemm_workspace ek_gemm_workspace_of(const ek_gemm_plan *p);
 #endif

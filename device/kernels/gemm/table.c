@@ -1,5 +1,5 @@
-/* See table.h. The look-up rules are documented in kb/tables/gemm_table.py; the host's gemm_blob.py
- * defines the byte layout. */
+/* See table.h. The host's compiler/tables/gemm_table.py documents the look-up rules and its
+ * gemm_blob.py the byte layout. */
 #include "table.h"
 #include <math.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static void make_bounds(int64_t *values, uint32_t count, int tie_high) {
     }
 }
 
-static int good_row(const header *h, const row *r) {
+static int is_valid_row(const header *h, const row *r) {
     for (int f = 0; f < FEATURES; f++)
         if ((uint32_t)r->key.feature[f] >= h->entries[f])
             return 0;
@@ -101,7 +101,7 @@ static int good_row(const header *h, const row *r) {
 }
 
 /* The size according to the header; 0 if the header is not valid. */
-static uint64_t promised_bytes(const header *h) {
+static uint64_t expected_bytes(const header *h) {
     uint64_t entries = 0;
     unsigned seen = 0;
     for (int f = 0; f < FEATURES; f++) {
@@ -143,7 +143,7 @@ static int fill(ek_gemm_table *t) {
         return 0;
     for (uint32_t i = 0; i < h->rows; i++) {
         const row *r = &t->rows[i];
-        if (!good_row(h, r) || !place(t, i))
+        if (!is_valid_row(h, r) || !place(t, i))
             return 0;
         t->log[i] = (logs){log1p((double)r->m), log1p((double)r->k), log1p((double)r->n)};
     }
@@ -155,7 +155,7 @@ ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes) {
     if (!blob || bytes < sizeof head)
         return NULL;
     memcpy(&head, blob, sizeof head);
-    if (promised_bytes(&head) != bytes)
+    if (expected_bytes(&head) != bytes)
         return NULL;
     size_t size = (sizeof(ek_gemm_table) + bytes - sizeof head + 63) / 64 * 64;
     ek_gemm_table *t = aligned_alloc(64, size);

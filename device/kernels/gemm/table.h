@@ -1,4 +1,5 @@
-/* On-board look-up in one platform's GEMM knowledge base: kb/tables/gemm_table.py's rules in C.
+/* On-board look-up in one platform's GEMM knowledge base: the rules of the
+ * host's compiler/tables/gemm_table.py in C.
  *
  * Exact match, else relaxed by the priority of features, else ek_gemm_default. Recent results are
  * cached, so that repeating a query costs one hash look-up, however it was resolved. */

@@ -3,10 +3,10 @@
 #define EK_GEMM_TRANSPOSE_H
 #include <string.h>
 
-typedef float ek_four __attribute__((vector_size(16)));
+typedef float ek_f32x4 __attribute__((vector_size(16)));
 
-static inline ek_four ek_load4(const void *p) {
-    ek_four v;
+static inline ek_f32x4 ek_load4(const void *p) {
+    ek_f32x4 v;
     memcpy(&v, p, sizeof v);
     return v;
 }
@@ -14,13 +14,13 @@ static inline ek_four ek_load4(const void *p) {
 /* from[i][p], rows `step` apart, becomes to[p][i], rows `width` apart; i and p below 4. */
 static inline __attribute__((always_inline)) void ek_transpose4(const float *from, long step,
                                                                 float *to, long width) {
-    ek_four a = ek_load4(from), b = ek_load4(from + step);
-    ek_four c = ek_load4(from + 2 * step), d = ek_load4(from + 3 * step);
-    ek_four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    ek_four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    ek_four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    ek_four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    ek_four rows[4] = {
+    ek_f32x4 a = ek_load4(from), b = ek_load4(from + step);
+    ek_f32x4 c = ek_load4(from + 2 * step), d = ek_load4(from + 3 * step);
+    ek_f32x4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    ek_f32x4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    ek_f32x4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    ek_f32x4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    ek_f32x4 rows[4] = {
         __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
         __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
         __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "resize.h"
 
-#ifdef WHOLE
+#ifdef ACC_T
 typedef int32_t weight;
 #define ONE (1 << EK_RESIZE_BITS)
 
@@ -16,8 +16,8 @@ EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) 
 }
 
 /* Rounds half away from zero. */
-EK_INLINE TX finish(WHOLE total) {
-    const WHOLE half = (WHOLE)1 << (2 * EK_RESIZE_BITS - 1);
+EK_INLINE TX finish(ACC_T total) {
+    const ACC_T half = (ACC_T)1 << (2 * EK_RESIZE_BITS - 1);
     return (TX)((total > 0 ? total + half : total - half) / (2 * half));
 }
 #else
@@ -36,9 +36,9 @@ EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) 
 /* The `n` channels of a pixel. */
 EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, weight dy, weight dx,
                      TX *restrict y, long n) {
-#ifdef WHOLE
-    const WHOLE wtl = (WHOLE)(ONE - dy) * (ONE - dx), wbl = (WHOLE)dy * (ONE - dx);
-    const WHOLE wtr = (WHOLE)(ONE - dy) * dx, wbr = (WHOLE)dy * dx;
+#ifdef ACC_T
+    const ACC_T wtl = (ACC_T)(ONE - dy) * (ONE - dx), wbl = (ACC_T)dy * (ONE - dx);
+    const ACC_T wtr = (ACC_T)(ONE - dy) * dx, wbr = (ACC_T)dy * dx;
     EK_VECTOR_LOOP
     for (long c = 0; c < n; c++)
         y[c] = finish(tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr);

@@ -30,8 +30,8 @@ typedef struct {
     int8_t diagonal[SETS][TAPS][CHANNELS][CHANNELS];
 } job_t;
 
-static int64_t parts(int64_t whole, int64_t part) {
-    return (whole + part - 1) / part;
+static int64_t parts(int64_t total, int64_t size) {
+    return (total + size - 1) / size;
 }
 
 static period_t matmul_period(job_t *job, int64_t number) {

@@ -34,13 +34,13 @@ static void multiply_columns(const ek_nna_product_args *g, const int8_t *a, cons
 }
 
 static void multiply_values(const ek_nna_product_args *g, const int8_t *a, const int8_t *b) {
-    const long whole = g->n / CHANNELS, rest = g->n % CHANNELS;
-    int8_t *tail = g->features + whole * g->k * CHANNELS;
+    const long full = g->n / CHANNELS, rest = g->n % CHANNELS;
+    int8_t *tail = g->features + full * g->k * CHANNELS;
     for (long p = 0; p < g->k; p++) {
         const int8_t *row = b + p * g->n;
-        for (long group = 0; group < whole; group++)
+        for (long group = 0; group < full; group++)
             memcpy(g->features + (group * g->k + p) * CHANNELS, row + group * CHANNELS, CHANNELS);
-        memcpy(tail + p * rest, row + whole * CHANNELS, (size_t)rest);
+        memcpy(tail + p * rest, row + full * CHANNELS, (size_t)rest);
     }
     const ek_nna_matmul_args product = {
         .m = g->m, .k = g->k, .n = g->n, .a = a, .f = g->features, .tail = tail, .sums = g->sums};
@@ -57,13 +57,13 @@ static void sum_columns(const ek_nna_product_args *g, const int8_t *b) {
 
 /* Requantizes the sums of a row of y, `count` columns of one group. */
 static void write_group(const ek_nna_product_args *g, const int32_t *sums, const int32_t *columns,
-                        int32_t whole, long count, int8_t *y) {
+                        int32_t constant, long count, int8_t *y) {
     const vi_factor f = {vi_splat(g->multiplier), vi_splat(g->left), vi_splat(g->right)};
     int32_t given[CHANNELS] = {0};
     int8_t bytes[CHANNELS];
     memcpy(given, sums, (size_t)count * sizeof *given);
     for (long c = 0; c < CHANNELS; c += EK_VL) {
-        const vi off = vi_splat(whole) - vi_load(columns + c) * g->a_zero;
+        const vi off = vi_splat(constant) - vi_load(columns + c) * g->a_zero;
         const vi v = vi_requantize(vi_wrap_add(vi_load(given + c), off), f) + vi_splat(g->y_zero);
         vi_to_bytes(bytes + c, vi_max(vi_min(v, vi_splat(127)), vi_splat(-128)));
     }
@@ -75,11 +75,11 @@ static void write_rows(const ek_nna_product_args *g, const int8_t *a, int8_t *y)
         int32_t row = 0;
         for (long p = 0; p < g->k; p++)
             row += a[i * g->k + p];
-        const int32_t whole = (int32_t)g->k * g->a_zero * g->b_zero - g->b_zero * row;
+        const int32_t constant = (int32_t)g->k * g->a_zero * g->b_zero - g->b_zero * row;
         for (long j = 0; j < g->n; j += CHANNELS) {
             const int32_t *sums = g->form == EK_NNA_COLUMNS_OF_B ? g->sums + j * g->m + i * CHANNELS
                                                                  : g->sums + i * g->n + j;
-            write_group(g, sums, g->columns + j, whole, ek_min(CHANNELS, g->n - j),
+            write_group(g, sums, g->columns + j, constant, ek_min(CHANNELS, g->n - j),
                         y + i * g->n + j);
         }
     }

@@ -12,7 +12,7 @@
 #define SMALL 131072 /* number of multiply-adds not worth waking a thread for */
 
 void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *from, void *to) {
-    const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .four = 1};
+    const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .is_int4 = 1};
     const stored s = stored_of(&given);
     for (long j = 0; j < s.side.panels.panels; j++) {
         const long count = panel_values(ek_panel_width(&s.side.panels, j), k);
@@ -28,7 +28,7 @@ void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *f
 }
 
 size_t ek_outlier_packed_i4_bytes(long n, long k, const ek_gemm_method *how) {
-    const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .four = 1};
+    const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .is_int4 = 1};
     const stored s = stored_of(&given);
     return ek_panels_bytes(&s.side, &s.stored, 0, s.side.panels.panels);
 }
@@ -58,7 +58,7 @@ typedef struct {
     const uint8_t *x1;
     stored weights;
     stretch stretches[2]; /* wider panels, then the others */
-    char *room;
+    char *workspace;
     size_t slot; /* bytes per thread */
     long *next;  /* tile */
 } work;
@@ -167,17 +167,17 @@ static void multiply_tiles(const void *args, long begin, long end) {
             const stretch *t = &o->stretches[i >= wider];
             const long at = (i < wider ? i : i - wider) * t->at_once;
             multiply_tile(o, t, t->first + at, ek_min(t->at_once, t->count - at),
-                          o->room + (size_t)task * o->slot);
+                          o->workspace + (size_t)task * o->slot);
         }
 }
 
 void ek_outlier_multiply_int4(const ek_outlier_args *args, const uint8_t *x1,
-                              const ek_outlier_merge *merge, char *room, ek_pool *pool) {
+                              const ek_outlier_merge *merge, char *workspace, ek_pool *pool) {
     const ek_outlier_weights *w = args->weights;
     const int few = (double)args->m * (double)w->n * (double)w->k < SMALL;
     const int threads = ek_pool_threads(pool);
     long next = 0;
     work o = work_of(args, threads);
-    o.merge = merge, o.x1 = x1, o.room = room, o.next = &next;
+    o.merge = merge, o.x1 = x1, o.workspace = workspace, o.next = &next;
     ek_parallel(few ? NULL : pool, multiply_tiles, &o, few ? 1 : threads, 1);
 }

@@ -125,8 +125,8 @@ static void gather_weights(const outliers *s, long column, float *w4) {
 }
 
 /* Rows [row, row + rows) of y += X2 . W4; the first batch starts from the residual, if any.
- * `whole`: all columns are inside y. */
-EK_INLINE void add_tile(const outliers *s, const int rows, const int whole, long row, long column,
+ * `full`: all columns are inside y. */
+EK_INLINE void add_tile(const outliers *s, const int rows, const int full, long row, long column,
                         const float *w4) {
     const ek_outlier_layer_args *l = s->l;
     const long pitch = l->n, left = pitch - column;
@@ -143,7 +143,7 @@ EK_INLINE void add_tile(const outliers *s, const int rows, const int whole, long
         EK_UNROLL
         for (int i = 0; i < rows * NV; i++) {
             const long at = i % NV * EK_VL;
-            if (whole || left - at >= EK_VL)
+            if (full || left - at >= EK_VL)
                 sums[i / NV][i % NV] = vf_load(from + i / NV * pitch + at);
             else if (left > at)
                 sums[i / NV][i % NV] = vf_load_n(from + i / NV * pitch + at, left - at);
@@ -154,19 +154,19 @@ EK_INLINE void add_tile(const outliers *s, const int rows, const int whole, long
     EK_UNROLL
     for (int i = 0; i < rows * NV; i++) {
         const long at = i % NV * EK_VL;
-        if (whole || left - at >= EK_VL)
+        if (full || left - at >= EK_VL)
             vf_store(to + i / NV * pitch + at, sums[i / NV][i % NV]);
         else if (left > at)
             vf_store_n(to + i / NV * pitch + at, sums[i / NV][i % NV], left - at);
     }
 }
 
-EK_INLINE void add_rows(const outliers *s, const int whole, long row, long until, long column,
+EK_INLINE void add_rows(const outliers *s, const int full, long row, long until, long column,
                         const float *w4) {
     for (; row + MR <= until; row += MR)
-        add_tile(s, MR, whole, row, column, w4);
+        add_tile(s, MR, full, row, column, w4);
     for (; row < until; row++)
-        add_tile(s, 1, whole, row, column, w4);
+        add_tile(s, 1, full, row, column, w4);
 }
 
 /* Task: a piece of rows x a block of columns. */
@@ -221,7 +221,7 @@ static void find_largest(const void *args, long begin, long end) {
 
 /* Marks channels again, doubling the threshold until few enough remain; non-finite channels always
  * stay marked. */
-static void mark_fewer(const ek_outlier_layer_args *l, ek_pool *pool) {
+static void limit_marks(const ek_outlier_layer_args *l, ek_pool *pool) {
     ek_parallel(pool, find_largest, l, ek_ceil(l->k, BLOCK), 1);
     float threshold = l->threshold;
     int32_t limit;
@@ -264,7 +264,7 @@ void NAME(const void *args, ek_pool *pool) {
     ek_outlier_scan(&product, limit, l->marks, pool);
     int32_t count = list_marked(l);
     if (count > l->k / SHARE) {
-        mark_fewer(l, pool);
+        limit_marks(l, pool);
         count = list_marked(l);
     }
     *l->count = count;

@@ -6,8 +6,8 @@
 
 #define VECTORS 4 /* independent vectors in flight */
 #define STRIP (VECTORS * EK_VL)
-#define AHEAD 1024 /* prefetch distance in values of X */
-#define ROWS 32    /* rows per piece of the scan; channels per piece: */
+#define PREFETCH_DISTANCE 1024 /* prefetch distance in values of X */
+#define ROWS 32                /* rows per piece of the scan; channels per piece: */
 #define CHANNELS 1024
 
 typedef struct {
@@ -130,7 +130,7 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
-            x_prefetch(x, here + AHEAD, half);
+            x_prefetch(x, here + PREFETCH_DISTANCE, half);
             most[j] = vi_max(most[j], magnitudes_at(marks, x_load(x, here, half), here));
         }
     }

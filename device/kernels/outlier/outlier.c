@@ -43,7 +43,7 @@ static void costs_of(const ek_outlier_args *g, ek_outlier_report *report) {
     const double m = (double)g->m, n = (double)w->n, k = (double)w->k, o = (double)report->outliers;
     const double sums = m * n * (double)(w->group ? w->k / w->group : 0);
     report->split_cost = m * n * (k * BYTE_COST + o) + sums * MERGE_COST + m * k * QUANTIZE_COST +
-                         (m + n) * o * GATHER_COST + (w->four ? n * k * UNPACK_COST : 0);
+                         (m + n) * o * GATHER_COST + (w->is_int4 ? n * k * UNPACK_COST : 0);
     report->float_cost = m * n * k + n * k * DEQUANTIZE_COST;
 }
 
@@ -165,8 +165,8 @@ static layout plan(const ek_outlier_args *g, ek_pool *pool, ek_outlier_report *r
         return at;
     }
     const ek_gemm_args product = product_of(g, rows_at_once(g, pool));
-    take(&end, w->four ? ek_outlier_int4_bytes(g, threads)
-                       : ek_gemm_scratch_bytes(&product, &g->how, threads));
+    take(&end, w->is_int4 ? ek_outlier_int4_bytes(g, threads)
+                          : ek_gemm_scratch_bytes(&product, &g->how, threads));
     report->tile = end - report->marks;
     at.x1 = take(&end, (size_t)(g->m * w->k));
     at.x2 = take(&end, (size_t)(g->m * o) * sizeof(float));
@@ -191,24 +191,24 @@ static long count_marks(const uint32_t *marks, long k) {
     return count;
 }
 
-static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek_pool *pool,
+static void run_bytes(const ek_outlier_args *g, const layout *at, char *workspace, ek_pool *pool,
                       const ek_outlier_report *report) {
     const ek_outlier_weights *w = g->weights;
     const long o = report->path == EK_OUTLIER_SPLIT ? report->outliers : 0;
-    float *scale = (float *)(room + at->scale), *x2 = (float *)(room + at->x2);
-    float *w4 = (float *)(room + at->w4);
-    uint8_t *x1 = (uint8_t *)(room + at->x1);
-    int32_t *channels = (int32_t *)(room + at->channels);
+    float *scale = (float *)(workspace + at->scale), *x2 = (float *)(workspace + at->x2);
+    float *w4 = (float *)(workspace + at->w4);
+    uint8_t *x1 = (uint8_t *)(workspace + at->x1);
+    int32_t *channels = (int32_t *)(workspace + at->channels);
     /* The tile of row 0 runs before all others of its columns, or is the only one. */
-    const int fill = !w->four && (ek_pool_threads(pool) == 1 || g->m <= g->how.mr);
-    ek_outlier_quantize(g, o ? (const uint32_t *)room : NULL, x1, scale, pool);
+    const int fill = !w->is_int4 && (ek_pool_threads(pool) == 1 || g->m <= g->how.mr);
+    ek_outlier_quantize(g, o ? (const uint32_t *)workspace : NULL, x1, scale, pool);
     if (o) {
-        list_channels((const uint32_t *)room, w->k, channels);
+        list_channels((const uint32_t *)workspace, w->k, channels);
         ek_outlier_split(g, channels, o, x2, fill ? NULL : w4, pool);
     }
-    if (w->four) {
+    if (w->is_int4) {
         const ek_outlier_merge merge = {.row_scale = scale, .x2 = x2, .w4 = w4, .outliers = o};
-        ek_outlier_multiply_int4(g, x1, &merge, room + at->tile, pool);
+        ek_outlier_multiply_int4(g, x1, &merge, workspace + at->tile, pool);
         return;
     }
     const ek_outlier_stored stored = ek_outlier_stored_of(w);
@@ -233,16 +233,16 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
             product.accumulate = merge.add;
             product.a = x1 + row * w->k + group * w->group;
             product.b = (const char *)w->b + (size_t)group * w->b_bytes;
-            ek_gemm_run(&product, &g->how, room + at->tile, pool);
+            ek_gemm_run(&product, &g->how, workspace + at->tile, pool);
         }
     }
 }
 
 /* Rows [row, row + rows) of W for some columns: Y (+)= X . W. */
-static void run_float_block(const ek_outlier_args *g, const layout *at, char *room, ek_pool *pool,
-                            const float_columns *of, long row, long rows) {
+static void run_float_block(const ek_outlier_args *g, const layout *at, char *workspace,
+                            ek_pool *pool, const float_columns *of, long row, long rows) {
     const long width = float_width(g->weights);
-    float *to = (float *)(room + at->tile);
+    float *to = (float *)(workspace + at->tile);
     ek_gemm_args product = float_product(g, of->columns, rows, width);
     ek_outlier_dequantize(
         &(ek_outlier_block){g->weights, of->panel, of->panel_end, row, rows, width, to}, pool);
@@ -251,20 +251,20 @@ static void run_float_block(const ek_outlier_args *g, const layout *at, char *ro
     product.c = g->y + of->column;
     product.a = (const float *)g->x + row;
     if (g->half) {
-        ek_outlier_widen(g, row, rows, (float *)(room + at->x1));
-        product.a = room + at->x1;
+        ek_outlier_widen(g, row, rows, (float *)(workspace + at->x1));
+        product.a = workspace + at->x1;
     }
     const ek_gemm_method how = float_method(&product, ek_pool_threads(pool));
-    ek_gemm_run(&product, &how, room + at->x2, pool);
+    ek_gemm_run(&product, &how, workspace + at->x2, pool);
 }
 
-static void run_floats(const ek_outlier_args *g, const layout *at, char *room, ek_pool *pool) {
+static void run_floats(const ek_outlier_args *g, const layout *at, char *workspace, ek_pool *pool) {
     const long k = g->weights->k;
     const ek_panels panels = ek_outlier_stored_of(g->weights).side.panels;
     for (long j = 0; j < panels.panels;) {
         const float_columns of = columns_from(g->weights, &panels, j);
         for (long row = 0; row < k; row += FLOAT_DEPTH)
-            run_float_block(g, at, room, pool, &of, row, ek_min(FLOAT_DEPTH, k - row));
+            run_float_block(g, at, workspace, pool, &of, row, ek_min(FLOAT_DEPTH, k - row));
         j = of.panel_end;
     }
 }
@@ -308,7 +308,7 @@ long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool
 static ek_pool *pool_for(const ek_outlier_args *g, ek_pool *pool) {
     const ek_outlier_weights *w = g->weights;
     const long amx_rows = ek_gemm_families[ek_outlier_dtype()]->operands->amx_rows;
-    if (!amx_rows || w->four)
+    if (!amx_rows || w->is_int4)
         return pool;
     const double work = (double)g->m * (double)w->k * (double)(w->n + VALUE);
     return work < (g->m >= amx_rows ? SMALL_OF_AMX : SMALL_OF_FEW) ? NULL : pool;

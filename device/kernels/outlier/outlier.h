@@ -36,7 +36,7 @@ typedef struct {
     const float *scale;    /* W = value * scale */
     const int32_t *excess; /* added to sums by the offset of X1; computed by ek_outlier_excess */
     ek_gemm_method how;    /* the method b was packed for */
-    int32_t four;          /* values of -8 to 7, packed by ek_outlier_pack_i4 */
+    int32_t is_int4;       /* values of -8 to 7, packed by ek_outlier_pack_i4 */
 } ek_outlier_weights;
 
 typedef struct {

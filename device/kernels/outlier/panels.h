@@ -31,7 +31,7 @@ static inline stored stored_of(const ek_outlier_weights *w) {
     stored s = {.weights = w, .side = {family->operands, 1, ek_panels_of(vectors, shape.nv)}};
     const long width = s.side.panels.width;
     s.stored = s.bytes = ek_panel_sizes_of(&s.side, w->group);
-    if (w->four) {
+    if (w->is_int4) {
         s.stored.bytes[0] = i4_bytes(width, w->group);
         s.stored.bytes[1] = s.side.panels.wider ? i4_bytes(width + 1, w->group) : 0;
     }

@@ -70,5 +70,5 @@ void ek_outlier_merge_tile(const void *merge, const ek_gemm_sums *sums);
  * `merge` refer to all of X; the other fields are set here. */
 size_t ek_outlier_int4_bytes(const ek_outlier_args *args, int threads);
 void ek_outlier_multiply_int4(const ek_outlier_args *args, const uint8_t *x1,
-                              const ek_outlier_merge *merge, char *room, ek_pool *pool);
+                              const ek_outlier_merge *merge, char *workspace, ek_pool *pool);
 #endif

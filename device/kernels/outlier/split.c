@@ -47,18 +47,18 @@ EK_INLINE place place_of(const ek_outlier_weights *w, long channel) {
     return (place){group, channel - group * w->group};
 }
 
-/* The I8_GROUP interleaved rows of W in panel j that include a channel; `room` is a buffer for rows
- * that must be unpacked. */
-EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_value *room) {
+/* The I8_GROUP interleaved rows of W in panel j that include a channel; `buffer` is a buffer for
+ * rows that must be unpacked. */
+EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_value *buffer) {
     const ek_outlier_weights *w = s->weights;
     const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
     const place in = place_of(w, channel);
     const void *panel = panel_at(s, j, in.group);
     const long at = in.row / I8_GROUP * values;
-    if (!w->four)
+    if (!w->is_int4)
         return (const i8_value *)panel + at;
-    unpack_i4(panel, (panel_values(width, w->group) + 1) / 2, at, values, room);
-    return room;
+    unpack_i4(panel, (panel_values(width, w->group) + 1) / 2, at, values, buffer);
+    return buffer;
 }
 
 /* Dequantizes row `channel` of W in the columns of panel j from its line. */
@@ -84,7 +84,7 @@ static void prefetch_rows(const stored *s, long j, const int32_t *channel, long 
         const place in = place_of(w, channel[p]);
         const char *from = panel_at(s, j, in.group);
         long at = in.row / I8_GROUP * values, bytes = values;
-        if (w->four)
+        if (w->is_int4)
             at -= at < half ? 0 : half;
         else
             at *= (long)sizeof(i8_value), bytes *= (long)sizeof(i8_value);
@@ -114,9 +114,9 @@ static void gather_rows(const gather *s, long row, long row_end) {
 /* Dequantizes rows of W in the columns of panel j, `step` floats apart. */
 static void gather_panel(const stored *s, long j, const int32_t *channel, long count, long step,
                          float *to) {
-    i8_value room[MOST_COLUMNS * I8_GROUP];
+    i8_value buffer[MOST_COLUMNS * I8_GROUP];
     for (long p = 0; p < count; p++, to += step)
-        dequantize_row(s, j, channel[p], line_of(s, j, channel[p], room), to);
+        dequantize_row(s, j, channel[p], line_of(s, j, channel[p], buffer), to);
 }
 
 static void gather_pieces(const void *args, long begin, long end) {
@@ -170,14 +170,14 @@ static void dequantize_piece(const void *args, long begin, long end) {
     const ek_outlier_block *block = args;
     const stored s = stored_of(block->weights);
     const long first = ek_panel_start(&s.side.panels, block->panel);
-    i8_value room[MOST_COLUMNS * I8_GROUP];
+    i8_value buffer[MOST_COLUMNS * I8_GROUP];
     for (long j = block->panel; j < block->panel_end; j++) {
         float *to = block->to + (ek_panel_start(&s.side.panels, j) - first) * EK_VL;
         const i8_value *line = NULL;
         for (long p = begin; p < end; p++) {
             const long channel = block->row + p;
             if (!line || place_of(block->weights, channel).row % I8_GROUP == 0)
-                line = line_of(&s, j, channel, room);
+                line = line_of(&s, j, channel, buffer);
             dequantize_row(&s, j, channel, line, to + p * block->width);
         }
     }

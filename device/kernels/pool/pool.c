@@ -21,10 +21,10 @@ typedef int32_t sum_t;
 #else
 #define START (-32768)
 #endif
-#define TAKE(s, v) ((s) > (v) ? (s) : (v))
+#define COMBINE(s, v) ((s) > (v) ? (s) : (v))
 #else
 #define START 0
-#define TAKE(s, v) ((s) + (v))
+#define COMBINE(s, v) ((s) + (v))
 #endif
 
 EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
@@ -57,7 +57,7 @@ EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, 
             const TX *from = image + (yy * a->win.w + xx) * a->win.c;
             EK_VECTOR_LOOP
             for (long i = 0; i < block; i++)
-                sum[i] = TAKE(sum[i], from[i]);
+                sum[i] = COMBINE(sum[i], from[i]);
         }
 }
 
@@ -103,7 +103,7 @@ EK_INLINE void largest(const ek_pool2d_args *a, const int ends, TX *restrict to,
                        const TX *q, const TX *r, const long block) {
     EK_VECTOR_LOOP
     for (long i = 0; i < block; i++) {
-        const TX most = TAKE(TAKE(p[i], q[i]), r[i]);
+        const TX most = COMBINE(COMBINE(p[i], q[i]), r[i]);
         to[i] = ends ? finish(a, most, 1) : most;
     }
 }

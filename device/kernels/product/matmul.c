@@ -1,10 +1,10 @@
 /* Products of two computed matrices; b is read in place.
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (rows per task), and for f32 NV (vectors of columns);
- * OP_WHOLE: integers of TU's width, sums modulo 2^width; OP_S8, OP_S16: quantized values. */
+ * OP_INTEGER: integers of TU's width, sums modulo 2^width; OP_S8, OP_S16: quantized values. */
 #include "matmul.h"
 
-#ifdef OP_WHOLE
+#ifdef OP_INTEGER
 typedef TU elem;
 
 static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {

@@ -142,7 +142,7 @@ EK_INLINE void pack_row(const int nv, const elem *from, long width, elem *to) {
 typedef elem few_t __attribute__((vector_size(FEW * sizeof(elem))));
 
 /* Interleaves four columns of b, each contiguous, into four adjacent values per k. */
-EK_INLINE void pack_four(const elem *const from[FEW], long k, elem *to, const long width) {
+EK_INLINE void pack_columns4(const elem *const from[FEW], long k, elem *to, const long width) {
     long p = 0;
     for (; p + FEW <= k; p += FEW, to += FEW * width) {
         few_t v[FEW];
@@ -170,21 +170,21 @@ EK_INLINE void pack_four(const elem *const from[FEW], long k, elem *to, const lo
  * are not zero, but their sums are never stored. */
 EK_INLINE void pack(const int nv, const ek_packed_args *g, const elem *b, long width, long k,
                     elem *to) {
-    const long whole = nv * EK_VL;
+    const long padded = nv * EK_VL;
     if (g->b_column == 1) {
-        for (long p = 0; p < k; p++, b += g->b_row, to += whole)
+        for (long p = 0; p < k; p++, b += g->b_row, to += padded)
             pack_row(nv, b, width, to);
-    } else if (g->b_row == 1 && whole % FEW == 0) {
-        for (long j = 0; j < whole; j += FEW) {
+    } else if (g->b_row == 1 && padded % FEW == 0) {
+        for (long j = 0; j < padded; j += FEW) {
             const elem *from[FEW];
             EK_UNROLL
             for (int i = 0; i < FEW; i++)
                 from[i] = b + ek_min(j + i, width - 1) * g->b_column;
-            pack_four(from, k, to + j, whole);
+            pack_columns4(from, k, to + j, padded);
         }
     } else {
-        for (long p = 0; p < k; p++, b += g->b_row, to += whole)
-            for (long j = 0; j < whole; j++)
+        for (long p = 0; p < k; p++, b += g->b_row, to += padded)
+            for (long j = 0; j < padded; j++)
                 to[j] = j < width ? b[j * g->b_column] : 0;
     }
 }

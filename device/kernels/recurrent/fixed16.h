@@ -73,8 +73,8 @@ EK_INLINE int32_t ek_logistic16(int32_t x) {
 }
 EK_INLINE int32_t ek_tanh16(int32_t x, int bits) {
     const int32_t y = ek_reciprocal16(ek_exp16(x < 0 ? x : -x, bits + 1)) - (1 << 13);
-    const int32_t whole = ek_short(y * 4);
-    return x == 0 ? 0 : x < 0 ? -whole : whole;
+    const int32_t magnitude = ek_short(y * 4);
+    return x == 0 ? 0 : x < 0 ? -magnitude : magnitude;
 }
 
 /* Dot products modulo 2^32. */

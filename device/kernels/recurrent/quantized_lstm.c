@@ -36,7 +36,8 @@ static void sums(const void *task, long begin, long end) {
 }
 
 /* Adds the cell's peephole `number` to a gate. */
-static void see(const ek_quantized_lstm_args *g, int number, const int16_t *cell, int16_t *gate) {
+static void add_peephole(const ek_quantized_lstm_args *g, int number, const int16_t *cell,
+                         int16_t *gate) {
     const int16_t *weights = g->peepholes + number * g->cells;
     for (long j = 0; j < g->cells; j++) {
         const int64_t both =
@@ -75,22 +76,22 @@ static void logistic(int16_t *x, long n) {
 }
 
 /* taken: NULL for 1 - forget. */
-static void update(int16_t *restrict cell, const int16_t *taken, const int16_t *forget,
+static void update(int16_t *restrict cell, const int16_t *input, const int16_t *forget,
                    const int16_t *new, long n) {
     for (long j = 0; j < n; j++) {
-        const int32_t i = taken ? taken[j] : INT16_MAX - forget[j];
+        const int32_t i = input ? input[j] : INT16_MAX - forget[j];
         const int32_t added = ek_shifted(i * ek_tanh16(new[j], 3), 15 + CELL_BITS);
         cell[j] = (int16_t)ek_short(ek_shifted(forget[j] * cell[j], 15) + added);
     }
 }
 
-static void show(const ek_quantized_lstm_args *g, const int16_t *shown, const int16_t *cell,
-                 int8_t *restrict to) {
+static void write_hidden(const ek_quantized_lstm_args *g, const int16_t *output,
+                         const int16_t *cell, int8_t *restrict to) {
     const ek_factor factor = g->to_hidden;
     const long n = g->cells;
     const int zero = g->hidden_zero;
     for (long j = 0; j < n; j++) {
-        const int32_t h = ek_rescaled(shown[j] * ek_tanh16(cell[j], CELL_BITS), factor);
+        const int32_t h = ek_rescaled(output[j] * ek_tanh16(cell[j], CELL_BITS), factor);
         to[j] = (int8_t)ek_bounded(ek_short(h) + zero, INT8_MIN, INT8_MAX);
     }
 }
@@ -99,9 +100,9 @@ static void show(const ek_quantized_lstm_args *g, const int16_t *shown, const in
 static void gates(const ek_quantized_lstm_args *g, int16_t *sums, int16_t *cell, int8_t *to) {
     const long n = g->cells;
     const int forget = g->gates - 3; /* 0 without an input gate */
-    int16_t *new = sums + (forget + 1) * n, *shown = new + n;
+    int16_t *new = sums + (forget + 1) * n, *output = new + n;
     for (int i = 0; g->peepholes && i <= forget; i++)
-        see(g, i, cell, sums + i * n);
+        add_peephole(g, i, cell, sums + i * n);
     for (int i = 0; g->norms && i <= forget + 1; i++)
         normalize(g, i, sums + i * n);
     logistic(sums, (forget + 1) * n);
@@ -109,11 +110,11 @@ static void gates(const ek_quantized_lstm_args *g, int16_t *sums, int16_t *cell,
     for (long j = 0; g->cell_clip && j < n; j++)
         cell[j] = (int16_t)ek_bounded(cell[j], -g->cell_clip, g->cell_clip);
     if (g->peepholes)
-        see(g, forget + 1, cell, shown);
+        add_peephole(g, forget + 1, cell, output);
     if (g->norms)
-        normalize(g, forget + 2, shown);
-    logistic(shown, n);
-    show(g, shown, cell, to);
+        normalize(g, forget + 2, output);
+    logistic(output, n);
+    write_hidden(g, output, cell, to);
 }
 
 static void project(const ek_quantized_lstm_args *g, const int8_t *from, int8_t *to) {

@@ -4,9 +4,9 @@
 #include "select.h"
 
 #ifdef ABOVE
-#define ENOUGH(score, least) ((score) > (least))
+#define PASSES(score, least) ((score) > (least))
 #else
-#define ENOUGH(score, least) ((score) >= (least))
+#define PASSES(score, least) ((score) >= (least))
 #endif
 
 static inline float least_of(float a, float b) {
@@ -48,7 +48,7 @@ void NAME(const void *args, long begin, long end) {
         const TI *order = (const TI *)a->order + t * a->n;
         TI *y = (TI *)a->y + t * a->limit;
         long count = 0;
-        for (long i = 0; i < a->n && count < a->limit && ENOUGH(scores[i], a->least); i++) {
+        for (long i = 0; i < a->n && count < a->limit && PASSES(scores[i], a->least); i++) {
             TI box = order[i] < 0 ? 0 : order[i] >= a->n ? (TI)(a->n - 1) : order[i];
             if (!overlaps(a, boxes, y, count, boxes + 4 * box))
                 y[count++] = box;

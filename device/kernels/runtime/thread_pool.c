@@ -50,7 +50,7 @@ struct ek_pool {
 };
 
 /* Only checks the caller's core unless it has changed. */
-static void keep_off_this_core(ek_pool *p) {
+static void avoid_own_core(ek_pool *p) {
     int core = sched_getcpu();
     if (core == p->avoided || core < 0 || core >= CPU_SETSIZE)
         return;
@@ -64,7 +64,7 @@ static void keep_off_this_core(ek_pool *p) {
 }
 
 /* Returns 1 if some pieces belonged to another thread. */
-static int take_pieces(ek_pool *p, int own) {
+static int run_pieces(ek_pool *p, int own) {
     int helped = 0;
     for (int i = 0; i < p->threads; i++) {
         share *s = &p->shares[(own + i) % p->threads];
@@ -79,7 +79,7 @@ static int take_pieces(ek_pool *p, int own) {
     return helped;
 }
 
-static void share_out(ek_pool *p, long tasks, long grain) {
+static void distribute(ek_pool *p, long tasks, long grain) {
     const long pieces = (tasks + grain - 1) / grain;
     for (int i = 0; i < p->threads; i++) {
         atomic_store_explicit(&p->shares[i].next, pieces * i / p->threads * grain,
@@ -96,7 +96,7 @@ static int join_job(ek_pool *p, int own, uint32_t *seen) {
         if (atomic_compare_exchange_weak_explicit(&p->state, &s, s + 1, memory_order_acquire,
                                                   memory_order_acquire)) {
             *seen = (uint32_t)(s >> 32);
-            take_pieces(p, own);
+            run_pieces(p, own);
             atomic_fetch_sub_explicit(&p->state, 1, memory_order_release);
             return 1;
         }
@@ -134,19 +134,19 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     }
     p->task = task;
     p->args = args;
-    share_out(p, tasks, ek_max(grain, tasks / (p->threads * PIECES_PER_THREAD)));
+    distribute(p, tasks, ek_max(grain, tasks / (p->threads * PIECES_PER_THREAD)));
     uint64_t generation = (atomic_load_explicit(&p->state, memory_order_relaxed) >> 32) + 1;
     generation = generation & 0xffffffffu ? generation & 0xffffffffu : 1;
     atomic_store(&p->state, generation << 32 | OPEN);
     pthread_mutex_lock(&p->lock);
     if (p->sleepers) {
-        keep_off_this_core(p);
+        avoid_own_core(p);
         pthread_cond_broadcast(&p->wake);
     }
     pthread_mutex_unlock(&p->lock);
 
-    if (take_pieces(p, 0))
-        keep_off_this_core(p); /* a thread was late: it may be on this core */
+    if (run_pieces(p, 0))
+        avoid_own_core(p); /* a thread was late: it may be on this core */
     uint64_t s = atomic_fetch_and_explicit(&p->state, ~(uint64_t)OPEN, memory_order_acquire);
     for (long spins = 0; (s & (OPEN - 1)) != 0; spins++) {
         if (spins > SPINS)
@@ -183,7 +183,7 @@ ek_pool *ek_pool_create(int threads) {
         ek_pool_destroy(p);
         return NULL;
     }
-    keep_off_this_core(p);
+    avoid_own_core(p);
     return p;
 }
 

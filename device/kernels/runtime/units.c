@@ -9,7 +9,7 @@
 #include "relax.h"
 
 #define SPINS 2000 /* tens of microseconds; then the awaited thread may need the core */
-#define PATIENCE                                                                                   \
+#define PRESUMED_GONE                                                                              \
     100 /* polls of a runnable step, about a microsecond, until its thread is presumed gone */
 
 typedef struct {
@@ -66,7 +66,7 @@ static int advance(timeline *t, int u, int most) {
     return next > first;
 }
 
-static int all_over(timeline *t) {
+static int all_done(timeline *t) {
     for (int u = 0; u < t->units; u++)
         if (atomic_load_explicit(&t->of[u].over, memory_order_acquire) < t->queues[u].count)
             return 0;
@@ -74,14 +74,14 @@ static int all_over(timeline *t) {
 }
 
 /* Runs one step of a queue whose own thread is absent, or has left it waiting for more than
- * PATIENCE polls. */
+ * PRESUMED_GONE polls. */
 static int help(timeline *t, int own, int *looks) {
     int waiting = 0;
     for (int u = 0; u < t->units; u++) {
         if (u == own || !may_advance(t, u))
             continue;
         int present = atomic_load_explicit(&t->of[u].present, memory_order_relaxed);
-        if ((!present || *looks > PATIENCE) && advance(t, u, 1))
+        if ((!present || *looks > PRESUMED_GONE) && advance(t, u, 1))
             return 1;
         waiting = 1;
     }
@@ -93,13 +93,13 @@ static int help(timeline *t, int own, int *looks) {
 static void work(const void *args, long begin, long end) {
     timeline *t = *(timeline *const *)args;
     (void)begin, (void)end;
-    if (all_over(t))
+    if (all_done(t))
         return;
     int own = 0, looks = 0;
     if (!pthread_equal(pthread_self(), t->caller))
         own = 1 + atomic_fetch_add_explicit(&t->others, 1, memory_order_relaxed);
     atomic_store_explicit(&t->of[own].present, 1, memory_order_relaxed);
-    for (long spins = 0; !all_over(t); spins++) {
+    for (long spins = 0; !all_done(t); spins++) {
         if (advance(t, own, t->queues[own].count) || help(t, own, &looks))
             spins = looks = 0;
         else if (spins > SPINS)
@@ -130,8 +130,8 @@ static void run_in_order(timeline *t) {
 
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units) {
     ek_inference each = *inference;
-    int whole = ek_pool_threads(inference->model->pool) > units;
-    each.pool = whole ? inference->model->pool : NULL;
+    int sequential = ek_pool_threads(inference->model->pool) > units;
+    each.pool = sequential ? inference->model->pool : NULL;
     timeline t = {.inference = &each, .queues = queues, .units = units, .caller = pthread_self()};
     timeline *shared = &t;
     atomic_init(&t.others, 0);
@@ -140,7 +140,7 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
         atomic_init(&t.of[u].held, 0);
         atomic_init(&t.of[u].present, u == 0); /* the caller always arrives */
     }
-    if (whole)
+    if (sequential)
         run_in_order(&t);
     else
         ek_parallel(inference->model->pool, work, &shared, units, 1);

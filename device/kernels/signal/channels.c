@@ -51,12 +51,12 @@ static inline TY f(const ek_channels_args *g, uint32_t x, uint32_t noise) {
     (void)noise;
     if (scaled < 2)
         return 0;
-    const int whole = length_of(scaled) - 1;
-    uint32_t part = (uint32_t)(((uint64_t)(scaled - (1u << whole)) << 16) >> whole);
+    const int integer = length_of(scaled) - 1;
+    uint32_t part = (uint32_t)(((uint64_t)(scaled - (1u << integer)) << 16) >> integer);
     const int32_t from = table[part >> SEGMENT_BITS], to = table[(part >> SEGMENT_BITS) + 1];
     const int32_t along = part & ((1 << SEGMENT_BITS) - 1);
     part += (uint32_t)(from + ((to - from) * along >> 16));
-    const uint64_t log2 = ((uint32_t)whole << 16) + part;
+    const uint64_t log2 = ((uint32_t)integer << 16) + part;
     const uint32_t natural = (uint32_t)((LN_2 * log2 + (1 << 15)) >> 16);
     const uint32_t made = ((uint32_t)g->scale * natural + (1 << 15)) >> 16;
     return (TY)(made < INT16_MAX ? made : INT16_MAX);

@@ -39,7 +39,7 @@ static inline TX imaginary(TX re, TX im, TX wr, TX wi) {
 }
 
 /* Radix-2 step: joins two adjacent transforms of n points; w: [2, n]. */
-static void two(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
+static void radix2(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
     EK_VECTOR_LOOP
     for (long k = 0; k < n; k++) {
         const TX ar = share(re[k], 2), ai = share(im[k], 2);
@@ -51,7 +51,7 @@ static void two(TX *restrict re, TX *restrict im, const TX *restrict w, long n) 
 }
 
 /* Radix-4 step; w: [3, 2, n]. */
-static void four(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
+static void radix4(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
     EK_VECTOR_LOOP
     for (long k = 0; k < n; k++) {
         const TX ar = share(re[k], 4), ai = share(im[k], 4);
@@ -84,12 +84,12 @@ static void steps(TX *re, TX *im, const TX *w, long half) {
     long n = 1;
     if (__builtin_ctzl(half) % 2) {
         for (long at = 0; at < half; at += 2)
-            two(re + at, im + at, w, 1);
+            radix2(re + at, im + at, w, 1);
         n = 2, w += 2;
     }
     for (; n < half; w += 6 * n, n *= 4)
         for (long at = 0; at < half; at += 4 * n)
-            four(re + at, im + at, w, n);
+            radix4(re + at, im + at, w, n);
 }
 
 typedef struct {

@@ -15,7 +15,7 @@
 #ifndef EK_HALF
 /* QEMU 7.2 may abort on RVV's truncating conversions. Adding 1.5 * 2^23 leaves no bits for a
  * fraction, so that the integer is in the sum's low bits. */
-EK_INLINE vi vi_from_whole(vf x) {
+EK_INLINE vi vi_from_integral(vf x) {
     const vf shift = vf_splat(12582912.0f);
     return (vi)(x + shift) - (vi)shift;
 }

@@ -269,14 +269,14 @@ EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 #ifndef EK_OWN_NEAREST
 #ifndef EK_HALF
 /* Integers with magnitudes up to 4e6. */
-EK_INLINE vi vi_from_whole(vf x) {
+EK_INLINE vi vi_from_integral(vf x) {
     return vcast(x, vi);
 }
 /* The nearest integers, rounding half away from zero; magnitudes up to 4e6. */
 EK_INLINE vi vi_nearest(vf x) {
-    const vi whole = vcast(x, vi);
-    const vf rest = x - vcast(whole, vf);
-    return whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
+    const vi integer = vcast(x, vi);
+    const vf rest = x - vcast(integer, vf);
+    return integer - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
 }
 #endif
 #endif

@@ -8,7 +8,7 @@
 #define HUGE_PAGE (2 << 20)
 #define WIDE_SLOTS(height) (2 * (height)) /* slots from which a row may be WIDE */
 /* Strips with a fill ratio below 4/5 are candidates for another kind. */
-#define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
+#define TOO_PADDED(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
 /* At most 1.3 stored values per non-zero: for WINDOWS, whose slots are faster but whose values take
  * more bytes, and for LANES, which otherwise become PACKED. */
 #define PADDED(slots, height, held) ((slots) * (height) * 10 > (held) * 13)
@@ -17,8 +17,8 @@ typedef struct {
     const part_rows *a;
     const ek_sparse_settings *how;
     ek_sparse *to;
-    int64_t room; /* capacity for strips */
-    int64_t at;   /* positions assigned so far */
+    int64_t capacity; /* capacity for strips */
+    int64_t at;       /* positions assigned so far */
     uint32_t *pending, *sorted;
     int64_t *count; /* histogram of lengths, for sorting */
     int64_t longest, window;
@@ -32,12 +32,12 @@ static int least_bytes(int64_t span, int wanted) {
 /* Appends a strip; returns 0 if out of memory. */
 static int add_strip(builder *b, ek_strip s) {
     ek_sparse *m = b->to;
-    if (m->strips == b->room) {
-        int64_t room = b->room ? b->room * 2 : 64;
-        ek_strip *grown = realloc(m->strip, (size_t)room * sizeof *grown);
+    if (m->strips == b->capacity) {
+        int64_t capacity = b->capacity ? b->capacity * 2 : 64;
+        ek_strip *grown = realloc(m->strip, (size_t)capacity * sizeof *grown);
         if (!grown)
             return 0;
-        m->strip = grown, b->room = room;
+        m->strip = grown, b->capacity = capacity;
     }
     s.slot = m->slots;
     s.index = m->index_bytes;
@@ -159,7 +159,7 @@ static int64_t count_diagonals(const part_rows *a, int64_t row, int height) {
     }
     memcpy(head, a->from + row, (size_t)height * sizeof *head);
     for (int64_t d; (d = next_diagonal(a, row, height, head)) != INT64_MAX;)
-        if (d < 0 || d + height > a->cols || MUCH(++count, height, held))
+        if (d < 0 || d + height > a->cols || TOO_PADDED(++count, height, held))
             return 0;
     return count;
 }
@@ -219,7 +219,7 @@ static int is_wide(const builder *b, int64_t i, int64_t rows) {
         return 1;
     for (int64_t k = 0; k < rows; k++)
         held += length_of(b->a, b->pending[i + k]);
-    return length >= WIDE_SLOTS(height) && MUCH(length, height, held);
+    return length >= WIDE_SLOTS(height) && TOO_PADDED(length, height, held);
 }
 
 static int add_window(builder *b, int64_t from, int64_t to) {

@@ -25,7 +25,7 @@ EK_INLINE vsum splat(sum value) {
 
 /* Number of L1 lines available to `cols` channels with `lines` adjacent lines each: channels at
  * similar addresses evict each other. */
-EK_INLINE long room_of(const ek_spmm_args *args, long lines) {
+EK_INLINE long capacity_of(const ek_spmm_args *args, long lines) {
     long apart = args->x_row * (long)sizeof(operand) / LINE;
     long starts = L1_SETS; /* sets in which channels start */
     while (starts > 1 && apart % 2 == 0)
@@ -46,12 +46,12 @@ EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
     if ((uintptr_t)args->x % (uintptr_t)vector || row % vector)
         return uses >= FEW_USES;
     long lines = (nv * vector + LINE - 1) / LINE;
-    long room = room_of(args, lines), need = cols * lines;
-    return need > room && uses * (need - room) >= MANY_USES * room;
+    long capacity = capacity_of(args, lines), need = cols * lines;
+    return need > capacity && uses * (need - capacity) >= MANY_USES * capacity;
 }
 
 /* Whether all channels start in the same sets; then no tile stays in the cache in place. */
-EK_INLINE int all_alike(const ek_spmm_args *args) {
-    return room_of(args, 1) == L1_WAYS;
+EK_INLINE int all_share_sets(const ek_spmm_args *args) {
+    return capacity_of(args, 1) == L1_WAYS;
 }
 #endif

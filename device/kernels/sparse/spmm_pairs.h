@@ -23,8 +23,8 @@ _Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector o
 #else
 #define LOADS_WEIGHTS 1
 #endif
-#define AHEAD_OF 4096 /* floats of X from which the next tile's are loaded ahead */
-#if EK_VL == 16       /* few iterations, some of which an unrolled loop would leave over */
+#define MIN_PREFETCHED 4096 /* floats of X from which the next tile's are loaded ahead */
+#if EK_VL == 16             /* few iterations, some of which an unrolled loop would leave over */
 #define ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define ROLLED
@@ -182,21 +182,21 @@ EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, enum
         pairs(args, t, nv, end);                                                                   \
     }
 PAIRS(narrow_pairs, 1, NARROW)
-PAIRS(pairs_1, 1, WHOLE)
-PAIRS(pairs_2, 2, WHOLE)
-PAIRS(pairs_3, 3, WHOLE)
-PAIRS(pairs_4, 4, WHOLE)
+PAIRS(pairs_1, 1, FULL)
+PAIRS(pairs_2, 2, FULL)
+PAIRS(pairs_3, 3, FULL)
+PAIRS(pairs_4, 4, FULL)
 #if MOST_VECTORS >= 8
-PAIRS(pairs_5, 5, WHOLE)
-PAIRS(pairs_6, 6, WHOLE)
-PAIRS(pairs_7, 7, WHOLE)
-PAIRS(pairs_8, 8, WHOLE)
+PAIRS(pairs_5, 5, FULL)
+PAIRS(pairs_6, 6, FULL)
+PAIRS(pairs_7, 7, FULL)
+PAIRS(pairs_8, 8, FULL)
 #endif
 #if MOST_VECTORS == 12
-PAIRS(pairs_9, 9, WHOLE)
-PAIRS(pairs_10, 10, WHOLE)
-PAIRS(pairs_11, 11, WHOLE)
-PAIRS(pairs_12, 12, WHOLE)
+PAIRS(pairs_9, 9, FULL)
+PAIRS(pairs_10, 10, FULL)
+PAIRS(pairs_11, 11, FULL)
+PAIRS(pairs_12, 12, FULL)
 #endif
 #if TAIL
 PAIRS(tailed_1, 1, TAILED)
@@ -231,8 +231,8 @@ typedef struct {
 
 /* Copies `held` pixels of some channels, with line-aligned vectors per channel; the last vector, or
  * the tail, ends at the last pixel. */
-static void bring_together(const float *x, long x_row, long channels, long nv, int tailed,
-                           long held, float *to) {
+static void copy_pixels(const float *x, long x_row, long channels, long nv, int tailed, long held,
+                        float *to) {
     if (!nv) {
         for (long c = 0; c < channels; c++, x += x_row, to += HEIGHT)
             memcpy(to, x, (size_t)held * sizeof *x);
@@ -258,9 +258,9 @@ EK_INLINE int loads_ahead(const pairs_job *j) {
     return 0;
 #else
     const ek_spmm_args *args = j->args;
-    if (j->groups > 1 || (long)args->a->cols * args->pixels < AHEAD_OF)
+    if (j->groups > 1 || (long)args->a->cols * args->pixels < MIN_PREFETCHED)
         return 0;
-    return EK_IN_ORDER || (all_alike(args) && uses_of(args->a) < FEW_USES);
+    return EK_IN_ORDER || (all_share_sets(args) && uses_of(args->a) < FEW_USES);
 #endif
 }
 
@@ -295,7 +295,7 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
         t.x = x, t.step = args->x_row;
         if (j->copy || held < width) {
             const int ends = CHECKS_TAIL ? tailed : 0;
-            bring_together(x, args->x_row, to - from, nv, ends, held, together);
+            copy_pixels(x, args->x_row, to - from, nv, ends, held, together);
             t.x = together, t.step = width;
         }
         t.done = t.panel + 1 == plan->panels;
@@ -340,7 +340,7 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     pairs_job j = {.args = args, .vectors = (args->pixels + HEIGHT - 1) / HEIGHT};
     j.most = ek_max(ek_min(most, MOST_VECTORS), 1);
     j.copy = args->copy < 0 ? wants_copy(args, panel, j.most) : args->copy;
-    long tile = j.most * (!j.copy && all_alike(args) ? STRIPS : 1);
+    long tile = j.most * (!j.copy && all_share_sets(args) ? STRIPS : 1);
     j.tiles = (j.vectors + tile - 1) / tile;
     pool = worthwhile(args->a->plan, j.vectors, pool);
     /* Otherwise each group of pairs would copy the same pixels. */

@@ -43,7 +43,7 @@ typedef struct {
 
 /* How a tile's vectors end: with a full one, which may overlap the previous one; with a single one
  * of fewer pixels; or with a tail, which may overlap previous pixels. */
-enum ending { WHOLE, NARROW, TAILED };
+enum ending { FULL, NARROW, TAILED };
 
 /* A tile's pixels, and the pairs to compute. */
 typedef struct {

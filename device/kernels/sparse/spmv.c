@@ -8,8 +8,9 @@
 #include "pieces.h"
 #include "x86/windows.h"
 
-#define AHEAD 1024           /* prefetch distance in bytes of values */
-#define DIAGONAL_AHEAD 3072  /* for DIAGONAL strips, whose products take almost no time */
+#define PREFETCH_DISTANCE 1024 /* prefetch distance in bytes of values */
+#define DIAGONAL_PREFETCH_DISTANCE                                                                 \
+    3072                     /* for DIAGONAL strips, whose products take almost no time */
 #define FAR_BYTES (1L << 20) /* of x: larger than L2 on most cores */
 
 typedef struct {
@@ -34,9 +35,9 @@ _Static_assert(sizeof(partial) <= EK_STRIP_PARTIAL_BYTES, "scratch of a piece");
     {                                                                                              \
         long s = from;                                                                             \
         while (s + PER_LINE <= to) {                                                               \
-            __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                            \
+            __builtin_prefetch((const char *)(v + s * HEIGHT) + PREFETCH_DISTANCE);                \
             if (HEIGHT * BYTES >= LINE) /* these indices take as many bytes as the values */       \
-                __builtin_prefetch((const char *)(ix + s * HEIGHT * BYTES) + AHEAD);               \
+                __builtin_prefetch((const char *)(ix + s * HEIGHT * BYTES) + PREFETCH_DISTANCE);   \
             EK_UNROLL for (int i = 0; i < PER_LINE; i++, s++) ONE_SLOT(BYTES, GATHERED)            \
         }                                                                                          \
         for (; s < to; s++)                                                                        \
@@ -51,7 +52,7 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
     if (strip->kind == EK_STRIP_DIAGONAL) {
         for (long s = from; s < to; s++) {
             if (SLOT_BYTES >= LINE)
-                __builtin_prefetch((const char *)(v + s * HEIGHT) + DIAGONAL_AHEAD);
+                __builtin_prefetch((const char *)(v + s * HEIGHT) + DIAGONAL_PREFETCH_DISTANCE);
             uint32_t col;
             memcpy(&col, ix + s * 4, 4);
             acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(x + col), acc);

@@ -76,7 +76,7 @@ static void add_panel(const ek_spmm_args *args, long panel, long vectors) {
 }
 
 EK_INLINE void finish(const ek_sparse_window_args *l, const float *sums, long at, long n) {
-    const enum ending end = n < HEIGHT ? NARROW : WHOLE;
+    const enum ending end = n < HEIGHT ? NARROW : FULL;
     vsum v = load_sums(sums, n, end);
     if (l->residual)
         v += load_sums(l->residual + at, n, end);
@@ -85,13 +85,13 @@ EK_INLINE void finish(const ek_sparse_window_args *l, const float *sums, long at
 
 /* Stores a channel's results, the first of which is y[at], from its sums. */
 static void finish_rows(const ek_sparse_window_args *l, const float *sums, long at, long rows) {
-    const long width = l->win.ow, whole = width / HEIGHT * HEIGHT;
+    const long width = l->win.ow, full = width / HEIGHT * HEIGHT;
     for (; rows > 0; rows--, sums += l->pitch, at += width) {
-        for (long i = 0; i < whole; i += HEIGHT)
+        for (long i = 0; i < full; i += HEIGHT)
             finish(l, sums + i, at + i, HEIGHT);
-        if (whole && whole < width) /* the last vector overlaps the previous one */
+        if (full && full < width) /* the last vector overlaps the previous one */
             finish(l, sums + width - HEIGHT, at + width - HEIGHT, HEIGHT);
-        else if (!whole)
+        else if (!full)
             finish(l, sums, at, width);
     }
 }

@@ -26,7 +26,7 @@ _LONGEST_TEXT = 512
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredRelease:
     """The measured release on this board, and its run configuration."""
 
     release: str
@@ -88,7 +88,7 @@ class Batch:
     ended_ns: int
     clock: float
     lost: int
-    subject: Subject
+    subject: MeasuredRelease
     inferences: int
     every: float
     whole: Spread
@@ -108,13 +108,13 @@ def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantin
         "whole": list(batch.whole),
         "operators": [list(row) for row in batch.operators],
     }
-    body = json.dumps(_bounded(document), separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(_sanitize_text(document), separators=(",", ":"), allow_nan=False).encode()
     return framed(body)
 
 
 def framed(body: bytes) -> bytes:
     """Adds the header line to a body."""
-    return b"%s %d %s\n%s" % (_MAGIC, len(body), _sha256(body), body)
+    return b"%s %d %s\n%s" % (_MAGIC, len(body), _sha256_hex(body), body)
 
 
 def bodies(stream: bytes) -> Iterator[bytes]:
@@ -124,14 +124,14 @@ def bodies(stream: bytes) -> Iterator[bytes]:
     while at < len(stream):
         head = _HEAD.match(stream, at, at + _LONGEST_HEAD)
         if head is None:
-            raise _bad("a batch header", repr(stream[at : at + 16]))
+            raise _batch_error("a batch header", repr(stream[at : at + 16]))
         size = int(head[1])
         at = head.end() + size
         body = stream[head.end() : at]
         if size > MOST_BATCH_BYTES or len(body) < size:
-            raise _bad(f"{size} bytes, {MOST_BATCH_BYTES} at most", len(body))
-        if _sha256(body) != head[2]:
-            raise _bad("the SHA-256 of its header", "another")
+            raise _batch_error(f"{size} bytes, {MOST_BATCH_BYTES} at most", len(body))
+        if _sha256_hex(body) != head[2]:
+            raise _batch_error("the SHA-256 of its header", "another")
         yield body
 
 
@@ -139,25 +139,25 @@ def check_file(data: bytes) -> None:
     """InputError unless `data` is exactly one intact batch."""
     found = sum(1 for _ in bodies(data))
     if found != 1:
-        raise _bad("one batch", found)
+        raise _batch_error("one batch", found)
 
 
-def _bounded(value: object) -> object:
+def _sanitize_text(value: object) -> object:
     """Makes all text printable and short, since names come from kernels and models."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_LONGEST_TEXT])
     if isinstance(value, dict):
-        return {key: _bounded(item) for key, item in value.items()}
+        return {key: _sanitize_text(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_bounded(item) for item in value]
+        return [_sanitize_text(item) for item in value]
     return value
 
 
-def _bad(expected: str, found: object) -> InputError:
+def _batch_error(expected: str, found: object) -> InputError:
     return InputError(f"profile batch: expected {expected}, found {short(found)}")
 
 
-def _sha256(data: bytes) -> bytes:
+def _sha256_hex(data: bytes) -> bytes:
     """Returns the SHA-256 as hex digits."""
     import hashlib  # loads OpenSSL: deferred until there is something to write
 

@@ -66,8 +66,8 @@ def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str,
     model.set_inputs(inputs)
     each = min(model.bench(plan.warmup).totals) / 1e9
     # The first runs are cold; a tenth of the time also lets the core's clock ramp up.
-    model.bench(_fitting(plan.seconds / 10, each, low=1))
-    times = model.bench(plan.count or _fitting(plan.seconds, each, low=_MIN_COUNT))
+    model.bench(_fit_run_count(plan.seconds / 10, each, low=1))
+    times = model.bench(plan.count or _fit_run_count(plan.seconds, each, low=_MIN_COUNT))
     return {
         "threads": model.threads,
         "latency_ms": latency(times.totals),
@@ -75,7 +75,7 @@ def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str,
     }
 
 
-def _fitting(seconds: float, each: float, low: int) -> int:
+def _fit_run_count(seconds: float, each: float, low: int) -> int:
     """Returns how many runs of `each` seconds fit, within bounds."""
     return min(max(int(seconds / max(each, 1e-7)), low), _MAX_COUNT)
 

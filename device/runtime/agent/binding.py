@@ -47,13 +47,13 @@ class WeightsMap:
                         f"{path.name}: expected {size} bytes, found {found}; deploy again"
                     )
                 if size:
-                    self.address = self._map(file.fileno())
+                    self.address = self._mmap_file(file.fileno())
         except OSError as error:
             raise TransferError(
                 f"{path.name}: expected a readable file, found {error.strerror}; deploy again"
             ) from None
 
-    def _map(self, fd: int) -> int:
+    def _mmap_file(self, fd: int) -> int:
         self._libc.mmap.restype = ctypes.c_void_p
         self._libc.mmap.argtypes = (
             ctypes.c_void_p,

@@ -55,7 +55,7 @@ class Boot:
 
     def who(self) -> str:
         """Returns which of them starts it at the next boot."""
-        if self._is_current() and _systemctl("is-enabled", self._unit) and _lingers():
+        if self._is_current() and _systemctl("is-enabled", self._unit) and _is_linger_enabled():
             return SYSTEMD
         return CRON if set(self._rows) <= set(_cron_rows() or ()) else NOBODY
 
@@ -78,7 +78,7 @@ class Boot:
             self._file.unlink()
             _systemctl("daemon-reload")
         rows = _cron_rows() or []
-        if (others := self._others(rows)) != rows:
+        if (others := self._unrelated_rows(rows)) != rows:
             _write_cron_rows(others)
 
     def _is_current(self) -> bool:
@@ -87,13 +87,15 @@ class Boot:
             return self._file.read_text(encoding="utf-8") == self._text
         return False
 
-    def _others(self, rows: List[str]) -> List[str]:
+    def _unrelated_rows(self, rows: List[str]) -> List[str]:
         return [row for row in rows if not row.rstrip().endswith(f"# {self._unit}")]
 
     def _by_systemd(self) -> bool:
         if not _systemctl("daemon-reload"):
             return False
-        if not _lingers() and not (_done("loginctl", "enable-linger") and _lingers()):
+        if not _is_linger_enabled() and not (
+            _run_succeeds("loginctl", "enable-linger") and _is_linger_enabled()
+        ):
             return False
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,22 +107,22 @@ class Boot:
 
     def _by_cron(self) -> bool:
         rows = _cron_rows()
-        return rows is not None and _write_cron_rows([*self._others(rows), *self._rows])
+        return rows is not None and _write_cron_rows([*self._unrelated_rows(rows), *self._rows])
 
 
 def _systemctl(*arguments: str) -> bool:
-    return _done("systemctl", "--user", *arguments)
+    return _run_succeeds("systemctl", "--user", *arguments)
 
 
-def _lingers() -> bool:
+def _is_linger_enabled() -> bool:
     """Whether the user's systemd runs without a login, hence from boot on."""
-    done = _call("loginctl", "show-user", str(os.getuid()), "--property=Linger")
+    done = _run_command("loginctl", "show-user", str(os.getuid()), "--property=Linger")
     return done is not None and done.stdout.strip() == "Linger=yes"
 
 
 def _cron_rows() -> Optional[List[str]]:
     """Returns the user's crontab; None if there is no cron or it denies access."""
-    done = _call("crontab", "-l")
+    done = _run_command("crontab", "-l")
     if done is None:
         return None
     if done.returncode == 0:
@@ -130,15 +132,15 @@ def _cron_rows() -> Optional[List[str]]:
 
 def _write_cron_rows(rows: List[str]) -> bool:
     table = "".join(row if row.endswith("\n") else row + "\n" for row in rows)
-    return _done("crontab", "-", given=table)
+    return _run_succeeds("crontab", "-", given=table)
 
 
-def _done(*command: str, given: str = "") -> bool:
-    done = _call(*command, given=given)
+def _run_succeeds(*command: str, given: str = "") -> bool:
+    done = _run_command(*command, given=given)
     return done is not None and done.returncode == 0
 
 
-def _call(*command: str, given: str = "") -> Optional[subprocess.CompletedProcess[str]]:
+def _run_command(*command: str, given: str = "") -> Optional[subprocess.CompletedProcess[str]]:
     """Runs a program of the board; returns None if it is missing or does not exit."""
     program = shutil.which(command[0])
     if program is None:

@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from edgekit.device.runtime import features
-from edgekit.device.runtime.agent.batch import Batch, Environment, OperatorSpread, Spread, Subject
+from edgekit.device.runtime.agent.batch import (
+    Batch,
+    Environment,
+    MeasuredRelease,
+    OperatorSpread,
+    Spread,
+)
 from edgekit.device.runtime.agent.cores import core_kinds
-from edgekit.device.runtime.agent.sampler import spool_of, subject_of
+from edgekit.device.runtime.agent.sampler import measured_release, spool_of
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
@@ -59,15 +65,15 @@ def take_samples(store: Store) -> None:
     spool = spool_of(store)
     with contextlib.suppress(OSError, BusyError):
         for path in waiting(spool.folder / "samples"):
-            _take(spool, Store(store.board), path)
+            _spool_file(spool, Store(store.board), path)
 
 
-def _take(spool: Spool, board: Store, path: Path) -> None:
+def _spool_file(spool: Spool, board: Store, path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):  # another process took it
         try:
-            spool.add(_batch(board, path))
+            spool.add(_parse_batch(board, path))
         except (InputError, ValueError, RecursionError):
-            spool.set_aside(path)
+            spool.quarantine(path)
         else:
             path.unlink()
 
@@ -79,7 +85,7 @@ def waiting(folder: Path) -> List[Path]:
     return []
 
 
-def _batch(board: Store, path: Path) -> Batch:
+def _parse_batch(board: Store, path: Path) -> Batch:
     """Parses a file into a batch; InputError if it is damaged or its release was deleted."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
@@ -95,17 +101,23 @@ def _batch(board: Store, path: Path) -> Batch:
     except DeviceError as error:
         raise InputError(f"{path.name}: release {release}: {short(error)}") from None
     threads = whole(raw["threads"], "threads", 0, 1 << 16)
-    rows = each(raw["operators"], "operators", _spread)
+    rows = each(raw["operators"], "operators", _parse_spread)
     specs = manifest.every_variant()[0].operators
     if len(rows) != len(specs):
         raise InputError(f"{path.name}: expected {len(specs)} operators, found {len(rows)}")
-    return _made(raw, rows, specs, subject_of(manifest, 0, max(threads, 1)))
+    return _build_batch(raw, rows, specs, measured_release(manifest, 0, max(threads, 1)))
 
 
-def _made(
-    raw: Dict[str, Any], rows: Sequence[Spread], specs: Sequence[OperatorSpec], subject: Subject
+def _build_batch(
+    raw: Dict[str, Any],
+    rows: Sequence[Spread],
+    specs: Sequence[OperatorSpec],
+    subject: MeasuredRelease,
 ) -> Batch:
-    inferences, total = whole(raw["inferences"], "inferences", 1), _spread(raw["whole"], "whole")
+    inferences, total = (
+        whole(raw["inferences"], "inferences", 1),
+        _parse_spread(raw["whole"], "whole"),
+    )
     core = whole(raw["core"], "core", -1, 1 << 16)
     governor = raw["governor"]
     return Batch(
@@ -130,7 +142,7 @@ def _made(
     )
 
 
-def _spread(raw: object, where: str) -> Spread:
+def _parse_spread(raw: object, where: str) -> Spread:
     numbers = each(raw, where, lambda n, at: whole(n, at, 0, _MOST_NS))
     if len(numbers) != len(Spread._fields) or not numbers[0]:
         raise InputError(f"{where}: expected samples, median, 90th percentile and maximum")

@@ -63,9 +63,9 @@ def find_clusters(
     affinity.
     """
     usable = frozenset(features.cores()) if allowed is None else allowed
-    groups = sorted(_groups(_cores(root, usable)), key=_rank, reverse=True)
-    names = _names(groups)
-    return tuple(_cluster(name, group, usable) for name, group in zip(names, groups))
+    groups = sorted(_group_cores(_read_cores(root, usable)), key=_speed_rank, reverse=True)
+    names = _name_clusters(groups)
+    return tuple(_build_cluster(name, group, usable) for name, group in zip(names, groups))
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -79,7 +79,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
-def _cluster(name: str, group: Sequence[_Core], usable: AbstractSet[int]) -> Cluster:
+def _build_cluster(name: str, group: Sequence[_Core], usable: AbstractSet[int]) -> Cluster:
     numbers = tuple(sorted(core.number for core in group))
     capacities = [core.capacity for core in group if core.capacity is not None]
     clocks = [core.max_mhz for core in group if core.max_mhz is not None]
@@ -95,18 +95,18 @@ def _cluster(name: str, group: Sequence[_Core], usable: AbstractSet[int]) -> Clu
     )
 
 
-def _cores(root: Path, usable: AbstractSet[int]) -> List[_Core]:
+def _read_cores(root: Path, usable: AbstractSet[int]) -> List[_Core]:
     kinds = core_kinds(features.cpuinfo(root / "proc/cpuinfo"))
     folders = {int(p.name[3:]): p for p in (root / _CPU).glob("cpu[0-9]*") if p.name[3:].isdigit()}
     there = folders or dict.fromkeys(kinds or usable, root / _CPU / "none")
     return [
-        _core(number, folder, kinds)
+        _read_core(number, folder, kinds)
         for number, folder in sorted(there.items())
         if read_text(folder / "online") != "0"
     ]
 
 
-def _core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
+def _read_core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
     clock = read_number(folder / "cpufreq/cpuinfo_max_freq")
     kind = _kind_by_register(folder) or kinds.get(number, "")
     return _Core(
@@ -115,11 +115,12 @@ def _core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
         read_number(folder / "cpu_capacity"),
         None if clock is None else clock / 1e3,
         read_text(folder / "cpufreq/scaling_governor"),
-        "" if " " in kind else _shares(folder / "cache"),  # on x86 it would list hyperthreads
+        # On x86 it would list hyperthreads.
+        "" if " " in kind else _read_l2_sharing(folder / "cache"),
     )
 
 
-def _shares(caches: Path) -> str:
+def _read_l2_sharing(caches: Path) -> str:
     """Returns the cores that share this core's L2; "" if there is an L3."""
     found = {read_number(path / "level"): path for path in sorted(caches.glob("index[0-9]"))}
     last = max((level for level in found if level is not None), default=0)
@@ -138,30 +139,30 @@ def _kind_by_register(folder: Path) -> str:
     return ARM_PARTS.get(part, "") if maker == ARM_LTD else ""
 
 
-def _groups(cores: Sequence[_Core]) -> List[List[_Core]]:
+def _group_cores(cores: Sequence[_Core]) -> List[List[_Core]]:
     """Groups cores of the same type and similar speed."""
     groups: List[List[_Core]] = []
     for core in sorted(cores, key=lambda c: (c.kind, c.shares, -c.speed, c.number)):
         first = groups[-1][0] if groups else None
-        if first and _same(core, first) and core.speed >= _ALIKE * first.speed:
+        if first and _same_kind_and_cache(core, first) and core.speed >= _ALIKE * first.speed:
             groups[-1].append(core)
         else:
             groups.append([core])
     return groups
 
 
-def _same(core: _Core, other: _Core) -> bool:
+def _same_kind_and_cache(core: _Core, other: _Core) -> bool:
     return (core.kind, core.shares) == (other.kind, other.shares)
 
 
-def _rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
+def _speed_rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
     """Sort key for a cluster's speed: the kernel's capacity, else in-order core types rank
     lower."""
     first = group[0]
     return (first.capacity or 0.0, first.kind not in IN_ORDER, first.speed, -first.number)
 
 
-def _names(groups: Sequence[Sequence[_Core]]) -> Tuple[str, ...]:
+def _name_clusters(groups: Sequence[Sequence[_Core]]) -> Tuple[str, ...]:
     """Names groups that are ordered from fastest to slowest."""
     count = len(groups)
     if count < 2:

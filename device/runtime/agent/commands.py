@@ -44,7 +44,7 @@ def main(
 ) -> int:
     """Runs one command; returns its exit code: 0, or the error's. `run` gets its options."""
     try:
-        document, code = run(_parser().parse_args(arguments)), 0
+        document, code = run(_build_parser().parse_args(arguments)), 0
     except DeviceError as error:
         document, code = error_document(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
@@ -62,35 +62,35 @@ def main(
     return code
 
 
-def _store(options: argparse.Namespace) -> Store:
+def _open_store(options: argparse.Namespace) -> Store:
     from edgekit.device.runtime.agent.store import Store
 
-    return Store(options.root, _note)
+    return Store(options.root, _log_note)
 
 
-def _note(text: str) -> None:
+def _log_note(text: str) -> None:
     """Writes an anomaly to stderr as one line, for the host to show."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"note {' '.join(text.split())}\n")
         sys.stderr.flush()
 
 
-def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
+def _load_current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
     """Returns the current release, verified once per process."""
     from edgekit.device.runtime.agent.status import current_release
 
     found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
-    return found or current_release(_store(options))
+    return found or current_release(_open_store(options))
 
 
-def _release(options: argparse.Namespace) -> Optional[Document]:
+def _run_in_release(options: argparse.Namespace) -> Optional[Document]:
     """Runs a command with the current release's own runtime, after verifying its bytes: a damaged
     runtime cannot verify itself."""
     from edgekit.device.runtime.agent.manifest import RUNTIME
 
     root = ["--root", str(options.root)]
-    inner = _parser().parse_args([*root, *options.arguments])
-    inner.current = manifest, folder = _current(options)
+    inner = _build_parser().parse_args([*root, *options.arguments])
+    inner.current = manifest, folder = _load_current(options)
     if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
         own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
         keep_bytecode()
@@ -108,22 +108,24 @@ def _probe(options: argparse.Namespace) -> Document:
 def _plan(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.plan import plan_answer
 
-    return plan_answer(_store(options), _session(options), options)
+    return plan_answer(_open_store(options), _open_session(options), options)
 
 
 def _preview(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.plan import preview_answer
 
-    return preview_answer(_store(options), sys.stdin.buffer.read(options.bytes), options)
+    return preview_answer(_open_store(options), sys.stdin.buffer.read(options.bytes), options)
 
 
 def _apply(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import apply
     from edgekit.device.runtime.agent.session import alone
 
-    store = _store(options)
-    with alone(store, _session(options)):
-        outcome = apply(store, options.release, _checker(options), _say, options.allow_downgrade)
+    store = _open_store(options)
+    with alone(store, _open_session(options)):
+        outcome = apply(
+            store, options.release, _make_checker(options), _log_state, options.allow_downgrade
+        )
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
 
 
@@ -131,66 +133,66 @@ def _leave(options: argparse.Namespace) -> Document:
     """Ends an abandoned deploy and undoes its uncommitted switch."""
     from edgekit.device.runtime.agent.recovery import recover_if_needed
 
-    session = _session(options)
+    session = _open_session(options)
     if session:
         session.abandon()
-    recover_if_needed(_store(options))
+    recover_if_needed(_open_store(options))
     return {"schema": "edgekit.leave/1"}
 
 
 def _enroll(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.signing import enroll, enroll_unsigned
 
-    store = _store(options)
+    store = _open_store(options)
     with store.lock():
         found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
     return {"schema": "edgekit.enroll/1", **asdict(found)}
 
 
-def _session(options: argparse.Namespace) -> Optional[Session]:
+def _open_session(options: argparse.Namespace) -> Optional[Session]:
     from edgekit.device.runtime.agent.session import Session
 
     if not options.session:
         return None
-    return Session(_store(options), options.session, options.owner)
+    return Session(_open_store(options), options.session, options.owner)
 
 
 def _activate(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import activate
 
-    outcome = activate(_store(options), options.release, _checker(options), _say)
+    outcome = activate(_open_store(options), options.release, _make_checker(options), _log_state)
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
 
 
 def _rollback(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import rollback
 
-    return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
+    return {"schema": "edgekit.apply/1", **asdict(rollback(_open_store(options)))}
 
 
 def _remove(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.remove import remove
 
-    return {"schema": "edgekit.runtime.remove/1", "releases": remove(_store(options))}
+    return {"schema": "edgekit.runtime.remove/1", "releases": remove(_open_store(options))}
 
 
 def _status(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.status import status
 
-    found = status(_store(options), not options.quick)
+    found = status(_open_store(options), not options.quick)
     return {"schema": "edgekit.runtime.status/1", **asdict(found)}
 
 
 def _verify(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.status import verify
 
-    return {"schema": "edgekit.runtime.status/1", **asdict(verify(_store(options)))}
+    return {"schema": "edgekit.runtime.status/1", **asdict(verify(_open_store(options)))}
 
 
 def _health(options: argparse.Namespace) -> Document:
-    manifest, folder = _current(options)
+    manifest, folder = _load_current(options)
     try:
-        found = _checker(options)(folder)
+        found = _make_checker(options)(folder)
     except UnhealthyError as error:
         raise DeviceError(
             f"release {manifest.id} is unhealthy: {error}; go back with rollback, or deploy again"
@@ -217,10 +219,10 @@ def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.npz import npz_bytes, read_npz
     from edgekit.device.runtime.agent.variants import variant_for
 
-    manifest, folder = _current(options)
+    manifest, folder = _load_current(options)
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs)
-    with _placed(manifest, options) as placement:
+    with _pinned_to_cores(manifest, options) as placement:
         model = open_model(folder, manifest, placement, variant)
         outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
@@ -236,13 +238,13 @@ def _run(options: argparse.Namespace) -> Document:
 def _serve(options: argparse.Namespace) -> None:
     from edgekit.device.runtime.agent.serve import serve
 
-    manifest, folder = _current(options)
-    with _placed(manifest, options) as placement:
-        serve(_store(options), manifest, folder, placement)
+    manifest, folder = _load_current(options)
+    with _pinned_to_cores(manifest, options) as placement:
+        serve(_open_store(options), manifest, folder, placement)
 
 
 @contextlib.contextmanager
-def _placed(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
+def _pinned_to_cores(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
     """Restricts this process, and the model's threads it will start, to the model's cores."""
     from edgekit.device.runtime.agent.placement import on_cores, place
 
@@ -257,8 +259,8 @@ def _bench(options: argparse.Namespace) -> Document:
 
     given = read_npz(options.input) if options.input else None
     plan = BenchPlan(options.count, options.warmup, options.seconds)
-    current = _current(options)
-    with _placed(current[0], options) as placement:
+    current = _load_current(options)
+    with _pinned_to_cores(current[0], options) as placement:
         found = bench_release(current, placement, plan, given, options.variant)
         if options.hotspots:
             from edgekit.device.runtime.agent.model_hotspots import add_hotspots
@@ -279,7 +281,7 @@ def _count(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.model import open_model
 
     fix_layout()
-    manifest, folder = _current(options)
+    manifest, folder = _load_current(options)
     inputs = golden_inputs(folder, manifest.every_variant()[0])
     found = count(open_model(folder, manifest), inputs, options.repeats)
     return {
@@ -304,20 +306,20 @@ def _spmv_bench(options: argparse.Namespace) -> Document:
     return bench(options.request, SparseLibrary(options.library or find_library()[0]))
 
 
-def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
+def _make_checker(options: argparse.Namespace) -> Callable[[Path], Document]:
     from edgekit.device.runtime.agent.golden import check_in_subprocess
 
     return lambda folder: check_in_subprocess(folder, options.seconds)
 
 
-def _say(state: str) -> None:
+def _log_state(state: str) -> None:
     """Writes each state to stderr as it begins; a lost link does not stop the command."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"state {state}\n")
         sys.stderr.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
         "--root", type=folder, default="~/.edgekit", help="directory of the releases (~/.edgekit)"
@@ -334,7 +336,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("status", _status, "what runs")
     sub.add_argument("--quick", action="store_true", help="skip the integrity check")
     command("verify", _verify, "compare what is installed with its SHA-256")
-    sub = command("release", _release, "run a command with the current release's runtime")
+    sub = command("release", _run_in_release, "run a command with the current release's runtime")
     sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
     command("remove", _remove, "remove the model with its releases, links and notes")
@@ -374,7 +376,7 @@ def _parser() -> argparse.ArgumentParser:
     add_placement(sub)
     _add_measuring(command)
     add_profile_commands(command)
-    add_app_commands(command, _store)
+    add_app_commands(command, _open_store)
     return parser
 
 

@@ -85,14 +85,14 @@ class _Run(_Job):
         if message.kind == messages.DATA:
             self._input += message.payload
             self._input_ends |= not message.payload
-            self._feed()
+            self._feed_stdin()
             return False
         if message.kind != messages.KILL:
             return super().take(message)
-        self._kill()
-        return self._exit()
+        self._kill_group()
+        return self._send_exit_code()
 
-    def _feed(self) -> None:
+    def _feed_stdin(self) -> None:
         """Writes as much as the program accepts now; input left by an exited program is dropped."""
         stdin = self._process.stdin
         if stdin is None or stdin.closed:
@@ -111,7 +111,7 @@ class _Run(_Job):
 
     def step(self, ready: List[int]) -> bool:
         if any(sink in ready for sink in self.sinks):
-            self._feed()
+            self._feed_stdin()
         for pipe in (pipe for pipe in self.pipes if pipe in ready):
             data = os.read(pipe, CHUNK_BYTES)
             if data:
@@ -121,21 +121,21 @@ class _Run(_Job):
         if self.pipes:
             return False
         self.poll_seconds = 0.05  # a program may close both and keep running
-        return self._process.poll() is not None and self._exit()
+        return self._process.poll() is not None and self._send_exit_code()
 
     def close(self) -> None:
-        self._kill()
-        self._end()
+        self._kill_group()
+        self._reap_process()
 
-    def _kill(self) -> None:
+    def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _exit(self) -> bool:
-        self._channel.send(messages.EXIT, document={"code": self._end()})
+    def _send_exit_code(self) -> bool:
+        self._channel.send(messages.EXIT, document={"code": self._reap_process()})
         return True
 
-    def _end(self) -> int:
+    def _reap_process(self) -> int:
         with self._process:  # closes the pipes and waits
             pass
         return self._process.returncode
@@ -169,7 +169,7 @@ class _Put(_Job):
             while left:
                 left = left[self._file.write(left) :]
         elif message.kind == messages.DATA:
-            self._finish()
+            self._finish_file()
             return True
         else:
             return super().take(message)
@@ -182,7 +182,7 @@ class _Put(_Job):
         self._file.close()
         self._part.unlink()  # it may be the cause of the full disk
 
-    def _finish(self) -> None:
+    def _finish_file(self) -> None:
         os.fsync(self._file.fileno())
         size = os.fstat(self._file.fileno()).st_size
         self._file.close()
@@ -235,7 +235,7 @@ class Agent:
         self._channel = Channel(session, time.monotonic(), caller=False)
         self._link = self._channel.link
         self._job: Optional[_Job] = None
-        with self._reported():
+        with self._report_errors():
             folder = Path(root).expanduser()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chdir(folder)
@@ -244,32 +244,32 @@ class Agent:
     def serve(self) -> None:
         """Returns when the host ends the session or falls silent."""
         try:
-            with _alarm():
+            with _raise_on_signals():
                 while not self._link.hung_up:
-                    self._turn()
+                    self._poll_once()
         except (_EndedError, BrokenStreamError):
             pass
         finally:
             if self._job:
                 self._job.close()
 
-    def _turn(self) -> None:
+    def _poll_once(self) -> None:
         if self._job:
             self._guarded_step([])
         for frame in self._link.output(time.monotonic()):
-            _write(self._tty, frame)
+            _write_all(self._tty, frame)
         sources = [self._tty]
         if self._job and self._link.backlog < _AHEAD:
             sources += self._job.pipes
         sinks = self._job.sinks if self._job else ()
-        readable, writable, _ = select.select(sources, sinks, [], self._patience())
+        readable, writable, _ = select.select(sources, sinks, [], self._select_timeout())
         if self._tty in readable:
             readable.remove(self._tty)
-            self._listen()
+            self._receive_messages()
         if (ready := readable + writable) and self._job:
             self._guarded_step(ready)
 
-    def _patience(self) -> Optional[float]:
+    def _select_timeout(self) -> Optional[float]:
         """Returns the seconds until the next timed action, or None."""
         wake = self._link.wake_at()
         seconds = [] if wake is None else [max(0.0, wake - time.monotonic())]
@@ -277,19 +277,19 @@ class Agent:
             seconds.append(self._job.poll_seconds)
         return min(seconds, default=None)
 
-    def _listen(self) -> None:
+    def _receive_messages(self) -> None:
         data = os.read(self._tty, 1 << 16)
         if not data:
             raise _EndedError("the terminal was closed")
         now = time.monotonic()
         for message in self._channel.receive(data, now):
             if message.kind != messages.PING:
-                with self._reported():
-                    self._take(message)
+                with self._report_errors():
+                    self._handle_message(message)
         if self._link.heard_at == now:
             signal.alarm(SILENCE_SECONDS)
 
-    def _take(self, message: Message) -> None:
+    def _handle_message(self, message: Message) -> None:
         if self._job:
             if self._job.take(message):
                 self._job = None
@@ -302,9 +302,9 @@ class Agent:
         elif message.kind == messages.GET:
             self._job = _Get(self._channel, message.document())
         elif message.kind == messages.REMOVE:
-            self._remove(Path(message.document()["path"]))
+            self._remove_path(Path(message.document()["path"]))
 
-    def _remove(self, target: Path) -> None:
+    def _remove_path(self, target: Path) -> None:
         if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
         else:
@@ -313,12 +313,12 @@ class Agent:
         self._channel.send(messages.READY)
 
     def _guarded_step(self, ready: List[int]) -> None:
-        with self._reported():
+        with self._report_errors():
             if self._job and self._job.step(ready):
                 self._job = None
 
     @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _report_errors(self) -> Iterator[None]:
         """Ends the job on a file or program error, but not the session."""
         try:
             yield
@@ -343,7 +343,7 @@ def serve(root: str, session: int) -> None:
 
 
 @contextlib.contextmanager
-def _alarm() -> Iterator[None]:
+def _raise_on_signals() -> Iterator[None]:
     """A signal interrupts even a write to a console that nobody reads."""
 
     def end(number: int, frame: object) -> None:
@@ -358,7 +358,7 @@ def _alarm() -> Iterator[None]:
         signal.alarm(0)
 
 
-def _write(tty: int, data: bytes) -> None:
+def _write_all(tty: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(tty, left) :]

@@ -36,23 +36,23 @@ def core_names(cpuinfo: str) -> Tuple[str, ...]:
 
     ARM: cortex-a57; RISC-V: the `uarch` line without its variant (sifive-u74); x86: model name.
     """
-    return tuple(dict.fromkeys(filter(None, map(_core, _blocks(cpuinfo)))))
+    return tuple(dict.fromkeys(filter(None, map(_core_name, _parse_blocks(cpuinfo)))))
 
 
 def core_kinds(cpuinfo: str) -> Dict[int, str]:
     """Returns the type of each core in /proc/cpuinfo by core number; "" where it names none."""
-    blocks = ((facts.get("processor", ""), facts) for facts in _blocks(cpuinfo))
-    return {int(number): _core(facts) for number, facts in blocks if number.isdigit()}
+    blocks = ((facts.get("processor", ""), facts) for facts in _parse_blocks(cpuinfo))
+    return {int(number): _core_name(facts) for number, facts in blocks if number.isdigit()}
 
 
-def _blocks(cpuinfo: str) -> Iterator[Dict[str, str]]:
+def _parse_blocks(cpuinfo: str) -> Iterator[Dict[str, str]]:
     """Parses each block: it describes one core, or all of them."""
     for block in cpuinfo.split("\n\n"):
         lines = (line.partition(":") for line in block.splitlines())
         yield {key.strip(): value.strip() for key, _, value in lines}
 
 
-def _core(facts: Dict[str, str]) -> str:
+def _core_name(facts: Dict[str, str]) -> str:
     if "CPU part" in facts:
         maker, part = facts.get("CPU implementer", ""), facts["CPU part"]
         known = ARM_PARTS.get(part) if maker == ARM_LTD else None

@@ -69,10 +69,10 @@ def count_calls(
 
     Each call is preceded by an uncounted call of `before`.
     """
-    _measure(descriptor, before, once)  # faults the memory in
+    _count_instructions(descriptor, before, once)  # faults the memory in
     # Python's own call overhead shrinks during the first rounds.
-    around = min(_measure(descriptor, before, nothing) for _ in range(_ROUNDS))
-    return tuple(_measure(descriptor, before, once) - around for _ in range(repeats))
+    around = min(_count_instructions(descriptor, before, nothing) for _ in range(_ROUNDS))
+    return tuple(_count_instructions(descriptor, before, once) - around for _ in range(repeats))
 
 
 def fix_layout() -> None:
@@ -91,7 +91,9 @@ def fix_layout() -> None:
         os.execv(sys.executable, arguments)
 
 
-def _measure(descriptor: int, before: Callable[[], object], call: Callable[[], object]) -> int:
+def _count_instructions(
+    descriptor: int, before: Callable[[], object], call: Callable[[], object]
+) -> int:
     before()
     fcntl.ioctl(descriptor, RESET)
     fcntl.ioctl(descriptor, ENABLE)

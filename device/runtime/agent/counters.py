@@ -14,18 +14,18 @@ from edgekit.device.runtime.errors import DeviceError
 
 def highest_counter(store: Store, model: str) -> int:
     """Returns the model's highest counter; 0 if it was never deployed here."""
-    return _known(store).get(model, 0)
+    return _highest_counters(store).get(model, 0)
 
 
 def keep_counters(store: Store) -> None:
     """Saves the linked releases' counters before a switch may lose them. The lock is held."""
-    known = _known(store)
-    if known != _noted(store):
+    known = _highest_counters(store)
+    if known != _recorded_counters(store):
         store.write_note(store.counters, known)
 
 
-def _known(store: Store) -> Dict[str, int]:
-    links, known = store.links(), _noted(store)
+def _highest_counters(store: Store) -> Dict[str, int]:
+    links, known = store.links(), _recorded_counters(store)
     for release in filter(None, (links.current, links.previous)):
         try:
             manifest = store.manifest(release)
@@ -36,6 +36,6 @@ def _known(store: Store) -> Dict[str, int]:
     return known
 
 
-def _noted(store: Store) -> Dict[str, int]:
+def _recorded_counters(store: Store) -> Dict[str, int]:
     note = store.read_note(store.counters) or {}
     return {name: value for name, value in note.items() if type(value) is int}

@@ -78,7 +78,7 @@ def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> D
         if source is not None:
             found[entry.path] = source
         elif must:
-            raise _damaged(sent / entry.path, entry)
+            raise _damage_error(sent / entry.path, entry)
         elif mend:
             (sent / entry.path).unlink(missing_ok=True)
     return found
@@ -123,13 +123,13 @@ class Install:
         """Installs `sources`: renames a temporary directory into place, or replaces single
         files."""
         if self.folder.exists():
-            self._mend()
+            self._repair_files()
             return
         temporary = self._store.releases / f".new-{self._manifest.id}"
         temporary.mkdir(mode=0o700)
         try:
             for path, source in self._all_sources().items():
-                _place(source, temporary / path, path not in _COPIED)
+                _link_or_copy(source, temporary / path, path not in _COPIED)
             write_record(temporary, self._manifest)
             for folder in {p.parent for p in temporary.rglob("*")}:
                 sync_folder(folder)
@@ -139,18 +139,18 @@ class Install:
             raise
         sync_folder(self._store.releases)
 
-    def _mend(self) -> None:
+    def _repair_files(self) -> None:
         """Repairs an installed release: atomically replaces each damaged file by a good copy, also
         in other releases, because hard-linked files are damaged in all of them."""
         for path, source in self._all_sources().items():
             if source != self.folder / path:
-                _replace(source, self.folder / path, path)
+                _replace_file(source, self.folder / path, path)
         write_record(self.folder, self._manifest)
         known = _installed_by_hash(self._store)
         for entry in self._manifest.files:
             for twin in known[entry.sha256, entry.bytes]:
                 if not _is_whole(twin, entry):
-                    _replace(self.folder / entry.path, twin, entry.path)
+                    _replace_file(self.folder / entry.path, twin, entry.path)
 
     def _all_sources(self) -> Dict[str, Path]:
         """Returns files by path; the manifest and its signature are the sent ones, if any."""
@@ -158,7 +158,7 @@ class Install:
         return {**self.sources, **{n: p for n, p in extra.items() if p.is_file()}}
 
 
-def _place(source: Path, target: Path, link: bool) -> None:
+def _link_or_copy(source: Path, target: Path, link: bool) -> None:
     """Creates a hard link, or a copy if required or if the file system has no links; synced to
     disk."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,11 +172,11 @@ def _place(source: Path, target: Path, link: bool) -> None:
     copy_synced(source, target)
 
 
-def _replace(source: Path, target: Path, path: str) -> None:
-    """Replaces an existing file; otherwise like `_place`."""
+def _replace_file(source: Path, target: Path, path: str) -> None:
+    """Replaces an existing file; otherwise like `_link_or_copy`."""
     temporary = target.with_name("." + target.name)
     temporary.unlink(missing_ok=True)
-    _place(source, temporary, path not in _COPIED)
+    _link_or_copy(source, temporary, path not in _COPIED)
     temporary.replace(target)
     temporary.unlink(missing_ok=True)  # rename keeps both names if they are the same file
     sync_folder(target.parent)
@@ -207,8 +207,8 @@ def _is_whole(path: Path, entry: FileEntry) -> bool:
         return False
 
 
-def _damaged(path: Path, entry: FileEntry) -> TransferError:
-    found = _describe(path)
+def _damage_error(path: Path, entry: FileEntry) -> TransferError:
+    found = _describe_content(path)
     path.unlink(missing_ok=True)
     return TransferError(
         f"{entry.path}: expected {entry.bytes} bytes with SHA-256 "
@@ -216,7 +216,7 @@ def _damaged(path: Path, entry: FileEntry) -> TransferError:
     )
 
 
-def _describe(path: Path) -> str:
+def _describe_content(path: Path) -> str:
     try:
         return f"{path.lstat().st_size} bytes with SHA-256 {sha256_file(path)[:16]}"
     except OSError as error:

@@ -50,7 +50,7 @@ def encode(kind: bytes, number: int, payload: bytes, session: int, text: bool) -
     body += _NUMBERS.pack(zlib.crc32(kind + body, session & 0xFFFFFFFF))
     if text:
         return _FLAG + kind.lower() + binascii.b2a_base64(body, newline=False) + _FLAG
-    return _FLAG + kind + _SPECIAL.sub(_escape, body) + _FLAG
+    return _FLAG + kind + _SPECIAL.sub(_escape_byte, body) + _FLAG
 
 
 def decode(chunk: bytes, session: int) -> Optional[Frame]:
@@ -58,7 +58,7 @@ def decode(chunk: bytes, session: int) -> Optional[Frame]:
     kind, coded = chunk[:1].upper(), chunk[1:]
     text = chunk[:1] != kind
     try:
-        body = binascii.a2b_base64(coded) if text else _ESCAPED.sub(_unescape, coded)
+        body = binascii.a2b_base64(coded) if text else _ESCAPED.sub(_unescape_byte, coded)
     except binascii.Error:
         return None
     if kind not in (b"D", b"A") or len(body) < 2 * _NUMBERS.size:
@@ -69,11 +69,11 @@ def decode(chunk: bytes, session: int) -> Optional[Frame]:
     return Frame(kind, _NUMBERS.unpack_from(body)[0], body[_NUMBERS.size :], text)
 
 
-def _escape(found: Match[bytes]) -> bytes:
+def _escape_byte(found: Match[bytes]) -> bytes:
     return b"}" + bytes([found[0][0] ^ 0x20])
 
 
-def _unescape(found: Match[bytes]) -> bytes:
+def _unescape_byte(found: Match[bytes]) -> bytes:
     return bytes([found[1][0] ^ 0x20])
 
 
@@ -138,9 +138,9 @@ class Link:
             self.heard_at = now
             self.text |= frame.text  # the other end found that the line needs it
             if frame.kind == b"A":
-                self._acknowledged(frame, now)
+                self._handle_ack(frame, now)
             else:
-                stream += self._data(frame)
+                stream += self._handle_data(frame)
         return stream
 
     def output(self, now: float) -> List[bytes]:
@@ -148,7 +148,7 @@ class Link:
         window."""
         frames = []
         if self._acknowledge:
-            frames.append(self._acknowledgement())
+            frames.append(self._encode_ack())
         if self._in_flight and not self._lost and now >= self._timer:
             self._timed_out()
         for number in self._lost:
@@ -184,7 +184,7 @@ class Link:
         if self._deaf >= _DEAF and self._round_trip is None:
             self.text = True
 
-    def _acknowledged(self, frame: Frame, now: float) -> None:
+    def _handle_ack(self, frame: Frame, now: float) -> None:
         later = int.from_bytes(frame.payload, "big")
         arrived = [
             number
@@ -205,7 +205,7 @@ class Link:
         # The line preserves order: frames sent before one that arrived are lost.
         self._lost = [n for n, entry in self._in_flight.items() if entry.order < newest.order]
 
-    def _data(self, frame: Frame) -> bytes:
+    def _handle_data(self, frame: Frame) -> bytes:
         self._acknowledge = True
         if self._expected <= frame.number < self._expected + WINDOW:
             self._early[frame.number] = frame.payload
@@ -215,7 +215,7 @@ class Link:
             self._expected += 1
         return stream
 
-    def _acknowledgement(self) -> bytes:
+    def _encode_ack(self) -> bytes:
         """Encodes the next number expected, and a bit mask of later frames already received."""
         self._acknowledge = False
         later = sum(1 << (number - self._expected) for number in self._early)

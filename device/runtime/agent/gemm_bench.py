@@ -70,11 +70,11 @@ def command(requests: Path, library: Optional[Path]) -> Answer:
     from edgekit.device.runtime.arrays.find import find_library
 
     found = (library, None) if library else find_library()
-    answered = bench_file(requests, GemmLibrary(*found), _say)
+    answered = bench_file(requests, GemmLibrary(*found), _write_answer)
     return {"schema": "edgekit.gemm-bench/1", "answered": answered}
 
 
-def _say(answer: Answer) -> None:
+def _write_answer(answer: Answer) -> None:
     sys.stderr.write(f"gemm {json.dumps(answer)}\n")
     sys.stderr.flush()
 
@@ -84,7 +84,7 @@ def bench_file(requests: Path, library: GemmLibrary, say: Say) -> int:
     lines = read_lines(requests)
     if any('"count"' in line for line in lines):
         fix_layout()
-    return sum(_answer(i, line, library, say) for i, line in enumerate(lines))
+    return sum(_answer_request(i, line, library, say) for i, line in enumerate(lines))
 
 
 def read_lines(path: Path) -> List[str]:
@@ -96,7 +96,7 @@ def read_lines(path: Path) -> List[str]:
         raise InputError(f"{path}: expected a file of JSON lines, found: {found}") from None
 
 
-def _answer(index: int, line: str, library: GemmLibrary, say: Say) -> bool:
+def _answer_request(index: int, line: str, library: GemmLibrary, say: Say) -> bool:
     try:
         request = parse_request(line)
         found = count_request(request, library) if request.count else time_request(request, library)
@@ -117,9 +117,9 @@ def parse_request(line: str) -> Request:
     known = set(Request.__dataclass_fields__)
     if unknown := sorted(set(fields) - known):
         raise InputError(f"expected the fields {', '.join(sorted(known))}, found {unknown[0]!r}")
-    _expect(fields, "dtype", lambda v: v in DTYPES, f"one of {', '.join(DTYPES)}")
+    _check_field(fields, "dtype", lambda v: v in DTYPES, f"one of {', '.join(DTYPES)}")
     for name in ("m", "n", "k"):
-        _expect(fields, name, lambda v: _is_whole(v, 0, _LARGEST), f"0 to {_LARGEST}")
+        _check_field(fields, name, lambda v: _is_whole(v, 0, _LARGEST), f"0 to {_LARGEST}")
     optional = (
         ("threads", lambda v: _is_whole(v, 1, _MOST_THREADS), f"1 to {_MOST_THREADS}"),
         ("side", lambda v: v is None or v in SIDES, "a, b or null"),
@@ -128,13 +128,13 @@ def parse_request(line: str) -> Request:
     )
     for name, fits, wanted in optional:
         if name in fields:
-            _expect(fields, name, fits, wanted)
+            _check_field(fields, name, fits, wanted)
     methods = fields.get("methods", [])
     if not isinstance(methods, list) or len(methods) > _MOST_METHODS:
         raise InputError(f"expected methods to be a list of at most {_MOST_METHODS}")
-    fields["methods"] = tuple(_method(value) for value in methods)
+    fields["methods"] = tuple(_parse_method(value) for value in methods)
     if fields.get("default") is not None:
-        fields["default"] = _method(fields["default"])
+        fields["default"] = _parse_method(fields["default"])
     request = Request(**fields)
     if request.count and request.threads > 1:
         raise InputError("expected 1 thread for counting instructions, found more")
@@ -144,13 +144,13 @@ def parse_request(line: str) -> Request:
 def time_request(request: Request, library: GemmLibrary) -> Answer:
     """Times each method and the default, alternating."""
     with pinned(request.threads):
-        timers = [_warmed(timer) for timer in _prepare(request, library)]
+        timers = [_with_warmup(timer) for timer in _make_timers(request, library)]
         samples = interleave(timers, request.seconds)
     *times, default = (summary(found) for found in samples)
     return {"times": times, "default": default, "cpu": features.cpu_model()}
 
 
-def _warmed(timer: Timer) -> Callable[[int], int]:
+def _with_warmup(timer: Timer) -> Callable[[int], int]:
     """Runs the product once, untimed, before each block. Each method has its own packed operand;
     with a large one, the time would otherwise depend on cache contents left by other methods, and
     change when one of them is dropped."""
@@ -167,7 +167,7 @@ def count_request(request: Request, library: GemmLibrary) -> Answer:
     counter."""
     with pinned(1), counter() as (descriptor, user_only):
         counts = []
-        for timer in _prepare(request, library):
+        for timer in _make_timers(request, library):
             samples = count_calls(descriptor, call(timer, 0), call(timer, 1), _REPEATS)
             counts.append(min(samples))
     return {"instructions": counts[:-1], "default": counts[-1], "user_only": user_only}
@@ -189,7 +189,7 @@ class Operands:
                 f"m={m} n={n} k={k}: expected {need} bytes of free memory, found {have}; measure "
                 "a smaller product"
             )
-        self._blocks = [_filled(sizes[0], dtype), _filled(sizes[1], dtype), Block(sizes[2])]
+        self._blocks = [_fill_block(sizes[0], dtype), _fill_block(sizes[1], dtype), Block(sizes[2])]
         self._packed: List[Block] = []
         addresses = [block.address for block in self._blocks]
         self.a = Operand(addresses[0], k, 1)
@@ -211,7 +211,7 @@ class Operands:
         return memoryview(self._blocks[SIDES.index(side)].memory)
 
 
-def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
+def _make_timers(request: Request, library: GemmLibrary) -> List[Timer]:
     """Returns a timer for each method; the default's is last."""
     sizes = (request.dtype, request.m, request.n, request.k)
     methods = [
@@ -227,7 +227,7 @@ def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
     ]
 
 
-def _filled(size: int, dtype: str) -> Block:
+def _fill_block(size: int, dtype: str) -> Block:
     """Fills a block with values between -1 and 1, or with all byte values; deterministic."""
     source = random.Random(0)
     if dtype == "f32":
@@ -241,13 +241,15 @@ def _filled(size: int, dtype: str) -> Block:
     return block
 
 
-def _method(value: Any) -> GemmMethod:
+def _parse_method(value: Any) -> GemmMethod:
     if not isinstance(value, dict):
         raise InputError(f"expected a method as a JSON object, found {str(value)[:60]!r}")
     return GemmMethod.of(value)
 
 
-def _expect(fields: Dict[str, Any], name: str, fits: Callable[[Any], bool], wanted: str) -> None:
+def _check_field(
+    fields: Dict[str, Any], name: str, fits: Callable[[Any], bool], wanted: str
+) -> None:
     value = fields.get(name)
     if not fits(value):
         raise InputError(f"expected {name} of {wanted}, found {str(value)[:60]!r}")

@@ -98,18 +98,18 @@ def worst_difference(
     """Infinite where only one of the two is NaN or infinite. `shares`: see GoldenFiles.margins."""
     if expected == found:
         return Difference(0.0)
-    pairs = zip(_numbers(spec.dtype, expected), _numbers(spec.dtype, found))
+    pairs = zip(_unpack_numbers(spec.dtype, expected), _unpack_numbers(spec.dtype, found))
     if shares is None:
         return Difference(max((_difference(a, b) for a, b in pairs), default=0.0))
     most: Dict[int, float] = {}
     for (a, b), share in zip(pairs, shares):
         if a != b and share != NOT_COMPARED:
             most[share] = max(most.get(share, 0.0), _difference(a, b))
-    worst = max(most, key=lambda share: _scaled(most[share], share), default=0)
+    worst = max(most, key=lambda share: _scale_distance(most[share], share), default=0)
     return Difference(most.get(worst, 0.0), worst)
 
 
-def _scaled(distance: float, share: int) -> float:
+def _scale_distance(distance: float, share: int) -> float:
     """Scales a distance to that of an element with the full tolerance."""
     try:
         return math.ldexp(distance, share)
@@ -117,7 +117,7 @@ def _scaled(distance: float, share: int) -> float:
         return math.inf
 
 
-def _numbers(dtype: str, data: bytes) -> Iterator[Number]:
+def _unpack_numbers(dtype: str, data: bytes) -> Iterator[Number]:
     return (row[0] for row in struct.iter_unpack("<" + _CODES[dtype], data))
 
 
@@ -151,13 +151,15 @@ def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise UnhealthyError(f"no answer within {seconds:g} s", _tail(error.stderr)) from None
+        raise UnhealthyError(
+            f"no answer within {seconds:g} s", _decode_log_tail(error.stderr)
+        ) from None
     except OSError as error:
         raise UnhealthyError(f"cannot start it: {error.strerror}") from None
-    return _verdict(done.returncode, done.stdout, _tail(done.stderr))
+    return _parse_health(done.returncode, done.stdout, _decode_log_tail(done.stderr))
 
 
-def _verdict(code: int, stdout: bytes, log: str) -> Dict[str, Any]:
+def _parse_health(code: int, stdout: bytes, log: str) -> Dict[str, Any]:
     if code < 0:
         raise UnhealthyError(f"killed by {_signal_name(-code)}", log)
     try:
@@ -177,7 +179,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _tail(output: Union[bytes, None]) -> str:
+def _decode_log_tail(output: Union[bytes, None]) -> str:
     return (output or b"")[-_LOG_BYTES:].decode("utf-8", "replace")
 
 

@@ -107,12 +107,12 @@ def watch(work: Callable[[], object], share: float) -> Hotspots:
     """Profiles `work`, repeated in a child process. `share`: its fraction of the memory
     bandwidth."""
     missing: List[str] = []
-    with _repeating(lambda: work) as process:
-        waiting = _vmstat(missing)
-        busy = _top(process, missing)
-        functions, instructions = _perf(process, missing)
+    with _repeat_in_child(lambda: work) as process:
+        waiting = _run_vmstat(missing)
+        busy = _cpu_percent(process, missing)
+        functions, instructions = _run_perf(process, missing)
         if not functions:
-            functions = _functions(sample(process, missing))
+            functions = _hottest_functions(sample(process, missing))
     bottleneck = classify(waiting, busy, share)
     return Hotspots(bottleneck, tuple(functions), tuple(instructions), tuple(missing))
 
@@ -121,14 +121,14 @@ def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots
     """Profiles the function that `prepare` returns, repeated in a child process. `prepare` is
     called in the child, because threads do not survive a fork."""
     missing: List[str] = []
-    with _repeating(prepare) as process:
+    with _repeat_in_child(prepare) as process:
         account = Account(process)
-        waiting = _vmstat(missing)
+        waiting = _run_vmstat(missing)
         time.sleep(_ACCOUNT_SECONDS)
         usage = account.usage()
         found = sample(process, missing)
         hottest = next((place.function for _, place in found.functions()), UNKNOWN)
-        _, instructions = _perf(process, missing, hottest)
+        _, instructions = _run_perf(process, missing, hottest)
     threads = tuple(
         ThreadTime(
             use.running,
@@ -142,7 +142,7 @@ def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots
     return ThreadHotspots(
         found.sampler,
         threads,
-        tuple(_functions(found)),
+        tuple(_hottest_functions(found)),
         tuple(instructions),
         usage.others,
         usage.kernel,
@@ -153,7 +153,7 @@ def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots
     )
 
 
-def _functions(found: Samples) -> List[HotFunction]:
+def _hottest_functions(found: Samples) -> List[HotFunction]:
     hottest = found.functions()[:_FUNCTIONS]
     return [HotFunction(percent, shown(place)) for percent, place in hottest]
 
@@ -186,7 +186,7 @@ def is_bound_by_memory(share: Optional[float]) -> bool:
 
 
 @contextmanager
-def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
+def _repeat_in_child(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
     """Yields the id of a child process that does nothing but the work, and has started it."""
     reported, tell = os.pipe()
     process = os.fork()
@@ -217,7 +217,7 @@ def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
         os.waitpid(process, 0)
 
 
-def _run(command: Sequence[str], missing: List[str]) -> str:
+def _run_tool(command: Sequence[str], missing: List[str]) -> str:
     """Returns a tool's output; empty, with a note in `missing`, if it is unavailable or fails."""
     if shutil.which(command[0]) is None:
         missing.append(f"{command[0]}: not installed; install {_PACKAGES[command[0]]}")
@@ -237,12 +237,12 @@ def _run(command: Sequence[str], missing: List[str]) -> str:
         return ""
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        missing.append(f"{' '.join(command[:2])}: {_reason(lines)}")
+        missing.append(f"{' '.join(command[:2])}: {_failure_reason(lines)}")
         return ""
     return done.stdout.decode("utf-8", "replace")
 
 
-def _reason(lines: List[str]) -> str:
+def _failure_reason(lines: List[str]) -> str:
     try:
         level = int(_PARANOID.read_text())
     except (OSError, ValueError):
@@ -253,8 +253,8 @@ def _reason(lines: List[str]) -> str:
     return reported[0] if reported else "failed without output"
 
 
-def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
-    lines = _run(["vmstat", "1", "3"], missing).strip().splitlines()
+def _run_vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
+    lines = _run_tool(["vmstat", "1", "3"], missing).strip().splitlines()
     if len(lines) < 3:
         return None
     names, values = lines[1].split(), lines[-1].split()
@@ -262,20 +262,20 @@ def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
     return {name: found[name] for name in _COLUMNS} if set(_COLUMNS) <= set(found) else None
 
 
-def _top(process: int, missing: List[str]) -> Optional[float]:
+def _cpu_percent(process: int, missing: List[str]) -> Optional[float]:
     """Returns percent of a core over one second: from top, or from top's own source as a
     fallback."""
     noted = len(missing)
-    lines = _run(["top", "-b", "-n", "2", "-d", "1", "-p", str(process)], missing).splitlines()
+    lines = _run_tool(["top", "-b", "-n", "2", "-d", "1", "-p", str(process)], missing).splitlines()
     heads = [line.split() for line in lines if "%CPU" in line]
     rows = [line.split() for line in lines if line.split()[:1] == [str(process)]]
     if not heads or not rows or len(rows[-1]) < len(heads[-1]):
         del missing[noted:]
-        return _busy(process)
+        return _cpu_percent_from_proc(process)
     return float(rows[-1][heads[-1].index("%CPU")])
 
 
-def _busy(process: int) -> float:
+def _cpu_percent_from_proc(process: int) -> float:
     def ticks() -> int:
         fields = (
             Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -288,7 +288,7 @@ def _busy(process: int) -> float:
     return 100 * spent / (time.perf_counter() - start)
 
 
-def _perf(
+def _run_perf(
     process: int, missing: List[str], symbol: str = UNKNOWN
 ) -> Tuple[List[HotFunction], List[HotInstruction]]:
     """Returns the hottest functions, and the hottest instructions of `symbol`, else of the
@@ -297,15 +297,15 @@ def _perf(
         data = str(Path(folder) / "perf.data")
         before = len(missing)
         record = ["perf", "record", "-q", "-o", data, "-p", str(process)]
-        _run([*record, "--", "sleep", str(_RECORD_SECONDS)], missing)
+        _run_tool([*record, "--", "sleep", str(_RECORD_SECONDS)], missing)
         if len(missing) > before:
             return [], []
-        report = _run(["perf", "report", "-i", data, "--stdio", "--no-children"], missing)
+        report = _run_tool(["perf", "report", "-i", data, "--stdio", "--no-children"], missing)
         functions = parse_report(report)
         if not functions:
             return [], []
         name = functions[0].name.split()[-1] if symbol == UNKNOWN else symbol
-        text = _run(["perf", "annotate", "-i", data, "--stdio", "-s", name], missing)
+        text = _run_tool(["perf", "annotate", "-i", data, "--stdio", "-s", name], missing)
     instructions = parse_annotation(text)
     if not instructions:
         missing.append("perf annotate: no instructions; install binutils for objdump")

@@ -39,8 +39,8 @@ def write_record(folder: Path, manifest: Manifest) -> None:
     """Records size and CRC-32 of every file of a release that was just verified."""
     head = [name for name in HEAD if (folder / name).exists()]
     paths = [*head, *(entry.path for entry in manifest.files)]
-    files = {path: _sum(folder / path) for path in paths}
-    write_synced(folder / INSTALLED, _record(files))
+    files = {path: _size_and_crc(folder / path) for path in paths}
+    write_synced(folder / INSTALLED, _encode_record(files))
 
 
 def find_damage(folder: Path, full: bool = False) -> str:
@@ -83,7 +83,7 @@ def record_damage(folder: Path) -> str:
 def _find_by_sum(folder: Path, sums: Sums) -> str:
     for path, expected in sums.items():
         try:
-            found = _sum(folder / path, most=expected[0])
+            found = _size_and_crc(folder / path, most=expected[0])
         except OSError as error:
             return f"{path}: expected {expected[0]} bytes, found {error.strerror}"
         if found[0] != expected[0]:
@@ -122,7 +122,7 @@ def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
     return manifest, ""
 
 
-def _sum(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
+def _size_and_crc(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
     """Returns size and CRC-32 of a regular file; a file whose size differs from `most` is not
     read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -136,7 +136,7 @@ def _sum(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
     return size, found
 
 
-def _record(files: Sums) -> bytes:
+def _encode_record(files: Sums) -> bytes:
     """Serializes the record deterministically, so that any changed byte is detected."""
     sums = json.dumps(files, sort_keys=True)
     return f'{{"crc32": {zlib.crc32(sums.encode("ascii"))}, "files": {sums}}}\n'.encode("ascii")
@@ -149,6 +149,6 @@ def _read_record(folder: Path) -> Sums:
             data = file.read(_MOST_BYTES)
         files = json.loads(data)["files"]
         sums = {str(path): (int(size), int(crc)) for path, (size, crc) in files.items()}
-        return sums if data == _record(sums) else {}
+        return sums if data == _encode_record(sums) else {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}

@@ -28,7 +28,7 @@ def interleave(
     clock = time.perf_counter
     samples: List[List[float]] = [[] for _ in timers]
     start = clock()
-    blocks = [_block(timer) for timer in timers]
+    blocks = [_block_length(timer) for timer in timers]
     turns, active = 0, list(range(len(timers)))
     while (
         turns < _FEW_TURNS
@@ -46,7 +46,7 @@ def interleave(
     return samples
 
 
-def _block(timer: Timer) -> int:
+def _block_length(timer: Timer) -> int:
     """Returns how many consecutive products make a block long enough to time."""
     timer(1)  # faults the memory in
     count = 1

@@ -143,11 +143,11 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, one line, identical on every machine."""
-        return _canonical(self._document())
+        return _canonical_json(self._to_dict())
 
     def with_id(self) -> Manifest:
         """Returns the manifest with the id computed from its content."""
-        return replace(self, id=content_id(self._document()))
+        return replace(self, id=content_id(self._to_dict()))
 
     def every_variant(self) -> Tuple[Variant, ...]:
         """One per set of input shapes, the manifest's own first."""
@@ -158,7 +158,7 @@ class Manifest:
         """The largest variant's memory, because a process runs only one of them."""
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
-    def _document(self) -> Dict[str, Any]:
+    def _to_dict(self) -> Dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
 
     def file(self, path: str) -> FileEntry:
@@ -170,7 +170,7 @@ def content_id(document: Mapping[str, Any]) -> str:
     content = {key: value for key, value in document.items() if key != "id"}
     import hashlib  # running a model does not need OpenSSL
 
-    return hashlib.sha256(_canonical(content)).hexdigest()[:16]
+    return hashlib.sha256(_canonical_json(content)).hexdigest()[:16]
 
 
 def is_release_id(text: str) -> bool:
@@ -213,7 +213,7 @@ def _parse(data: bytes) -> Manifest:
     if isinstance(raw, dict) and "schema" in raw and raw["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, raw["schema"])
     root = keys_of(raw, "", ("schema", *Manifest.__dataclass_fields__))
-    parsed = _manifest(root)
+    parsed = _build_manifest(root)
     if len(parsed.placements) > MOST_PLACEMENTS:
         raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
     _check_variants(parsed)
@@ -223,12 +223,12 @@ def _parse(data: bytes) -> Manifest:
     return parsed
 
 
-def _canonical(document: Mapping[str, Any]) -> bytes:
+def _canonical_json(document: Mapping[str, Any]) -> bytes:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii") + b"\n"
 
 
-def _file(raw: object, where: str) -> FileEntry:
+def _parse_file(raw: object, where: str) -> FileEntry:
     keys = keys_of(raw, where, tuple(FileEntry.__dataclass_fields__))
     return FileEntry(
         path_of(keys["path"], f"{where}.path"),
@@ -237,7 +237,7 @@ def _file(raw: object, where: str) -> FileEntry:
     )
 
 
-def _board(raw: object) -> BoardNeeds:
+def _parse_board(raw: object) -> BoardNeeds:
     keys = keys_of(raw, "board", tuple(BoardNeeds.__dataclass_fields__))
     return BoardNeeds(
         text(keys["profile"], "board.profile"),
@@ -247,7 +247,7 @@ def _board(raw: object) -> BoardNeeds:
     )
 
 
-def _variant(raw: object, where: str) -> Variant:
+def _parse_variant(raw: object, where: str) -> Variant:
     keys = keys_of(raw, where, tuple(Variant.__dataclass_fields__))
     return Variant(
         path_of(keys["library"], f"{where}.library"),
@@ -259,7 +259,7 @@ def _variant(raw: object, where: str) -> Variant:
     )
 
 
-def _manifest(root: Dict[str, Any]) -> Manifest:
+def _build_manifest(root: Dict[str, Any]) -> Manifest:
     model = keys_of(root["model"], "model", ("name", "sha256"))
     application, loss = root["application"], root["loss"]
     return Manifest(
@@ -270,15 +270,15 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
             text(model["name"], "model.name"),
             matching(model["sha256"], "model.sha256", _SHA256, "64 hex digits"),
         ),
-        board=_board(root["board"]),
+        board=_parse_board(root["board"]),
         memory=memory_of(root["memory"], "memory"),
         inputs=each(root["inputs"], "inputs", tensor_of),
         outputs=each(root["outputs"], "outputs", tensor_of),
         operators=each(root["operators"], "operators", operator_of),
         simd=text(root["simd"], "simd"),
         golden=golden_of(root["golden"], "golden"),
-        files=each(root["files"], "files", _file),
-        variants=each(root["variants"], "variants", _variant),
+        files=each(root["files"], "files", _parse_file),
+        variants=each(root["variants"], "variants", _parse_variant),
         application=None if application is None else application_of(application),
         placements=each(root["placements"], "placements", placement_of),
         loss=None if loss is None else loss_of(loss, "loss"),

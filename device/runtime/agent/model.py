@@ -98,8 +98,8 @@ class Model:
         self._blocks = [block_of(memory.arena_bytes), block_of(memory.state_bytes)]
         self._in = [block_of(spec.bytes) for spec in self.description.inputs]
         self._out = [block_of(spec.bytes) for spec in self.description.outputs]
-        self._in_list = _pointers(self._in)
-        self._out_list = _pointers(self._out)
+        self._in_list = _pointer_array(self._in)
+        self._out_list = _pointer_array(self._out)
         self.threads = threads
         with on_cores(workers):
             self._pool = start_pool(self._lib, threads)
@@ -125,14 +125,16 @@ class Model:
     def run(self, inputs: Mapping[str, Any]) -> Tuple[Dict[str, Array], RunTimes]:
         """Runs one inference; returns outputs by name, and the times of all operators."""
         self.set_inputs(inputs)
-        stamps = self._stamps(1)
-        self._check(self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list))
-        return self._outputs(), times_of(stamps)
+        stamps = self._attach_stamps(1)
+        self._check_status(
+            self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list)
+        )
+        return self._copy_outputs(), times_of(stamps)
 
     def bench(self, count: int) -> BenchTimes:
         """Runs `count` inferences on the inputs last set, timing totals and operators."""
-        stamps, totals = self._stamps(count), (ctypes.c_uint64 * count)()
-        self._check(
+        stamps, totals = self._attach_stamps(count), (ctypes.c_uint64 * count)()
+        self._check_status(
             self._lib.ek_bench(
                 ctypes.byref(self._model), self._in_list, self._out_list, count, totals
             )
@@ -141,7 +143,7 @@ class Model:
         width = operators + 1
         starts = range(0, count * width, width)
         # Packed: as Python integers, a thousand runs would take megabytes.
-        rows = (array("Q", _differences(stamps[i : i + width], operators)) for i in starts)
+        rows = (array("Q", _stamp_differences(stamps[i : i + width], operators)) for i in starts)
         return BenchTimes(tuple(totals), tuple(rows))
 
     def prepared_call(self) -> Callable[[], int]:
@@ -174,26 +176,26 @@ class Model:
         specs = self.description.inputs
         if set(inputs) != {spec.name for spec in specs}:
             raise InputError(
-                f"expected inputs {_names([s.name for s in specs])}, "
-                f"found {_names(sorted(inputs))}; name the arrays as in the model"
+                f"expected inputs {_join_names([s.name for s in specs])}, "
+                f"found {_join_names(sorted(inputs))}; name the arrays as in the model"
             )
         for spec, block in zip(specs, self._in):
             array = Array.of(inputs[spec.name])
             _check_array(spec, array)
             block[: len(array.data)] = array.data
 
-    def _outputs(self) -> Dict[str, Array]:
+    def _copy_outputs(self) -> Dict[str, Array]:
         return {
             spec.name: Array(spec.dtype, spec.shape, bytes(block[: spec.bytes]))
             for spec, block in zip(self.description.outputs, self._out)
         }
 
-    def _stamps(self, count: int) -> "ctypes.Array[ctypes.c_uint64]":
+    def _attach_stamps(self, count: int) -> "ctypes.Array[ctypes.c_uint64]":
         stamps = (ctypes.c_uint64 * (count * (len(self.description.operators) + 1)))()
         self._model.stamps = ctypes.cast(stamps, ctypes.POINTER(ctypes.c_uint64))
         return stamps
 
-    def _check(self, code: int) -> None:
+    def _check_status(self, code: int) -> None:
         if code != 0:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
 
@@ -206,19 +208,19 @@ def _check_array(spec: TensorSpec, array: Array) -> None:
         )
 
 
-def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
+def _pointer_array(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
     return (ctypes.c_void_p * max(len(blocks), 1))(*(address_of(b) for b in blocks))
 
 
 def times_of(stamps: "ctypes.Array[ctypes.c_uint64]") -> RunTimes:
     """Converts an inference's time stamps to durations."""
     found = stamps[:]
-    return RunTimes(int(found[-1] - found[0]), _differences(found, len(found) - 1))
+    return RunTimes(int(found[-1] - found[0]), _stamp_differences(found, len(found) - 1))
 
 
-def _differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:
+def _stamp_differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:
     return tuple(int(stamps[i + 1] - stamps[i]) for i in range(operators))
 
 
-def _names(names: List[str]) -> str:
+def _join_names(names: List[str]) -> str:
     return ", ".join(names) if names else "none"

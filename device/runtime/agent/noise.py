@@ -40,7 +40,7 @@ class Sample:
     clock: float
     busy: Optional[float]
     own: float
-    held_back: Optional[int]
+    throttle_count: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def sample(sources: Sources = BOARD) -> Sample:
     """Takes a snapshot."""
     spent = os.times()
     own = spent.user + spent.system + spent.children_user + spent.children_system
-    return Sample(sources.clock(), _busy(sources), own, _held_back(sources))
+    return Sample(sources.clock(), _busy_seconds(sources), own, _throttle_count(sources))
 
 
 def noise_since(before: Sample, sources: Sources = BOARD) -> Noise:
@@ -92,15 +92,15 @@ def noise_since(before: Sample, sources: Sources = BOARD) -> Noise:
     if before.busy is not None and now.busy is not None and seconds > 0:
         others = max(now.busy - before.busy - (now.own - before.own), 0.0) / seconds
     throttled = None
-    if before.held_back is not None and now.held_back is not None:
-        throttled = now.held_back > before.held_back or _cooling(sources) > 0
+    if before.throttle_count is not None and now.throttle_count is not None:
+        throttled = now.throttle_count > before.throttle_count or _throttling_level(sources) > 0
     load = None
     with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
     return Noise(len(sources.cores()), others, throttled, load)
 
 
-def _busy(sources: Sources) -> Optional[float]:
+def _busy_seconds(sources: Sources) -> Optional[float]:
     usable = {f"cpu{number}" for number in sources.cores()}
     lines = [line.split() for line in (read_text(sources.stat) or "").splitlines()]
     ticks = [[int(n) for n in words[1:9]] for words in lines if words and words[0] in usable]
@@ -110,7 +110,7 @@ def _busy(sources: Sources) -> Optional[float]:
     return (sum(map(sum, ticks)) - idle) / os.sysconf("SC_CLK_TCK")
 
 
-def _held_back(sources: Sources) -> Optional[int]:
+def _throttle_count(sources: Sources) -> Optional[int]:
     """Returns x86's throttle count so far; 0 where only the present throttling state is known."""
     files = sources.cpu.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     counts = [read_number(path) for path in files]
@@ -120,7 +120,7 @@ def _held_back(sources: Sources) -> Optional[int]:
     return 0 if any(sources.thermal.glob("cooling_device*")) else None
 
 
-def _cooling(sources: Sources) -> int:
+def _throttling_level(sources: Sources) -> int:
     """Returns the highest current throttling level of the cores' clocks."""
     steps = [
         int(read_number(device / "cur_state") or 0)

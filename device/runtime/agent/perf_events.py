@@ -33,7 +33,7 @@ _RECORD_BYTES = 16
 
 def open_counter(flags: int) -> int:
     """Opens a counter of this thread's instructions; returns -1, with errno, if refused."""
-    return _open(0, _HARDWARE, _INSTRUCTIONS, flags, 0)
+    return _open_event(0, _HARDWARE, _INSTRUCTIONS, flags, 0)
 
 
 def sample_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]:
@@ -45,20 +45,20 @@ def sample_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int
     while size < 1.5 * seconds * 1e9 / _PERIOD_NS * _RECORD_BYTES:
         size *= 2
     with contextlib.ExitStack() as stack:
-        opened = {thread: stack.enter_context(_ring(thread, size)) for thread in threads}
+        opened = {thread: stack.enter_context(_open_ring(thread, size)) for thread in threads}
         for descriptor, _ in opened.values():
             fcntl.ioctl(descriptor, ENABLE)
         time.sleep(seconds)
         # Stop all samplers before reading, so that no record is partially written.
         for descriptor, _ in opened.values():
             fcntl.ioctl(descriptor, DISABLE)
-        return {thread: _addresses(ring) for thread, (_, ring) in opened.items()}
+        return {thread: _read_addresses(ring) for thread, (_, ring) in opened.items()}
 
 
 @contextlib.contextmanager
-def _ring(thread: int, size: int) -> Iterator["tuple[int, mmap.mmap]"]:
+def _open_ring(thread: int, size: int) -> Iterator["tuple[int, mmap.mmap]"]:
     """Yields a stopped sampler of a thread, and its ring buffer."""
-    descriptor = _open(
+    descriptor = _open_event(
         thread, _SOFTWARE, _CPU_CLOCK, DISABLED | NO_KERNEL | NO_HYPERVISOR, _PERIOD_NS
     )
     if descriptor < 0:
@@ -71,7 +71,7 @@ def _ring(thread: int, size: int) -> Iterator["tuple[int, mmap.mmap]"]:
         os.close(descriptor)
 
 
-def _addresses(ring: mmap.mmap) -> List[int]:
+def _read_addresses(ring: mmap.mmap) -> List[int]:
     (written,) = struct.unpack_from("Q", ring, _HEAD_OFFSET)
     end = min(mmap.PAGESIZE + written, len(ring))  # the kernel drops records that do not fit
     at, found = mmap.PAGESIZE, []
@@ -85,7 +85,7 @@ def _addresses(ring: mmap.mmap) -> List[int]:
     return found
 
 
-def _open(thread: int, kind: int, config: int, flags: int, period: int) -> int:
+def _open_event(thread: int, kind: int, config: int, flags: int, period: int) -> int:
     """Opens an event of a thread (0: this one) on any CPU; returns -1, with errno, if refused."""
     attribute = bytearray(_ATTRIBUTE_BYTES)
     fields = (kind, _ATTRIBUTE_BYTES, config, period, _ADDRESS if period else 0)

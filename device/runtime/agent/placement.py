@@ -61,15 +61,15 @@ def place(
         return Placement(request.threads or max(usable, 1))
     if BESIDE in request.cluster:
         return _side_by_side(
-            [_named(name, board) for name in request.cluster.split(BESIDE)], request
+            [_find_cluster(name, board) for name in request.cluster.split(BESIDE)], request
         )
     if request.cluster:
-        return _as_requested(specs, request, board, _named(request.cluster, board))
+        return _as_requested(specs, request, board, _find_cluster(request.cluster, board))
     alone = [spec for spec in specs if BESIDE not in spec.cluster]
     if BESIDE in specs[0].cluster and request.threads is None:
         try:
             names = specs[0].cluster.split(BESIDE)
-            return _side_by_side([_named(name, board) for name in names], request)
+            return _side_by_side([_find_cluster(name, board) for name in names], request)
         except InputError:  # another board's cluster
             pass
     return _as_released((alone or specs)[0], request, board)
@@ -100,9 +100,9 @@ def described(clusters: Sequence[Cluster]) -> str:
     return ", ".join(f"{c.name} ({len(c.usable)} x {c.core or 'core'})" for c in clusters)
 
 
-def _named(name: str, board: Sequence[Cluster]) -> Cluster:
+def _find_cluster(name: str, board: Sequence[Cluster]) -> Cluster:
     for cluster in board:
-        if name.lower() in (cluster.name, cluster.core, _short(cluster.core)):
+        if name.lower() in (cluster.name, cluster.core, _short_name(cluster.core)):
             return cluster
     there = described(board) + (", or all" if len(board) > 1 else "")
     raise InputError(f"--cluster: expected a cluster of this board, {there}, found '{name}'")
@@ -155,21 +155,21 @@ def _as_released(
     fitting = [c for c in board if _fits(spec, c)]
     if not fitting:
         wanted = f"no cluster of {spec.core} here"
-    elif not _own(fitting, spec).usable:
+    elif not _choose_cluster(fitting, spec).usable:
         wanted = f"no core of {fitting[0].name} can be used"
     else:
-        return _on(_own(fitting, spec), spec, request, len(board) > 1)
+        return _place_on(_choose_cluster(fitting, spec), spec, request, len(board) > 1)
     return Placement(request.threads or min(spec.threads, max(every, 1)), note=wanted)
 
 
-def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
+def _choose_cluster(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
     """Among the fastest matching cluster and its equals, prefers enough cores, then the spec's own
     name."""
     alike = [c for c in fitting if c.core == fitting[0].core and c.capacity == fitting[0].capacity]
     return max(alike, key=lambda c: (min(len(c.usable), spec.threads), c.name == spec.cluster))
 
 
-def _on(
+def _place_on(
     cluster: Cluster, spec: PlacementSpec, request: PlacementRequest, several: bool
 ) -> Placement:
     usable = len(cluster.usable)
@@ -185,8 +185,8 @@ def _on(
 
 
 def _fits(spec: PlacementSpec, cluster: Cluster) -> bool:
-    return spec.core in ("", _short(cluster.core))
+    return spec.core in ("", _short_name(cluster.core))
 
 
-def _short(core: str) -> str:
+def _short_name(core: str) -> str:
     return core.rpartition("-")[2]

@@ -72,8 +72,8 @@ def probe(root: Path) -> Probe:
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
     return Probe(
         machine=features.machine(),
-        board=" ".join(_strings(_DEVICE_TREE / "model")),
-        compatible=_strings(_DEVICE_TREE / "compatible"),
+        board=" ".join(_read_strings(_DEVICE_TREE / "model")),
+        compatible=_read_strings(_DEVICE_TREE / "compatible"),
         core_names=core_names(features.cpuinfo()),
         features=tuple(sorted(features.features())),
         vlen_bits=features.vlen_bits(),
@@ -115,7 +115,7 @@ def conditions() -> Conditions:
     )
 
 
-def _strings(path: Path) -> Tuple[str, ...]:
+def _read_strings(path: Path) -> Tuple[str, ...]:
     """Returns the strings of a device tree property; none if it is not readable."""
     try:
         with path.open("rb") as file:

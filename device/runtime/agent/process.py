@@ -22,10 +22,10 @@ class Process:
 
     @staticmethod
     def this() -> Process:
-        return Process(os.getpid(), _started(os.getpid()))
+        return Process(os.getpid(), _start_time(os.getpid()))
 
     def lives(self) -> bool:
-        return self.started >= 0 and _started(self.pid) == self.started
+        return self.started >= 0 and _start_time(self.pid) == self.started
 
     def terminate(self) -> None:
         """Ends the process, unless it has already exited."""
@@ -39,7 +39,7 @@ def is_locked(path: Path, locks: Path = _LOCKS) -> bool:
     acquires the lock, not even briefly."""
     try:
         with path.open("rb") as file:
-            name = f"{_device(file.fileno())}:{os.fstat(file.fileno()).st_ino}"
+            name = f"{_device_number(file.fileno())}:{os.fstat(file.fileno()).st_ino}"
         return any(line.split()[5] == name for line in locks.read_text().splitlines())
     except (OSError, IndexError, ValueError):
         return False
@@ -66,7 +66,7 @@ def users_of(folder: Path) -> List[Tuple[int, str]]:
     return sorted(found)
 
 
-def _device(descriptor: int) -> str:
+def _device_number(descriptor: int) -> str:
     """Returns the file system's device as listed in /proc/locks. On Btrfs and overlayfs, stat
     reports another number, but /proc/self/mountinfo has the same one."""
     about = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
@@ -80,7 +80,7 @@ def _device(descriptor: int) -> str:
     return f"{os.major(own):02x}:{os.minor(own):02x}"
 
 
-def _started(pid: int) -> int:
+def _start_time(pid: int) -> int:
     """Returns the process's start time; -1 if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

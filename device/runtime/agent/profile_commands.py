@@ -41,7 +41,7 @@ def _profile(options: argparse.Namespace) -> Document:
         spool.switch(options.switch == "on")
     take_samples(store)
     if options.acknowledge:
-        spool.acknowledge(*_receipt(options.acknowledge))
+        spool.acknowledge(*_parse_receipt(options.acknowledge))
     found = spool.fetch(options.most_bytes)
     return {
         "schema": "edgekit.profile.fetched/1",
@@ -55,7 +55,7 @@ def _profile(options: argparse.Namespace) -> Document:
     }
 
 
-def _receipt(text: str) -> Tuple[str, int]:
+def _parse_receipt(text: str) -> Tuple[str, int]:
     spool, _, through = text.partition("/")
     if not (through.isascii() and through.isdigit() and len(through) <= 12):
         raise InputError(f"--acknowledge: expected SPOOL/SEQUENCE, found {text[:60]!r}")

@@ -44,7 +44,7 @@ def stop_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]
     rest = random.Random(0)  # out of step with the model
     try:
         for thread in threads:
-            _call(_SEIZE, thread)
+            _ptrace(_SEIZE, thread)
             seized.append(thread)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -52,31 +52,31 @@ def stop_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]
             for thread in threads:
                 if state_of(thread) == "R":  # otherwise it waits, and the counter shows where
                     _stop(thread)
-                    found[thread].append(_counter(thread))
-                    _call(_CONTINUE, thread)
+                    found[thread].append(_program_counter(thread))
+                    _ptrace(_CONTINUE, thread)
     finally:
         for thread in seized:
             with contextlib.suppress(OSError):
                 _stop(thread)
-                _call(_DETACH, thread)
+                _ptrace(_DETACH, thread)
     return found
 
 
 def _stop(thread: int) -> None:
-    _call(_INTERRUPT, thread)
+    _ptrace(_INTERRUPT, thread)
     os.waitpid(thread, _EVERY_CHILD)
 
 
-def _counter(thread: int) -> int:
+def _program_counter(thread: int) -> int:
     layout, offset = _COUNTERS[features.machine()]
     registers = ctypes.create_string_buffer(_REGISTERS_BYTES)
     vector = (ctypes.c_size_t * 2)(ctypes.addressof(registers), _REGISTERS_BYTES)
-    _call(_REGISTERS, thread, _GENERAL, ctypes.addressof(vector))
+    _ptrace(_REGISTERS, thread, _GENERAL, ctypes.addressof(vector))
     found: int = struct.unpack_from(layout, registers, offset)[0]
     return found
 
 
-def _call(request: int, thread: int, address: int = 0, data: int = 0) -> None:
+def _ptrace(request: int, thread: int, address: int = 0, data: int = 0) -> None:
     pointer = ctypes.c_void_p
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, pointer, pointer)

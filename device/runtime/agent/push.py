@@ -126,7 +126,7 @@ def push(spool: Spool, home: Home, bandwidth: Bandwidth) -> int:
             if connection is None:
                 bandwidth.take(_CONNECT_BYTES)
                 connection = _connect(home)
-            _send(connection, home, found, bandwidth)
+            _post_profiles(connection, home, found, bandwidth)
             spool.acknowledge(found.spool, found.through)
             sent += len(found.data)
     except (OSError, http.client.HTTPException) as error:
@@ -193,7 +193,7 @@ def _connect(home: Home) -> http.client.HTTPConnection:
     return connection
 
 
-def _send(
+def _post_profiles(
     connection: http.client.HTTPConnection, home: Home, found: Fetched, bandwidth: Bandwidth
 ) -> None:
     """Sends one request and handles its answer."""

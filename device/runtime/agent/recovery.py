@@ -29,7 +29,7 @@ def recover_if_needed(store: Store) -> None:
 def recover(store: Store) -> None:
     """Removes leftovers, reverts an uncommitted switch to its noted links, and repairs links and
     notes. The caller holds the lock."""
-    _sweep(store)
+    _remove_unfinished(store)
     _mend_notes(store)
     _go_back(store)
     _mend_links(store)
@@ -51,7 +51,7 @@ def switch(store: Store, links: Links) -> None:
     before = store.links()
     keep_counters(store)
     try:
-        store.write_note(store.pending, _document(before))
+        store.write_note(store.pending, _links_to_dict(before))
         store.set_links(links)
         store.remove_note(store.pending)
     except OSError:
@@ -60,7 +60,7 @@ def switch(store: Store, links: Links) -> None:
         raise
 
 
-def _document(links: Links) -> Dict[str, Optional[str]]:
+def _links_to_dict(links: Links) -> Dict[str, Optional[str]]:
     return {"current": links.current, "previous": links.previous}
 
 
@@ -73,7 +73,7 @@ def _is_inconsistent(store: Store) -> bool:
     return any(_note_oddity(path) for path in store.notes)
 
 
-def _sweep(store: Store) -> None:
+def _remove_unfinished(store: Store) -> None:
     """Deletes files whose writer was killed while writing."""
     import shutil  # loads compression libraries: deferred until there is something to delete
 
@@ -91,7 +91,7 @@ def _sweep(store: Store) -> None:
 def _mend_notes(store: Store) -> None:
     for path in store.notes:
         if found := _note_oddity(path):
-            _set_aside(store, path)
+            _discard(store, path)
             effect = "the running release stays" if path == store.pending else "it is rewritten"
             store.tell(f"{path.name}: expected a note of this board, found {found}; {effect}")
 
@@ -101,7 +101,7 @@ def _note_oddity(path: Path) -> str:
     if not os.path.lexists(path):
         return ""
     if path.is_symlink() or not path.is_file():
-        return _kind(path)
+        return _file_kind(path)
     try:
         note: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _mend_links(store: Store) -> None:
     previous = None if "previous" in odd or links.previous == current else links.previous
     copy = _take_copy(store) if "current" in odd else None
     for name in odd:
-        _set_aside(store, store.root / name)
+        _discard(store, store.root / name)
     spare = [r for r in (copy, previous, *store.installed()) if r and r != current]
     whole = (r for r in dict.fromkeys(spare) if not find_damage(store.releases / r, full=True))
     if "current" in odd:
@@ -167,17 +167,17 @@ def _take_copy(store: Store) -> Optional[str]:
     return None
 
 
-def _set_aside(store: Store, path: Path) -> None:
-    """Moves a folder aside, to be deleted by the second next deploy; deletes a file at once."""
+def _discard(store: Store, path: Path) -> None:
+    """Moves a folder to temporary/, which the deploy after the next deletes; unlinks a file."""
     if path.is_dir() and not path.is_symlink():
-        area = store.root / "aside"
+        area = store.root / "temporary"
         area.mkdir(mode=0o700, exist_ok=True)
         path.rename(area / f"{path.name}-{os.urandom(4).hex()}")
     else:
         path.unlink(missing_ok=True)
 
 
-def _kind(path: Path) -> str:
+def _file_kind(path: Path) -> str:
     if path.is_symlink():
         return "a link"
     return "a folder" if path.is_dir() else "a special file"

@@ -56,7 +56,7 @@ from edgekit.device.runtime.errors import (
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
 
-_TEMPORARY = ("incoming", "io", "runtime", "aside")
+_TEMPORARY = ("incoming", "io", "runtime", "temporary")
 
 
 @dataclass(frozen=True)
@@ -228,10 +228,10 @@ class _Switch:
             if isinstance(error, DeviceError):
                 raise error
             raise TransferError(
-                f"{row.name}: expected to write the release, found {_why(error)}; check that the "
-                "disk is neither full nor read-only, then deploy again"
+                f"{row.name}: expected to write the release, found {_error_text(error)}; "
+                "check that the disk is neither full nor read-only, then deploy again"
             ) from None
-        reason = f"{row.name}: {_why(error)}"
+        reason = f"{row.name}: {_error_text(error)}"
         self.store.set_links(self.before)
         self.store.write_note(
             self.store.failure,
@@ -287,7 +287,7 @@ def _prune_bytecode(store: Store) -> None:
     """Removes the bytecode of runtimes other than this one and those of installed releases, and
     partial files of killed writers."""
     if store.board != store.root and not store.name:
-        return  # a folder aside does not know the board's releases
+        return  # a temporary folder does not know the board's releases
     folders = (s.releases / release for s in store.beside() for release in s.installed())
     used = {sum_text(*installed_sum(folder, RUNTIME)) for folder in folders}
     used.add(archive_sum(Path(sys.argv[0])))
@@ -296,7 +296,7 @@ def _prune_bytecode(store: Store) -> None:
             path.unlink()
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error.strerror or error)
     return str(error)

@@ -30,7 +30,7 @@ def remove(store: Store) -> Tuple[str, ...]:
     if not _is_there(store):
         if store.name and remove_tombstones(store, store.name):
             return ()
-        raise _nothing(store)
+        raise _not_deployed_error(store)
     with alone(store), store.lock():
         recover(store)
         _refuse_users(store)
@@ -68,7 +68,7 @@ def _refuse_users(store: Store) -> None:
         )
 
 
-def _nothing(store: Store) -> InputError:
+def _not_deployed_error(store: Store) -> InputError:
     if not store.name:
         return InputError("expected a deployed model, found none; there is nothing to remove")
     there = ", ".join(store.names()) or "nothing"

@@ -63,11 +63,11 @@ def sample(process: int, missing: List[str]) -> Samples:
         except OSError as error:
             missing.append(f"{sampler}: {error.strerror or error}; it needs {_NEEDS[sampler]}")
             continue
-        return Samples(sampler, {t: _places(found[t], symbols) for t in threads})
+        return Samples(sampler, {t: _symbolize(found[t], symbols) for t in threads})
     return Samples("", {})
 
 
-def _places(addresses: Sequence[int], symbols: Symbols) -> Tuple[Place, ...]:
+def _symbolize(addresses: Sequence[int], symbols: Symbols) -> Tuple[Place, ...]:
     return tuple(symbols.at(address) for address in addresses)
 
 

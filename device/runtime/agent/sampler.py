@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 from edgekit.device.runtime import features
-from edgekit.device.runtime.agent.batch import Batch, Environment, OperatorSpread, Spread, Subject
+from edgekit.device.runtime.agent.batch import (
+    Batch,
+    Environment,
+    MeasuredRelease,
+    OperatorSpread,
+    Spread,
+)
 from edgekit.device.runtime.agent.cores import core_kinds
 from edgekit.device.runtime.agent.kernel_files import read_text
 from edgekit.device.runtime.agent.manifest import Manifest
@@ -82,7 +88,7 @@ class Sampler:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: MeasuredRelease,
         operators: Sequence[OperatorSpec],
         write: Callable[[Batch], None],
         pace: Optional[Pace] = None,
@@ -120,7 +126,7 @@ class Sampler:
         self._inference_ns += times.total * (self._count - self._counted)
         self._counted = self._count
         if now - self._collected.began_ns >= self._pace.period_seconds * 1e9:
-            self._finish(now)
+            self._start_writing(now)
         self._spent_ns += self._clocks.cost() - start
         self._skip = min(self._inferences_to_skip(times.total, now), _LONGEST_SKIP)
 
@@ -128,11 +134,11 @@ class Sampler:
         """Passes on the collected samples; by default waits until they are written. Without
         waiting, they are lost, and counted, while the previous batch is still being written."""
         if wait:
-            self._join()
-            if writing := self._taken(self._clocks.boot()):
+            self._join_writer()
+            if writing := self._take_pending_write(self._clocks.boot()):
                 writing()
         else:
-            self._finish(self._clocks.boot())
+            self._start_writing(self._clocks.boot())
 
     @property
     def cost(self) -> float:
@@ -154,11 +160,11 @@ class Sampler:
                 skip = max(skip, int(apart / max(wall, each_ns, 1)))
         return skip
 
-    def _finish(self, now: int) -> None:
+    def _start_writing(self, now: int) -> None:
         """Writes in the background; deferred while the previous batch is still being written."""
         if self._writer and self._writer.is_alive():
             return
-        work = self._taken(now)
+        work = self._take_pending_write(now)
         if work is None:
             return
         self._writer = threading.Thread(target=work, name="edgekit-profile")
@@ -168,7 +174,7 @@ class Sampler:
             self._writer = None
             self._lost += 1
 
-    def _taken(self, now: int) -> Optional[Callable[[], None]]:
+    def _take_pending_write(self, now: int) -> Optional[Callable[[], None]]:
         """Returns a function that writes the samples collected so far; None if there are none."""
         collected = self._collected
         if collected is None:
@@ -179,7 +185,7 @@ class Sampler:
         def work() -> None:
             start = time.thread_time_ns()
             try:
-                self._write(self._batch(collected, inferences, now))
+                self._write(self._build_batch(collected, inferences, now))
                 self._lost = 0
             except (OSError, DeviceError):
                 self._lost += 1
@@ -187,11 +193,11 @@ class Sampler:
 
         return work
 
-    def _join(self) -> None:
+    def _join_writer(self) -> None:
         if self._writer:
             self._writer.join()
 
-    def _batch(self, collected: _Collected, inferences: int, now: int) -> Batch:
+    def _build_batch(self, collected: _Collected, inferences: int, now: int) -> Batch:
         return Batch(
             uuid=os.urandom(16).hex(),
             boot=(read_text(_BOOT) or "").replace("-", ""),
@@ -202,9 +208,9 @@ class Sampler:
             subject=self._subject,
             inferences=inferences,
             every=inferences / len(collected.totals),
-            whole=Spread(*_spread(collected.totals)),
+            whole=Spread(*_summarize_samples(collected.totals)),
             operators=tuple(
-                OperatorSpread(spec.name, spec.op, spec.kernel, *_spread(row))
+                OperatorSpread(spec.name, spec.op, spec.kernel, *_summarize_samples(row))
                 for spec, row in zip(self._operators, collected.rows)
             ),
             environment=environment(collected.before),
@@ -234,18 +240,18 @@ def sampler_for(
 ) -> Optional[Sampler]:
     """Returns a sampler that writes a release variant's batches to the board's spool.
 
-    Returns None if sampling is off, or for a temporary deploy aside.
+    Returns None if sampling is off, or for a temporary deploy.
     """
     spool = spool_of(store)
     if spool.is_off or (store.board != store.root and not store.name):
         return None
-    subject = subject_of(manifest, variant, threads)
+    subject = measured_release(manifest, variant, threads)
     return Sampler(subject, manifest.every_variant()[variant].operators, spool.add, pace)
 
 
-def subject_of(manifest: Manifest, variant: int, threads: int) -> Subject:
-    """Returns the batch subject of a release's variant."""
-    return Subject(
+def measured_release(manifest: Manifest, variant: int, threads: int) -> MeasuredRelease:
+    """Returns the `subject` of batches of a release's variant."""
+    return MeasuredRelease(
         release=manifest.id,
         model=manifest.model.name,
         model_sha256=manifest.model.sha256,
@@ -266,7 +272,7 @@ def environment(before: Sample) -> Environment:
     noise, now = noise_since(before), conditions()
     load = None if noise.load is None else round(noise.load, 2)
     return Environment(
-        cluster=_cluster(),
+        cluster=_current_core_type(),
         governor=now.governor,
         frequency_mhz=now.frequency_mhz,
         temperature_c=now.temperature_c,
@@ -278,7 +284,7 @@ def environment(before: Sample) -> Environment:
     )
 
 
-def _cluster() -> str:
+def _current_core_type() -> str:
     """Returns the core type this process last ran on; "" if unknown."""
     with contextlib.suppress(ValueError, IndexError):
         core = int((read_text(Path("/proc/self/stat")) or "").rpartition(")")[2].split()[36])
@@ -286,7 +292,7 @@ def _cluster() -> str:
     return ""
 
 
-def _spread(values: Sequence[int]) -> Tuple[int, int, int, int]:
+def _summarize_samples(values: Sequence[int]) -> Tuple[int, int, int, int]:
     """Returns count, median, 90th percentile and maximum, each an actual sample."""
     ordered = sorted(values)
     last = len(ordered) - 1

@@ -38,10 +38,10 @@ def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) 
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     try:
-        _send(out, server.hello(), {})
+        _write_message(out, server.hello(), {})
         while True:
-            document, arrays = receive(_exactly, server.most_bytes)
-            _send(out, *server.answer(document, arrays))
+            document, arrays = receive(_read_exactly, server.most_bytes)
+            _write_message(out, *server.answer(document, arrays))
     except (_EndOfInputError, BrokenPipeError):
         pass
     finally:
@@ -60,7 +60,7 @@ class _Server:
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
-            self._model(self._variants[0])  # report a defect before the first run
+            self._get_model(self._variants[0])  # report a defect before the first run
 
     def hello(self) -> Document:
         """Describes the release, its inputs and outputs."""
@@ -69,7 +69,7 @@ class _Server:
             "release": self._manifest.id,
             "model": self._manifest.model.name,
             "threads": self._placement.threads,
-            "variants": [_described(variant) for variant in self._variants],
+            "variants": [_describe_variant(variant) for variant in self._variants],
         }
 
     def close(self) -> None:
@@ -80,22 +80,22 @@ class _Server:
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
         """Answers a request, which may be invalid."""
         try:
-            return self._answer(document.get("do"), arrays)
+            return self._handle_request(document.get("do"), arrays)
         except DeviceError as error:
             return {"error": {"kind": error.kind, "message": str(error)}}, {}
 
-    def _answer(self, what: object, arrays: Arrays) -> Tuple[Document, Arrays]:
+    def _handle_request(self, what: object, arrays: Arrays) -> Tuple[Document, Arrays]:
         if what == "run":
-            return self._run(arrays)
+            return self._run_model(arrays)
         if what == "reset":
             for model in self._models.values():
                 model.reset()
             return {}, {}
         raise InputError("expected run or reset, found another request")
 
-    def _run(self, arrays: Mapping[str, Array]) -> Tuple[Document, Arrays]:
+    def _run_model(self, arrays: Mapping[str, Array]) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays)
-        outputs, times = self._model(variant).run(arrays)
+        outputs, times = self._get_model(variant).run(arrays)
         sampler = self._samplers[variant.library]
         if sampler and sampler.due():
             sampler.record(times)
@@ -106,7 +106,7 @@ class _Server:
             "current": self._store.links().current,
         }, outputs
 
-    def _model(self, variant: Variant) -> Model:
+    def _get_model(self, variant: Variant) -> Model:
         """Loads a variant's model once; each variant has its own state."""
         if variant.library not in self._models:
             self._models[variant.library] = open_model(
@@ -119,7 +119,7 @@ class _Server:
         return self._models[variant.library]
 
 
-def _described(variant: Variant) -> Dict[str, Any]:
+def _describe_variant(variant: Variant) -> Dict[str, Any]:
     return {
         "inputs": [asdict(spec) for spec in variant.inputs],
         "outputs": [asdict(spec) for spec in variant.outputs],
@@ -128,14 +128,14 @@ def _described(variant: Variant) -> Dict[str, Any]:
     }
 
 
-def _exactly(size: int) -> bytes:
+def _read_exactly(size: int) -> bytes:
     data = sys.stdin.buffer.read(size)
     if len(data) < size:
         raise _EndOfInputError
     return data
 
 
-def _send(out: BinaryIO, document: Document, arrays: Arrays) -> None:
+def _write_message(out: BinaryIO, document: Document, arrays: Arrays) -> None:
     left = memoryview(pack(document, arrays))
     while left:
         left = left[out.write(left) :]

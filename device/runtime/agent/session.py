@@ -75,10 +75,10 @@ class Session:
                     file.close()
                     return
                 if holder is None or holder.token != take_over:
-                    raise _busy(holder)
+                    raise _busy_error(holder)
                 self._store.stop_change()  # of the finished deploy, should it still be running
-                if not _ended(holder, file, self._sleep):
-                    raise _busy(holder)
+                if not _terminate_holder(holder, file, self._sleep):
+                    raise _busy_error(holder)
         except BaseException:
             file.close()
             raise
@@ -87,7 +87,7 @@ class Session:
             self.enter(take_over)
             return
         self._file = file
-        self._sign()
+        self._write_holder()
 
     def keep(self, release: str, idle_seconds: float = IDLE_SECONDS) -> None:
         """Starts a separate process that holds the lock after this one has exited."""
@@ -96,8 +96,8 @@ class Session:
         ready, say_ready = os.pipe()
         if os.fork() == 0:
             try:
-                _detach()
-                self._sign()
+                _daemonize()
+                self._write_holder()
                 os.write(say_ready, b"!")
                 _wait_for_silence(self._store, release, idle_seconds)
             finally:
@@ -116,10 +116,10 @@ class Session:
             self._file = None
             return
         with contextlib.suppress(FileNotFoundError), self._store.session.open("r+") as file:
-            holder = _read(file)
+            holder = _read_holder(file)
             if holder is None or holder.token != self._token:
                 return
-            if _ended(holder, file, self._sleep):
+            if _terminate_holder(holder, file, self._sleep):
                 file.truncate(0)
 
     def abandon(self) -> None:
@@ -144,11 +144,11 @@ class Session:
 
     def _is_mine(self) -> bool:
         with contextlib.suppress(FileNotFoundError), self._store.session.open() as file:
-            holder = _read(file)
+            holder = _read_holder(file)
             return holder is not None and holder.token == self._token
         return False
 
-    def _sign(self) -> None:
+    def _write_holder(self) -> None:
         assert self._file is not None
         holder = Holder(self._token, self._owner, Process.this())
         self._file.seek(0)
@@ -181,7 +181,7 @@ def _try_lock(file: IO[str]) -> bool:
     return True
 
 
-def _read(file: IO[str]) -> Optional[Holder]:
+def _read_holder(file: IO[str]) -> Optional[Holder]:
     file.seek(0)
     try:
         note = json.loads(file.read(4096))
@@ -194,14 +194,14 @@ def _read_living(file: IO[str], sleep: Callable[[float], None]) -> Optional[Hold
     """Returns the lock's holder; retries, because the file may briefly name the previous one."""
     end = time.monotonic() + _SIGN_SECONDS
     while time.monotonic() < end:
-        holder = _read(file)
+        holder = _read_holder(file)
         if holder is not None and holder.process.lives():
             return holder
         sleep(0.01)
     return None
 
 
-def _busy(holder: Optional[Holder]) -> BusyError:
+def _busy_error(holder: Optional[Holder]) -> BusyError:
     who = f" by {holder.owner} (process {holder.process.pid} on the board)" if holder else ""
     return BusyError(
         f"expected no other deploy on this board, found one running{who}; "
@@ -210,7 +210,7 @@ def _busy(holder: Optional[Holder]) -> BusyError:
     )
 
 
-def _ended(holder: Holder, file: IO[str], sleep: Callable[[float], None]) -> bool:
+def _terminate_holder(holder: Holder, file: IO[str], sleep: Callable[[float], None]) -> bool:
     """Ends the process that holds the lock; returns whether this process acquired it."""
     holder.process.terminate()
     end = time.monotonic() + _TAKE_OVER_SECONDS
@@ -221,7 +221,7 @@ def _ended(holder: Holder, file: IO[str], sleep: Callable[[float], None]) -> boo
     return True
 
 
-def _detach() -> None:
+def _daemonize() -> None:
     """Detaches from the caller's session and pipes."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -232,15 +232,15 @@ def _detach() -> None:
 
 def _wait_for_silence(store: Store, release: str, idle_seconds: float) -> None:
     """Returns when nothing has been sent and no step has run for a while."""
-    seen, quiet_since = _arrived(store.incoming / release), time.monotonic()
+    seen, quiet_since = _list_received(store.incoming / release), time.monotonic()
     while time.monotonic() - quiet_since < idle_seconds:
         time.sleep(_POLL_SECONDS)
-        now = _arrived(store.incoming / release)
+        now = _list_received(store.incoming / release)
         if now != seen or is_locked(store.lock_file):
             seen, quiet_since = now, time.monotonic()
 
 
-def _arrived(folder: Path) -> Tuple[Tuple[str, int, int], ...]:
+def _list_received(folder: Path) -> Tuple[Tuple[str, int, int], ...]:
     """Returns names, sizes and times of the files sent so far; changes during a transfer."""
     rows = []
     for path in folder.rglob("*"):

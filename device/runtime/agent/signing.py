@@ -63,8 +63,8 @@ def parse_key(line: str) -> PublicKey:
     if len(words) >= 2 and words[0] == KEY_TYPE:
         with contextlib.suppress(binascii.Error, ValueError, struct.error):
             blob = base64.b64decode(words[1], validate=True)
-            kind, rest = _string(blob)
-            key, rest = _string(rest)
+            kind, rest = _split_string(blob)
+            key, rest = _split_string(rest)
             if kind == KEY_TYPE.encode() and len(key) == 32 and not rest:
                 return PublicKey(blob)
     raise InputError(f"expected a public key '{KEY_TYPE} BASE64', found '{line.strip()[:40]}'")
@@ -72,7 +72,9 @@ def parse_key(line: str) -> PublicKey:
 
 def trust(store: Store) -> Trust:
     """Returns the board's enrollment."""
-    return Trust(tuple(key.fingerprint for key in _trusted(store)), store.unsigned.exists())
+    return Trust(
+        tuple(key.fingerprint for key in _read_trusted_keys(store)), store.unsigned.exists()
+    )
 
 
 def enroll(store: Store, line: str) -> Trust:
@@ -80,7 +82,7 @@ def enroll(store: Store, line: str) -> Trust:
     key = parse_key(line)
     if store.unsigned.exists():
         store.remove_note(store.unsigned)
-    known = list(_trusted(store))
+    known = list(_read_trusted_keys(store))
     if key not in known:
         rows = [f'{PRINCIPAL} namespaces="{NAMESPACE}" {k.line}\n' for k in (*known, key)]
         write_synced(store.trusted_keys, "".join(rows).encode("ascii"))
@@ -105,19 +107,19 @@ def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) ->
     expected = f"expected a signature of the manifest by {' or '.join(trusted)}"
     if signature is None:
         raise TransferError(f"{expected}, found none; build the bundle again: edgekit compile")
-    signer = _signer(signature)
+    signer = _read_signer(signature)
     if signer is None:
         raise TransferError(f"{expected}, found a damaged one; deploy again")
     if signer.fingerprint not in trusted:
         raise TransferError(f"{expected}, found one by {signer.fingerprint}; {_ENROLL}")
-    if not _verifies(store, manifest, signature):
+    if not _is_signature_valid(store, manifest, signature):
         raise TransferError(
             f"{expected}, found one that does not match these bytes; deploy again, or build the "
             "bundle again: edgekit compile"
         )
 
 
-def _trusted(store: Store) -> Iterator[PublicKey]:
+def _read_trusted_keys(store: Store) -> Iterator[PublicKey]:
     try:
         lines = store.trusted_keys.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -128,7 +130,7 @@ def _trusted(store: Store) -> Iterator[PublicKey]:
             yield parse_key(line[start:])
 
 
-def _signer(file: Path) -> Optional[PublicKey]:
+def _read_signer(file: Path) -> Optional[PublicKey]:
     """Returns the key named in a signature file, without verifying it; None if it is not a
     signature."""
     with contextlib.suppress(OSError, ValueError, struct.error, InputError):
@@ -137,7 +139,7 @@ def _signer(file: Path) -> Optional[PublicKey]:
         data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
         # ssh-keygen is lenient about white space; here every byte must match.
         if text == _armor(data) and data.startswith(_HEAD):
-            blob, _ = _string(data[len(_HEAD) :])
+            blob, _ = _split_string(data[len(_HEAD) :])
             return parse_key(PublicKey(blob).line)
     return None
 
@@ -149,7 +151,7 @@ def _armor(data: bytes) -> bytes:
     return _BEGIN + b"".join(lines) + _END
 
 
-def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
+def _is_signature_valid(store: Store, manifest: bytes, signature: Path) -> bool:
     import shutil
     import subprocess
 
@@ -172,7 +174,7 @@ def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
     return done.returncode == 0
 
 
-def _string(data: bytes) -> Tuple[bytes, bytes]:
+def _split_string(data: bytes) -> Tuple[bytes, bytes]:
     """Splits an SSH string (length, then bytes) from the start of `data`."""
     (size,) = struct.unpack_from(">I", data)
     if size > len(data) - 4:

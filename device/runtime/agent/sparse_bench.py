@@ -61,9 +61,9 @@ class Csr:
         self.stored = arrays["data"].dtype
         if self.stored not in ("f32", "f64", "f16", "s8"):
             raise InputError(f"{path.name}: expected f32, f64, f16 or s8, found {self.stored}")
-        self.start = _numbers(arrays["indptr"], ctypes.c_int64)
-        self.index = _numbers(arrays["indices"], ctypes.c_int32)
-        rows, cols = (int(n) for n in _numbers(arrays["shape"], ctypes.c_int64))
+        self.start = _to_ctypes_array(arrays["indptr"], ctypes.c_int64)
+        self.index = _to_ctypes_array(arrays["indices"], ctypes.c_int32)
+        rows, cols = (int(n) for n in _to_ctypes_array(arrays["shape"], ctypes.c_int64))
         self._values = ctypes.create_string_buffer(arrays["data"].data, len(arrays["data"].data))
         sizes = (len(self.index), arrays["data"].shape[0])
         ends = (self.start[0], self.start[len(self.start) - 1])
@@ -84,7 +84,7 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     request = read_request(path)
     csr = Csr(request.matrix, library)
     if request.hotspots:
-        return _hotspots(csr, request, library)
+        return _profile_hotspots(csr, request, library)
     found = library.features(csr.rows)
     stored = [library.build(csr.rows, how) for how in request.settings]
     x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
@@ -100,7 +100,7 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
                 ]
         else:
             costs = [summary(times) for times in interleave(timers, request.seconds)]
-        triad = _triad(library, request.threads) if request.triad else None
+        triad = _measure_triad(library, request.threads) if request.triad else None
     rows = zip(request.settings, stored, costs)
     name = "instructions" if request.count else "time"
     return {
@@ -108,11 +108,13 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
         "features": {**asdict(found), "spread": found.spread, "band": found.band},
         "height": library.height(csr.stored),
         "triad_bytes_per_second": triad,
-        "results": [{"settings": asdict(h), **_facts(s), name: cost} for h, s, cost in rows],
+        "results": [
+            {"settings": asdict(h), **_storage_facts(s), name: cost} for h, s, cost in rows
+        ],
     }
 
 
-def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
+def _profile_hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
     """Profiles products on one thread, because a fork has no others."""
     from edgekit.device.runtime.agent.hotspots import watch
 
@@ -123,7 +125,7 @@ def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, A
     nanoseconds = min(interleave([timer], request.seconds)[0])
     rate = 1e9 * (form.bytes + x.bytes + y.bytes) / nanoseconds
     count = max(int(1e8 / nanoseconds), 1)
-    found = watch(lambda: timer(count), rate / _triad(library, 1))
+    found = watch(lambda: timer(count), rate / _measure_triad(library, 1))
     return {"schema": "edgekit.spmv-hotspots/1", "hotspots": asdict(found)}
 
 
@@ -144,7 +146,7 @@ def read_request(path: Path) -> Request:
     return request
 
 
-def _numbers(array: Array, kind: Any) -> Any:
+def _to_ctypes_array(array: Array, kind: Any) -> Any:
     """Copies to a ctypes array; InputError unless the dtype is a 4- or 8-byte integer."""
     sizes = {"s32": ctypes.c_int32, "s64": ctypes.c_int64}
     if array.dtype not in sizes or len(array.shape) != 1:
@@ -153,13 +155,13 @@ def _numbers(array: Array, kind: Any) -> Any:
     return given if sizes[array.dtype] is kind else (kind * len(given))(*given)
 
 
-def _facts(stored: Stored) -> Dict[str, Any]:
+def _storage_facts(stored: Stored) -> Dict[str, Any]:
     c = stored.c
     padding = c.slots * c.height / c.nonzeros if c.nonzeros else 1.0
     return {"padding": padding, "bytes": stored.bytes}
 
 
-def _triad(library: SparseLibrary, threads: int) -> float:
+def _measure_triad(library: SparseLibrary, threads: int) -> float:
     have = features.memory_bytes().available or 0
     floats = min(_TRIAD_FLOATS, have // _TRIAD_SHARE) if have else _TRIAD_FLOATS // 16
     timer = library.triad_timer(floats, threads)

@@ -132,10 +132,10 @@ class Spool:
         dropped. A batch whose UUID is already waiting is not added again.
         """
         with self._locked(_PATIENCE_SECONDS):
-            state, files = self._look()
+            state, files = self._scan_folder()
             if any(file.path.stem.endswith(batch.uuid) for file in files):
                 return
-            sequence = _next(state, files)
+            sequence = _next_sequence(state, files)
             data = batch_bytes(batch, state.spool, sequence, state.dropped, state.quarantined)
             if len(data) > min(MOST_BATCH_BYTES, self._most // 2):
                 raise InputError(f"profile batch: expected a shorter one, found {len(data)} bytes")
@@ -156,14 +156,14 @@ class Spool:
         quarantined and counted."""
         parts: List[bytes] = []
         with self._locked():
-            state, files = self._look()
+            state, files = self._scan_folder()
             through, taken = state.floor - 1, 0
             for file in files:
                 if parts and taken + file.bytes > most_bytes:
                     break
-                data = self._whole(file)
+                data = self._read_intact(file)
                 if data is None:
-                    state = self._set_aside(state, file)
+                    state = self._quarantine_file(state, file)
                 else:
                     parts.append(data)
                     taken += len(data)
@@ -172,16 +172,16 @@ class Spool:
             stream = b"".join(parts)
             return Fetched(state.spool, through, stream, left, state.dropped, state.quarantined)
 
-    def set_aside(self, path: Path) -> None:
+    def quarantine(self, path: Path) -> None:
         """Quarantines and counts a file that could not be converted to a batch."""
         with self._locked(_PATIENCE_SECONDS):
-            self._set_aside(self._look()[0], _File(0, path, path.lstat().st_size))
+            self._quarantine_file(self._scan_folder()[0], _File(0, path, path.lstat().st_size))
 
     def acknowledge(self, spool: str, through: int) -> None:
         """Deletes batches stored by a host; a no-op for another spool, or if repeated."""
         with self._locked():
-            state, files = self._look()
-            through = min(through, _next(state, files) - 1)
+            state, files = self._scan_folder()
+            through = min(through, _next_sequence(state, files) - 1)
             if spool != state.spool or through < state.floor:
                 return
             self._raise_floor(state, files, through + 1)
@@ -192,7 +192,7 @@ class Spool:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         until = time.monotonic() + patience
         with (self.folder / "lock").open("a") as file:
-            while not _lock(file):
+            while not _try_lock(file):
                 if time.monotonic() >= until:
                     raise BusyError(
                         "expected the profile spool to be free, found another process at it; "
@@ -204,7 +204,7 @@ class Spool:
             finally:  # a child process started meanwhile holds the file open until its exec
                 fcntl.flock(file, fcntl.LOCK_UN)
 
-    def _look(self) -> Tuple[_State, List[_File]]:
+    def _scan_folder(self) -> Tuple[_State, List[_File]]:
         """Returns the state and the waiting files in sequence; deletes leftovers of a crash."""
         names = {path.name for path in self.folder.iterdir()}
         matches = [m for m in map(_NAME.fullmatch, names) if m]
@@ -258,13 +258,13 @@ class Spool:
 
     def _raise_floor(self, state: _State, files: List[_File], floor: int) -> None:
         """Deletes everything below `floor`, after recording that."""
-        self._write_state(replace(state, floor=floor, next=_next(state, files)))
+        self._write_state(replace(state, floor=floor, next=_next_sequence(state, files)))
         for file in files:
             if file.sequence < floor:
                 self._disk.unlink(file.path)
         self._disk.sync(self.folder)
 
-    def _whole(self, file: _File) -> Optional[bytes]:
+    def _read_intact(self, file: _File) -> Optional[bytes]:
         """Returns a file's bytes; None if they are damaged or unreadable."""
         if file.bytes > MOST_BATCH_BYTES + 128:
             return None
@@ -275,7 +275,7 @@ class Spool:
             return None
         return data
 
-    def _set_aside(self, state: _State, file: _File) -> _State:
+    def _quarantine_file(self, state: _State, file: _File) -> _State:
         """Moves a damaged file into quarantine, dropping the oldest ones there."""
         self._quarantine.mkdir(mode=0o700, exist_ok=True)
         kept = sorted(self._quarantine.iterdir())
@@ -292,7 +292,7 @@ class Spool:
         return state
 
 
-def _lock(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     """Tries to take the lock; returns whether that succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -301,5 +301,5 @@ def _lock(file: IO[str]) -> bool:
     return True
 
 
-def _next(state: _State, files: List[_File]) -> int:
+def _next_sequence(state: _State, files: List[_File]) -> int:
     return max(state.next, files[-1].sequence + 1 if files else 1)

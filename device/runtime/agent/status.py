@@ -57,14 +57,14 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
     recover_if_needed(store)
     full = full and not is_locked(store.lock_file)
     links = store.links()
-    current = _info(store, links.current, full)
+    current = _release_info(store, links.current, full)
     if current and current.damage and mend:
         store.tell(str(leave_damaged(store, current.id, current.damage)))
         if store.links() != links:
             return status(store, full, mend=False)
     return Status(
         current,
-        _info(store, links.previous, full),
+        _release_info(store, links.previous, full),
         store.pending.exists(),
         is_locked(store.lock_file),
         store.read_note(store.failure),
@@ -171,7 +171,7 @@ def damaged(release: str, damage: str) -> TransferError:
     return TransferError(f"release {release} is damaged: {damage}; deploy it again")
 
 
-def _info(store: Store, release: Optional[str], full: bool) -> Optional[ReleaseInfo]:
+def _release_info(store: Store, release: Optional[str], full: bool) -> Optional[ReleaseInfo]:
     if release is None:
         return None
     folder = store.releases / release

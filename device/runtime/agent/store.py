@@ -71,9 +71,9 @@ class Store:
         self.counters = root / "counters.json"
         self.leftovers = root / "leftovers.json"
         self.notes = (self.pending, self.failure, self.leftovers, self.counters)
-        # A temporary store aside, or one of a named model, uses the board's trusted keys.
+        # A temporary store, or one of a named model, uses the board's trusted keys.
         outer = root.absolute().parent
-        self.board = outer.parent if outer.name in ("aside", NAMED) else root
+        self.board = outer.parent if outer.name in ("temporary", NAMED) else root
         self.name = root.name if outer.name == NAMED else ""
         self.trusted_keys = self.board / "trusted_keys"
         self.unsigned = self.board / "unsigned"
@@ -95,7 +95,7 @@ class Store:
         return Store(self.board / NAMED / name, self.tell)
 
     def beside(self) -> List[Store]:
-        """Returns all stores of this board's releases, this one first; a store aside is on its
+        """Returns all stores of this board's releases, this one first; a temporary one is on its
         own."""
         if self.board != self.root and not self.name:
             return [self]
@@ -115,7 +115,7 @@ class Store:
         self.create()
         file = self.lock_file.open("a+")
         try:
-            _lock(file)
+            _acquire_lock(file)
             if not is_file_of(file, self.lock_file):
                 raise BusyError("expected the model to stay, found it removed; try again")
             yield
@@ -128,7 +128,7 @@ class Store:
         if not is_locked(self.lock_file):
             return
         with self.lock_file.open() as file:
-            holder = _holder(file)
+            holder = _read_holder(file)
         if holder is not None:
             holder.terminate()
         end = time.monotonic() + _STOP_SECONDS
@@ -140,8 +140,8 @@ class Store:
 
     def set_links(self, links: Links) -> None:
         """Sets `previous` first, so that a kill in between leaves `current` unchanged."""
-        self._link("previous", links.previous)
-        self._link("current", links.current)
+        self._set_link("previous", links.previous)
+        self._set_link("current", links.current)
 
     def manifest(self, release: str) -> Manifest:
         """Reads an installed release's manifest; TransferError if there is no such release."""
@@ -196,7 +196,7 @@ class Store:
     def _is_release(self, target: Path) -> bool:
         return is_release_id(target.name) and target == Path("releases") / target.name
 
-    def _link(self, name: str, release: Optional[str]) -> None:
+    def _set_link(self, name: str, release: Optional[str]) -> None:
         if self._read_link(name) == release:
             return
         if release is None:
@@ -223,12 +223,12 @@ def committed(store: Store) -> Optional[str]:
             return release
 
 
-def _lock(file: IO[str]) -> None:
+def _acquire_lock(file: IO[str]) -> None:
     """Takes the lock and records this process in it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = _holder(file)
+        holder = _read_holder(file)
         who = f" (pid {holder.pid})" if holder else ""
         raise BusyError(
             f"expected no other deploy on this board, found one running{who}; "
@@ -240,7 +240,7 @@ def _lock(file: IO[str]) -> None:
     file.flush()
 
 
-def _holder(file: IO[str]) -> Optional[Process]:
+def _read_holder(file: IO[str]) -> Optional[Process]:
     file.seek(0)
     try:
         pid, started = file.read(64).split()

@@ -86,17 +86,17 @@ class Supervisor:
     def run(self) -> None:
         """Runs until SIGTERM or a user's stop; returns at once if another supervisor is running."""
         self._folder.create()
-        with _alone(self._folder.lock) as mine, _woken(self._on_signal) as wake:
+        with _try_lock(self._folder.lock) as mine, _wakeup_descriptor(self._on_signal) as wake:
             if not mine:
                 return
-            self._signs, courier = Signs(), self._courier()
+            self._signs, courier = Signs(), self._make_courier()
             with selectors.DefaultSelector() as self._selector:
                 self._selector.register(wake, selectors.EVENT_READ)
                 self._selector.register(self._signs.socket, selectors.EVENT_READ)
-                self._on_signal(signal.SIGTERM, self._stop)
+                self._on_signal(signal.SIGTERM, self._request_stop)
                 try:
                     while not self._stopping and not self._folder.stopped.exists():
-                        self._look()
+                        self._poll_once()
                         courier.look()
                         self._selector.select(self._pace.look)
                         _drain(wake)
@@ -104,10 +104,10 @@ class Supervisor:
                     courier.close()
                     self._end_child()
                     if self._store.root.is_dir():  # otherwise the model was removed
-                        self._note(state=STOPPED, pid=0)
+                        self._update_state(state=STOPPED, pid=0)
                     self._signs.close()
 
-    def _courier(self) -> Courier:
+    def _make_courier(self) -> Courier:
         root = ["--root", str(self._store.board.absolute())]
         command = [sys.executable, "-I", "-S", str(self._folder.runtime), *root, "push-profiles"]
 
@@ -116,21 +116,21 @@ class Supervisor:
 
         return Courier(self._store, command, tell, self._clock, self._pace.send)
 
-    def _stop(self, *_: object) -> None:
+    def _request_stop(self, *_: object) -> None:
         self._stopping = True
 
-    def _look(self) -> None:
+    def _poll_once(self) -> None:
         """One poll: reads messages, checks the child, and checks which release is current."""
-        self._hear()
+        self._read_messages()
         if self._child is not None:
-            self._check(self._child)
+            self._check_child(self._child)
         release = committed(self._store) or ""
         if release != self._release:
-            self._follow(release)
+            self._switch_release(release)
         if self._child is None and self._state.state == WAITING and self._clock() >= self._due:
-            self._start()
+            self._start_child()
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         if self._child is None:
             return
         if data := self._child.read():
@@ -140,9 +140,9 @@ class Supervisor:
         for line in self._signs.received():
             self._seen = self._clock()
             if line.startswith(_STATUS):
-                self._note(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
+                self._update_state(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
             elif line in ("READY=1", "WATCHDOG=1"):
-                self._note(state=RUNNING)
+                self._update_state(state=RUNNING)
 
     def _listen_no_more(self, child: Child) -> None:
         """Unregisters the output: at end of file it stays readable, so `select` would never wait
@@ -150,20 +150,23 @@ class Supervisor:
         with contextlib.suppress(KeyError):  # already done
             self._selector.unregister(child.output)
 
-    def _check(self, child: Child) -> None:
+    def _check_child(self, child: Child) -> None:
         if how := child.ended():
-            self._hear()
-            self._failed(child.ended()) if not child.succeeded else self._finish(ENDED, how)
-        elif trouble := self._trouble(child):
+            self._read_messages()
+            if child.succeeded:
+                self._handle_exit(ENDED, how)
+            else:
+                self._handle_failure(child.ended())
+        elif trouble := self._find_trouble(child):
             self._folder.forget_death(child.pid)
             child.end(signal.SIGABRT)  # makes Python's faulthandler print where it hung
-            self._hear()
-            self._failed(trouble)
+            self._read_messages()
+            self._handle_failure(trouble)
         elif self._clock() - self._begun > self._pace.proof:
-            self._prove()
+            self._mark_proven()
 
-    def _trouble(self, child: Child) -> str:
-        spec = self._spec()
+    def _find_trouble(self, child: Child) -> str:
+        spec = self._application_spec()
         periods = self._pace.first_sign if self._state.state == STARTING else 1
         limit = spec.watchdog_seconds * periods
         if limit and self._clock() - self._seen > limit:
@@ -173,33 +176,33 @@ class Supervisor:
             return f"used {held} bytes of memory, more than the allowed {spec.memory_bytes}"
         return ""
 
-    def _prove(self) -> None:
+    def _mark_proven(self) -> None:
         if self._state.failures:
-            self._note(failures=0)
+            self._update_state(failures=0)
         if self._folder.proved() != self._release:
             self._folder.prove(self._release)
 
-    def _finish(self, state: str, how: str) -> None:
+    def _handle_exit(self, state: str, how: str) -> None:
         """Handles the child's end."""
         if self._child is not None:
             self._listen_no_more(self._child)
             self._child.close()
             self._child = None
-        self._note(state=state, pid=0, said="", last=how)
+        self._update_state(state=state, pid=0, said="", last=how)
         self._folder.write_log(f"edgekit: {self._state.name} {how}\n".encode())
 
-    def _failed(self, how: str) -> None:
-        self._finish(WAITING, how)
+    def _handle_failure(self, how: str) -> None:
+        self._handle_exit(WAITING, how)
         failures = self._state.failures + 1
         wait = self._pace.first_wait * 2 ** min(failures - 1, 30)
         self._due = self._clock() + min(wait, self._pace.most_wait)
         if failures >= self._pace.failures and self._folder.proved() != self._release:
-            self._leave(
+            self._roll_back(
                 f"{self._state.name} failed {failures} times in a row; most recently it {how}"
             )
-        self._note(failures=failures)
+        self._update_state(failures=failures)
 
-    def _leave(self, reason: str) -> None:
+    def _roll_back(self, reason: str) -> None:
         """Rolls back to the previous release, if there is one."""
         with contextlib.suppress(BusyError):  # a deploy is in progress; retried at the next failure
             back = leave(self._store, self._release, "application", reason)
@@ -207,7 +210,7 @@ class Supervisor:
                 text = f"edgekit: {reason}; release {back} runs again\n"
                 self._folder.write_log(text.encode())
 
-    def _follow(self, release: str) -> None:
+    def _switch_release(self, release: str) -> None:
         """Handles a change of the current release."""
         try:
             manifest = self._store.manifest(release) if release else None
@@ -215,8 +218,8 @@ class Supervisor:
             return  # removed just now, or damaged: the next poll reads the new state
         before, self._manifest, self._release = self._manifest, manifest, release
         spec = manifest.application if manifest else None
-        if _identity(before) == _identity(manifest) and spec is not None:
-            self._note(release=release, failures=0)
+        if _application_identity(before) == _application_identity(manifest) and spec is not None:
+            self._update_state(release=release, failures=0)
             return
         self._end_child()
         name = spec.name if spec else ""
@@ -224,29 +227,33 @@ class Supervisor:
         self._folder.write_state(self._state)
         self._due = self._clock()
 
-    def _spec(self) -> ApplicationSpec:
+    def _application_spec(self) -> ApplicationSpec:
         assert self._manifest is not None
         assert self._manifest.application is not None
         return self._manifest.application
 
-    def _start(self) -> None:
+    def _start_child(self) -> None:
         assert self._manifest is not None
-        spec = self._spec()
+        spec = self._application_spec()
         try:
             folder = self._folder.copy(self._manifest)
             self._folder.remove_copies(but=folder.name)
             if spec.is_python and not self._state.failures:
                 compile_runtime(folder / RUNTIME)
-            self._child = Child(spec, folder, self._folder.data, self._environment(spec, folder))
+            self._child = Child(
+                spec, folder, self._folder.data, self._child_environment(spec, folder)
+            )
         except OSError as error:
-            self._failed(f"could not be started: {error}")
+            self._handle_failure(f"could not be started: {error}")
             return
         self._selector.register(self._child.output, selectors.EVENT_READ)
         self._begun = self._seen = self._clock()
         restarts = self._state.restarts + (self._state.failures > 0)
-        self._note(state=STARTING, pid=self._child.pid, restarts=restarts, release=self._release)
+        self._update_state(
+            state=STARTING, pid=self._child.pid, restarts=restarts, release=self._release
+        )
 
-    def _environment(self, spec: ApplicationSpec, folder: Path) -> dict[str, str]:
+    def _child_environment(self, spec: ApplicationSpec, folder: Path) -> dict[str, str]:
         found = {
             "PYTHONPATH": str(folder / RUNTIME),
             "PYTHONFAULTHANDLER": "1",
@@ -261,17 +268,17 @@ class Supervisor:
         if self._child is not None:
             self._folder.forget_death(self._child.pid)
             self._child.end()
-            self._hear()
-            self._finish(STOPPED, "was stopped")
+            self._read_messages()
+            self._handle_exit(STOPPED, "was stopped")
 
-    def _note(self, **changed: object) -> None:
+    def _update_state(self, **changed: object) -> None:
         state = replace(self._state, **changed)  # type: ignore[arg-type]
         if state != self._state:
             self._state = state
             self._folder.write_state(state)
 
 
-def _identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
+def _application_identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
     """Compares equal for two releases with the same application."""
     if manifest is None or manifest.application is None:
         return ()
@@ -280,7 +287,7 @@ def _identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[bool]:
+def _try_lock(path: Path) -> Iterator[bool]:
     """Yields whether this process has the lock; if so, records its id in it."""
     with path.open("a+") as file:
         try:
@@ -296,7 +303,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _woken(on_signal: OnSignal) -> Iterator[int]:
+def _wakeup_descriptor(on_signal: OnSignal) -> Iterator[int]:
     """Yields a descriptor that becomes readable after SIGCHLD or SIGTERM."""
     wake, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = signal.set_wakeup_fd(written)

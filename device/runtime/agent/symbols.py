@@ -35,7 +35,7 @@ class Symbols:
     def __init__(self, process: int) -> None:
         """OSError if the process is gone."""
         text = Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
-        self._mappings = [m for m in map(_mapping, text.splitlines()) if m]
+        self._mappings = [m for m in map(_parse_mapping, text.splitlines()) if m]
         self._starts = [m.start for m in self._mappings]
         self._files: Dict[str, Optional[_Elf]] = {}
 
@@ -46,7 +46,7 @@ class Symbols:
             return Place(UNKNOWN, UNKNOWN)
         found = self._mappings[i]
         if found.path not in self._files:
-            self._files[found.path] = _read(Path(found.path))
+            self._files[found.path] = _read_elf(Path(found.path))
         elf = self._files[found.path]
         name = elf.at(address - found.start + found.offset) if elf else UNKNOWN
         return Place(Path(found.path).name or UNKNOWN, name)
@@ -125,7 +125,7 @@ class _Elf:
         return found
 
 
-def _mapping(line: str) -> Optional[_Mapping]:
+def _parse_mapping(line: str) -> Optional[_Mapping]:
     """Parses a line of /proc/PID/maps; None if the mapping is not executable."""
     words = line.split(None, 5)
     if len(words) < 6 or "x" not in words[1]:
@@ -134,7 +134,7 @@ def _mapping(line: str) -> Optional[_Mapping]:
     return _Mapping(int(start, 16), int(end, 16), int(words[2], 16), words[5])
 
 
-def _read(path: Path) -> Optional[_Elf]:
+def _read_elf(path: Path) -> Optional[_Elf]:
     """Reads a file's functions; None if it is unreadable, or not ELF."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:

@@ -58,13 +58,17 @@ class Account:
     def __init__(self, process: int) -> None:
         self._process, self._start = process, time.monotonic()
         self._threads = _thread_times(process)
-        self._stat, self._others = _stat(process), _programs(process)
+        self._stat, self._others = _read_stat(process), _list_programs(process)
 
     def usage(self) -> Usage:
         """Returns the usage since construction; OSError if the process is gone."""
         seconds = max(time.monotonic() - self._start, 1e-3)
-        now, stat = _thread_times(self._process), _stat(self._process)
-        uses = [_use(t, before, now[t], seconds) for t, before in self._threads.items() if t in now]
+        now, stat = _thread_times(self._process), _read_stat(self._process)
+        uses = [
+            _thread_use(t, before, now[t], seconds)
+            for t, before in self._threads.items()
+            if t in now
+        ]
         ticks = [stat[i] - self._stat[i] for i in range(len(stat))]
         spent = ticks[_USER] + ticks[_SYSTEM]
         return Usage(
@@ -72,7 +76,7 @@ class Account:
             100.0 * ticks[_SYSTEM] / spent if spent else 0.0,
             ticks[_MINOR] / seconds,
             ticks[_MAJOR] / seconds,
-            _busiest(self._others, _programs(self._process), seconds),
+            _busiest_programs(self._others, _list_programs(self._process), seconds),
         )
 
 
@@ -96,12 +100,12 @@ def _thread_times(process: int) -> Dict[int, Tuple[float, Optional[float]]]:
         if len(words) == 3 and int(words[0]):
             found[thread] = int(words[0]) / 1e9, int(words[1]) / 1e9
         else:
-            stat = _fields((folder / "stat").read_text("utf-8", "replace"))
+            stat = _parse_stat((folder / "stat").read_text("utf-8", "replace"))
             found[thread] = (stat[_USER] + stat[_SYSTEM]) / os.sysconf("SC_CLK_TCK"), None
     return found
 
 
-def _use(
+def _thread_use(
     thread: int,
     before: Tuple[float, Optional[float]],
     now: Tuple[float, Optional[float]],
@@ -114,17 +118,17 @@ def _use(
     return ThreadUse(thread, running, delayed, 100.0 - running - (delayed or 0.0))
 
 
-def _stat(process: int) -> List[int]:
-    return _fields((_PROC / str(process) / "stat").read_text("utf-8", "replace"))
+def _read_stat(process: int) -> List[int]:
+    return _parse_stat((_PROC / str(process) / "stat").read_text("utf-8", "replace"))
 
 
-def _fields(text: str) -> List[int]:
+def _parse_stat(text: str) -> List[int]:
     """Returns the numbers after the name, which may contain anything; 0 for the state letter."""
     words = text.rpartition(")")[2].split()
     return [int(w) if w.lstrip("-").isdigit() else 0 for w in words[: _SYSTEM + 1]]
 
 
-def _programs(process: int) -> Dict[int, Tuple[str, int]]:
+def _list_programs(process: int) -> Dict[int, Tuple[str, int]]:
     """Returns names and ticks of all processes except the observed one and this one."""
     found = {}
     for path in _PROC.glob("[0-9]*/stat"):
@@ -133,12 +137,12 @@ def _programs(process: int) -> Dict[int, Tuple[str, int]]:
             continue
         with contextlib.suppress(OSError):  # it exited meanwhile
             text = path.read_text("utf-8", "replace")
-            fields = _fields(text)
+            fields = _parse_stat(text)
             found[number] = text[text.find("(") + 1 : text.rfind(")")], sum(fields[_USER:])
     return found
 
 
-def _busiest(
+def _busiest_programs(
     before: Dict[int, Tuple[str, int]], now: Dict[int, Tuple[str, int]], seconds: float
 ) -> Tuple[OtherProgram, ...]:
     per_tick = 100.0 / (os.sysconf("SC_CLK_TCK") * seconds)

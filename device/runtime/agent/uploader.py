@@ -51,12 +51,12 @@ class Courier:
             return
         if self._process is None:
             take_samples(self._store)
-            if self._wanted():
-                self._begin()
+            if self._should_send():
+                self._start_process()
             else:
-                self._wait()
+                self._schedule_next()
         elif self._process.poll() is not None:
-            self._end(self._process)
+            self._handle_exit(self._process)
         elif self._clock() > self._due + _MOST_SECONDS:
             self._process.kill()
 
@@ -67,11 +67,11 @@ class Courier:
             self._process.wait()
             self._answer.close()
 
-    def _wanted(self) -> bool:
+    def _should_send(self) -> bool:
         spool = spool_of(self._store)
         return not spool.is_off and spool.home.exists() and spool.waits
 
-    def _begin(self) -> None:
+    def _start_process(self) -> None:
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
         try:
             self._process = subprocess.Popen(
@@ -83,31 +83,31 @@ class Courier:
             )
         except OSError as error:
             self._answer.close()
-            self._failed(f"could not be sent: {error}")
+            self._handle_failure(f"could not be sent: {error}")
 
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+    def _handle_exit(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = None
         self._answer.seek(0)
         said = self._answer.read(_MOST_ANSWER)
         self._answer.close()
         if process.returncode == 0:
             self._failures, self._logged = 0, ""
-            self._wait()
+            self._schedule_next()
         else:
-            self._failed(_why(said, process.returncode))
+            self._handle_failure(_failure_reason(said, process.returncode))
 
-    def _failed(self, why: str) -> None:
+    def _handle_failure(self, why: str) -> None:
         self._failures += 1
         if why != self._logged:  # otherwise it would fill the application's log
             self._logged = why
             self._tell(f"edgekit: profiles: {why}")
-        self._wait()
+        self._schedule_next()
 
-    def _wait(self) -> None:
+    def _schedule_next(self) -> None:
         self._due = self._clock() + waits(self._failures, 0.0, self._period, self._chance)
 
 
-def _why(said: bytes, code: int) -> str:
+def _failure_reason(said: bytes, code: int) -> str:
     try:
         return short(json.loads(said)["error"]["message"], 300)
     except (ValueError, KeyError, TypeError):

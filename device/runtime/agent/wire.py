@@ -47,11 +47,11 @@ def receive(read: Read, most_data: int, head: bytes = b"") -> Tuple[Document, Di
             f"expected a message of at most {MOST_DOCUMENT} and {most_data} bytes, "
             f"found {length} and {size}"
         )
-    document = _document(read(length))
-    return document, _arrays(document.pop("arrays", None), read(size))
+    document = _parse_document(read(length))
+    return document, _parse_arrays(document.pop("arrays", None), read(size))
 
 
-def _document(body: bytes) -> Document:
+def _parse_document(body: bytes) -> Document:
     try:
         found = json.loads(body, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
@@ -61,9 +61,9 @@ def _document(body: bytes) -> Document:
     return found
 
 
-def _arrays(listed: object, data: bytes) -> Dict[str, Array]:
+def _parse_arrays(listed: object, data: bytes) -> Dict[str, Array]:
     arrays, at = {}, 0
-    for name, dtype, shape in each(listed, "arrays", _entry):
+    for name, dtype, shape in each(listed, "arrays", _parse_entry):
         end = at + BY_NAME[dtype].bytes * count(shape)
         arrays[name] = Array(dtype, shape, data[at:end])
         at = end
@@ -72,7 +72,7 @@ def _arrays(listed: object, data: bytes) -> Dict[str, Array]:
     return arrays
 
 
-def _entry(raw: object, where: str) -> Tuple[str, str, Tuple[int, ...]]:
+def _parse_entry(raw: object, where: str) -> Tuple[str, str, Tuple[int, ...]]:
     if not isinstance(raw, list) or len(raw) != 3:
         raise bad(where, "a name, a type and a shape", raw)
     name, dtype, shape = text(raw[0], where), text(raw[1], where), each(raw[2], where, whole)

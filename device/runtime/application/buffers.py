@@ -56,10 +56,10 @@ def readable(spec: TensorSpec, value: Any, view: memoryview) -> Place:
     if view.format[:1] in (">", "!") and hasattr(value, "__array_interface__"):
         value = Array.of(value)
         view = view_of(spec.name, value)
-    _check(spec, value, view, "input")
+    _check_tensor(spec, value, view, "input")
     if not view.c_contiguous:
         return _bytes_place(view.tobytes())
-    place = _place(value, view)
+    place = _locate_memory(value, view)
     if place is None or place[0] % BY_NAME[spec.dtype].bytes:
         return _bytes_place(view.tobytes())
     return place
@@ -69,9 +69,9 @@ def writable(spec: TensorSpec, value: Any) -> Place:
     """Returns the place a model may write to; InputError if `value` does not fit `spec` or is
     read-only."""
     view = view_of(spec.name, value)
-    _check(spec, value, view, "output")
+    _check_tensor(spec, value, view, "output")
     found = "a read-only one" if view.readonly else "one with gaps" if not view.c_contiguous else ""
-    place = None if found else _place(value, view)
+    place = None if found else _locate_memory(value, view)
     if place is None or place[0] % BY_NAME[spec.dtype].bytes:
         raise InputError(
             f"output '{spec.name}': expected a writable, contiguous and aligned array, found "
@@ -99,7 +99,7 @@ def numpy_of(inputs: Mapping[str, Any]) -> Any:
     return None
 
 
-def _place(value: Any, view: memoryview) -> Optional[Place]:
+def _locate_memory(value: Any, view: memoryview) -> Optional[Place]:
     """Returns None if Python does not expose the memory's address."""
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
@@ -116,7 +116,7 @@ def _bytes_place(data: bytes) -> Place:
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0, data
 
 
-def _check(spec: TensorSpec, value: Any, view: memoryview, what: str) -> None:
+def _check_tensor(spec: TensorSpec, value: Any, view: memoryview, what: str) -> None:
     """Checks dtype and shape; without NumPy also accepts a flat array of all elements, or bytes."""
     dtype = _dtype_of(view)
     if (dtype, view.shape) == (spec.dtype, spec.shape):

@@ -87,22 +87,22 @@ class Model:
     @property
     def release(self) -> str:
         """The release of the next inference, as far as this process knows."""
-        return self._now().manifest.id
+        return self._require_loaded().manifest.id
 
     @property
     def name(self) -> str:
         """The model's own name."""
-        return self._now().manifest.model.name
+        return self._require_loaded().manifest.model.name
 
     @property
     def inputs(self) -> Tuple[TensorSpec, ...]:
         """Name, type and shape of each input, for the first compiled variant."""
-        return self._now().manifest.inputs
+        return self._require_loaded().manifest.inputs
 
     @property
     def outputs(self) -> Tuple[TensorSpec, ...]:
         """The outputs of the running release."""
-        return self._now().manifest.outputs
+        return self._require_loaded().manifest.outputs
 
     def run(
         self, inputs: Mapping[str, Any], outputs: Optional[Mapping[str, Any]] = None
@@ -112,16 +112,16 @@ class Model:
         Contiguous inputs are not copied. Arrays in `outputs` are written in place; the others are
         allocated: as NumPy arrays if an input is one, else as memoryviews.
         """
-        if self._moved():
-            self._change(wait=False)
-        loaded = self._take()
+        if self._has_current_changed():
+            self._switch_release(wait=False)
+        loaded = self._acquire_loaded()
         try:
             found = loaded.run(inputs, outputs or {})
         finally:
-            self._give(loaded)
+            self._return_loaded(loaded)
         alive()
         if self._proof_due is not None and time.monotonic() > self._proof_due:
-            self._prove(loaded)
+            self._mark_proven(loaded)
         return found
 
     def refresh(self) -> bool:
@@ -130,7 +130,7 @@ class Model:
         before = self.release
         with self._changing:
             self._failed.clear()
-        self._change(wait=True)
+        self._switch_release(wait=True)
         return self.release != before
 
     def report_failure(self, reason: str, release: str = "") -> bool:
@@ -147,16 +147,16 @@ class Model:
             self._watch.end()
             self._watch.forget(failed)
             log.warning("release %s failed (%s); release %s runs again", failed, reason, back)
-        self._change(wait=True)
+        self._switch_release(wait=True)
         return back is not None
 
     def reset(self) -> None:
         """Resets the state of a stateful model to its initial values."""
-        loaded = self._take()
+        loaded = self._acquire_loaded()
         try:
             loaded.reset()
         finally:
-            self._give(loaded)
+            self._return_loaded(loaded)
 
     def close(self) -> None:
         """Waits for running inferences, and frees all resources."""
@@ -180,21 +180,21 @@ class Model:
     ) -> None:
         self.close()
 
-    def _now(self) -> Loaded:
+    def _require_loaded(self) -> Loaded:
         loaded = self._loaded
         if loaded is None:
             raise InputError("expected an open model, found that it was closed; open it again")
         return loaded
 
-    def _take(self) -> Loaded:
+    def _acquire_loaded(self) -> Loaded:
         with self._state:
             if self._paused:
                 self._state.wait_for(lambda: not self._paused)
-            loaded = self._now()
+            loaded = self._require_loaded()
             loaded.users += 1
             return loaded
 
-    def _give(self, loaded: Loaded) -> None:
+    def _return_loaded(self, loaded: Loaded) -> None:
         with self._state:
             loaded.users -= 1
             if loaded is not self._loaded or self._paused:
@@ -206,14 +206,14 @@ class Model:
         if loaded is not self._loaded and loaded.users == 0 and not loaded.closed:
             loaded.close()
 
-    def _moved(self) -> bool:
+    def _has_current_changed(self) -> bool:
         """Whether `current` links to another release: one system call per inference."""
         try:
             return os.readlink(self._link) != self._target  # noqa: PTH115 - ten times as fast
         except OSError:
             return False  # the model was removed from the board: keep running the loaded release
 
-    def _change(self, wait: bool) -> None:
+    def _switch_release(self, wait: bool) -> None:
         """Switches to the release of `current`, unless another thread is doing so and `wait` is
         False."""
         if not self._changing.acquire(blocking=wait):
@@ -223,13 +223,13 @@ class Model:
             if release in (None, self.release) or release in self._failed:
                 return
             assert release is not None
-            self._load(release)
+            self._load_release(release)
         finally:
             self._changing.release()
 
-    def _load(self, release: str) -> None:
+    def _load_release(self, release: str) -> None:
         """Loads and activates `release`; if that fails, the old one keeps running."""
-        old = self._now().manifest.id
+        old = self._require_loaded().manifest.id
         self._watch.begin(release)
         try:
             try:
@@ -240,7 +240,7 @@ class Model:
             self._watch.begin(old)
             if committed(self._store) == release:  # otherwise it was rolled back meanwhile
                 self._failed.add(release)
-                self._leave(release, f"load: {error}")
+                self._roll_back(release, f"load: {error}")
         else:
             self._put_in_service(found)
 
@@ -248,7 +248,7 @@ class Model:
         """Loads a release when memory cannot hold two at once: closes the running one first, and
         reloads it if the other fails. Other threads wait meanwhile."""
         with self._state:
-            old = self._now()
+            old = self._require_loaded()
             self._paused = True
             try:
                 self._state.wait_for(lambda: old.users == 0)
@@ -275,7 +275,7 @@ class Model:
             if old is not None:
                 self._close_unused(old)
 
-    def _leave(self, release: str, reason: str) -> None:
+    def _roll_back(self, release: str, reason: str) -> None:
         """Rolls back like `leave`, but raises nothing: the loaded release keeps running
         regardless."""
         with contextlib.suppress(DeviceError, OSError):
@@ -285,7 +285,7 @@ class Model:
             return
         log.warning("release %s: %s; it stays in service", release, reason)
 
-    def _prove(self, loaded: Loaded) -> None:
+    def _mark_proven(self, loaded: Loaded) -> None:
         with self._state:
             if loaded is not self._loaded or self._proof_due is None:
                 return
@@ -296,28 +296,28 @@ class Model:
         release = committed(self._store)
         if release is not None and (deaths := self._watch.deaths(release)) >= DEATHS:
             within = f"within {self._watch_seconds:g} s"
-            self._leave(release, f"{deaths} processes that ran it died {within}")
+            self._roll_back(release, f"{deaths} processes that ran it died {within}")
 
-    def _ended(self) -> None:
+    def _handle_exit(self) -> None:
         """At process exit: rolls back a new release at once if an exception ended the process."""
         error = getattr(sys, "last_value", None)
         new = self._proof_due is not None and self._loaded is not None
         if new and isinstance(error, Exception):
-            self._leave(self.release, f"the application ended: {type(error).__name__}: {error}")
+            self._roll_back(self.release, f"the application ended: {type(error).__name__}: {error}")
         if self._loaded is not None:
             self._loaded.write_samples()
         self._watch.end()
 
 
 def _end_at_exit(model: Model) -> Any:
-    """Calls the model's `_ended` at exit if it still exists; returns a function that cancels
+    """Calls the model's `_handle_exit` at exit if it still exists; returns a function that cancels
     that."""
     known = weakref.ref(model)
 
     def ended() -> None:
         found = known()
         if found is not None:
-            found._ended()
+            found._handle_exit()
 
     atexit.register(ended)
     return lambda: atexit.unregister(ended)

@@ -45,8 +45,8 @@ class Watch:
         path = self._folder / f"{release}.{process.pid}-{process.started}-{id(self):x}.json"
         with contextlib.suppress(OSError):  # a full or read-only disk must not stop inferences
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            self._tidy()
-            path.write_text(json.dumps({"boot": _boot(), "process": asdict(process)}))
+            self._remove_stale_notes()
+            path.write_text(json.dumps({"boot": _boot_id(), "process": asdict(process)}))
             self._own = path
 
     def end(self) -> None:
@@ -65,21 +65,21 @@ class Watch:
 
     def deaths(self, release: str) -> int:
         """Counts processes that died with the release since the last boot, before it was proved."""
-        found = (_process(path) for path in self._notes(release))
+        found = (_read_process(path) for path in self._list_notes(release))
         return len({process for process in found if process and not process.lives()})
 
     def forget(self, release: str) -> None:
         """Deletes the notes of processes that died with the release."""
-        for path in self._notes(release):
-            process = _process(path)
+        for path in self._list_notes(release):
+            process = _read_process(path)
             if process is None or not process.lives():
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _notes(self, release: str) -> List[Path]:
+    def _list_notes(self, release: str) -> List[Path]:
         return sorted(self._folder.glob(f"{release}.*.json"))
 
-    def _tidy(self) -> None:
+    def _remove_stale_notes(self) -> None:
         """Deletes the notes of releases that no longer exist."""
         installed = set(self._store.installed())
         for path in self._folder.iterdir():
@@ -87,16 +87,16 @@ class Watch:
                 path.unlink()
 
 
-def _process(path: Path) -> Optional[Process]:
+def _read_process(path: Path) -> Optional[Process]:
     """Returns a note's process; None if it is from before the last boot, or torn by a power cut."""
     try:
         note = json.loads(path.read_text())
-        return Process(**note["process"]) if note["boot"] == _boot() else None
+        return Process(**note["process"]) if note["boot"] == _boot_id() else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return _BOOT.read_text().strip()
     except OSError:

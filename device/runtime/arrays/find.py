@@ -32,7 +32,7 @@ def find_library(packages: Optional[Iterable[str]] = None) -> Tuple[Path, Option
             f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
             "name one that was built for this machine"
         )
-    path = Path(named) if named else _provided(packages)
+    path = Path(named) if named else _find_in_packages(packages)
     table = os.environ.get(TABLE_VARIABLE)
     beside = path.with_name(f"{path.name}.table")
     return path, Path(table) if table else beside if beside.is_file() else None
@@ -45,7 +45,7 @@ def find_spmv_table(library: Path) -> Optional[Path]:
     return Path(named) if named else beside if beside.is_file() else None
 
 
-def _provided(packages: Optional[Iterable[str]]) -> Path:
+def _find_in_packages(packages: Optional[Iterable[str]]) -> Path:
     folders = sys.modules["edgekit"].__path__ if packages is None else packages
     for part in pkgutil.iter_modules(folders, "edgekit."):
         name = f"{part.name}.{_PROVIDER}"

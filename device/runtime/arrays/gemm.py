@@ -31,8 +31,8 @@ def gemm(
     Raises InputError for mismatched shapes or types, IncompatibleError if NumPy or the library is
     missing.
     """
-    np = _numpy()
-    dtype = _check(np, a, b, threads)
+    np = _import_numpy()
+    dtype = _check_operands(np, a, b, threads)
     (m, k), n = a.shape, b.shape[1]
     result = np.dtype(_RESULT[dtype])
     if bias is not None:
@@ -43,13 +43,13 @@ def gemm(
         if not out.flags.writeable:
             raise InputError("gemm: expected out to be writable, found a read-only array")
     direct = _takes_directly(np, out, (a, b, bias))
-    target: Any = out if direct else _empty(np, (m, n), result)
+    target: Any = out if direct else _allocate_result(np, (m, n), result)
     if target.size:
-        a, b = _usable(np, a), _usable(np, b)
+        a, b = _make_aligned(np, a), _make_aligned(np, b)
         at = 0 if bias is None else bias.ctypes.data
-        product = Product(dtype, m, n, k, _operand(a), _operand(b), _operand(target), at)
+        product = Product(dtype, m, n, k, _to_operand(a), _to_operand(b), _to_operand(target), at)
         with _ALONE:
-            library = _library(os.getpid())
+            library = _open_library(os.getpid())
             how, _ = library.lookup(dtype, m, n, k, threads)
             library.run(product, how, threads)
     if out is not None and target is not out:
@@ -57,7 +57,7 @@ def gemm(
     return target if out is None else out
 
 
-def _numpy() -> Any:
+def _import_numpy() -> Any:
     try:
         import numpy
     except ImportError:
@@ -69,7 +69,7 @@ def _numpy() -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _library(process: int) -> GemmLibrary:
+def _open_library(process: int) -> GemmLibrary:
     """Opened once per process: a forked process lacks its parent's threads."""
     del process
     from edgekit.device.runtime.arrays.find import find_library
@@ -77,21 +77,23 @@ def _library(process: int) -> GemmLibrary:
     return GemmLibrary(*find_library())
 
 
-def _check(np: Any, a: Any, b: Any, threads: int) -> str:
+def _check_operands(np: Any, a: Any, b: Any, threads: int) -> str:
     """Returns the product's element type."""
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, np.ndarray):
             raise InputError(f"gemm: expected {name} to be an array, found {type(value).__name__}")
         if value.ndim != 2:
-            raise InputError(f"gemm: expected {name} of 2 dimensions, found {_shape(value.shape)}")
+            raise InputError(
+                f"gemm: expected {name} of 2 dimensions, found {_format_shape(value.shape)}"
+            )
     dtype = _PAIRS.get((a.dtype.name, b.dtype.name))
     if dtype is None or not (a.dtype.isnative and b.dtype.isnative):
         pairs = ", ".join(f"{x} and {y}" for x, y in _PAIRS)
         raise InputError(f"gemm: expected a and b of {pairs}, found {a.dtype} and {b.dtype}")
     if a.shape[1] != b.shape[0]:
         raise InputError(
-            f"gemm: expected as many columns of a as rows of b, found {_shape(a.shape)} "
-            f"and {_shape(b.shape)}"
+            f"gemm: expected as many columns of a as rows of b, found {_format_shape(a.shape)} "
+            f"and {_format_shape(b.shape)}"
         )
     if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
         raise InputError(f"gemm: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
@@ -101,9 +103,10 @@ def _check(np: Any, a: Any, b: Any, threads: int) -> str:
 def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
     found = getattr(value, "shape", None), getattr(value, "dtype", None)
     if found != (shape, dtype):
-        actual = _shape(found[0]) if found[0] is not None else type(value).__name__
+        actual = _format_shape(found[0]) if found[0] is not None else type(value).__name__
         raise InputError(
-            f"gemm: expected {name} of {dtype} {_shape(shape)}, found {found[1] or ''} {actual}"
+            f"gemm: expected {name} of {dtype} {_format_shape(shape)}, "
+            f"found {found[1] or ''} {actual}"
         )
 
 
@@ -118,26 +121,26 @@ def _takes_directly(np: Any, out: Any, others: Any) -> bool:
     return dense and not any(o is not None and np.may_share_memory(out, o) for o in others)
 
 
-def _usable(np: Any, array: Any) -> Any:
+def _make_aligned(np: Any, array: Any) -> Any:
     """Returns the array, or a copy if its strides are not multiples of the element size."""
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
     return array if array.flags.aligned and whole else np.ascontiguousarray(array)
 
 
-def _operand(array: Any) -> Operand:
+def _to_operand(array: Any) -> Operand:
     row, col = (stride // array.itemsize for stride in array.strides)
     return Operand(array.ctypes.data, row, col)
 
 
-def _empty(np: Any, shape: Any, dtype: Any) -> Any:
+def _allocate_result(np: Any, shape: Any, dtype: Any) -> Any:
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            f"gemm: expected memory for a result of {_shape(shape)}, found too little; multiply "
-            "in parts"
+            f"gemm: expected memory for a result of {_format_shape(shape)}, found too little; "
+            "multiply in parts"
         ) from None
 
 
-def _shape(shape: Any) -> str:
+def _format_shape(shape: Any) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"

@@ -152,7 +152,7 @@ class GemmLibrary:
         """Loads the library, and the table if given. IncompatibleError if this CPU lacks a required
         feature, InputError if the table is damaged."""
         self._lib = open_library(path, "the GEMM library of edgekit")
-        _bind(self._lib)
+        _declare_signatures(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._scratch = Block(0)
         self._table = self._open_table(table)
@@ -170,7 +170,7 @@ class GemmLibrary:
         `side` is the operand that is packed beforehand, if any.
         """
         rule = ctypes.c_int()
-        kind = _kind(dtype, side)
+        kind = _operand_code(dtype, side)
         how = self._lib.ek_gemm_lookup(self._table, kind, threads, m, n, k, ctypes.byref(rule))
         return GemmMethod._from_c(how), _RULES[rule.value]
 
@@ -178,7 +178,7 @@ class GemmLibrary:
         self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
     ) -> GemmMethod:
         """Returns the method derived from the caches and the vector length."""
-        how = self._lib.ek_gemm_default(_kind(dtype, side), threads, m, n, k)
+        how = self._lib.ek_gemm_default(_operand_code(dtype, side), threads, m, n, k)
         return GemmMethod._from_c(how)
 
     def pack(
@@ -199,7 +199,7 @@ class GemmLibrary:
         args, method = product._in_c(), how.in_c()
         scratch = self._scratch_for(args, method, threads)
         self._lib.ek_gemm_run(
-            ctypes.byref(args), ctypes.byref(method), scratch, self._pool(threads)
+            ctypes.byref(args), ctypes.byref(method), scratch, self._get_pool(threads)
         )
 
     def timer(
@@ -218,7 +218,7 @@ class GemmLibrary:
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
         table = self._table if look_up else None
         kept = (Block(size), keep)
-        return Timer(self._lib, table, args, method, threads, kept, self._pool(threads))
+        return Timer(self._lib, table, args, method, threads, kept, self._get_pool(threads))
 
     def lookup_nanoseconds(
         self,
@@ -232,7 +232,7 @@ class GemmLibrary:
         flat = [size for shape in shapes for size in shape]
         numbers = (ctypes.c_long * max(len(flat), 1))(*flat)
         total = self._lib.ek_gemm_lookup_time(
-            self._table, _kind(dtype, side), threads, numbers, len(shapes), rounds
+            self._table, _operand_code(dtype, side), threads, numbers, len(shapes), rounds
         )
         return float(total) / max(len(shapes) * rounds, 1)
 
@@ -257,7 +257,7 @@ class GemmLibrary:
             )
         return table
 
-    def _pool(self, threads: int) -> Optional[int]:
+    def _get_pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
             self._pools[threads] = start_pool(self._lib, threads)
         return self._pools[threads]
@@ -308,11 +308,11 @@ class Block:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
 
-def _kind(dtype: str, side: Optional[str]) -> int:
+def _operand_code(dtype: str, side: Optional[str]) -> int:
     return DTYPES.index(dtype) | _PACKED[side]
 
 
-def _bind(lib: ctypes.CDLL) -> None:
+def _declare_signatures(lib: ctypes.CDLL) -> None:
     """Declares all signatures; without them ctypes truncates sizes and addresses to 32 bits."""
     args, how = ctypes.POINTER(_Args), ctypes.POINTER(MethodInC)
     number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p

@@ -68,19 +68,21 @@ def read_matrix_market(path: Path, dtype: Any = "float32") -> Entries:
             f"{path.name}: expected text, found the byte {error.object[error.start]:#04x} at "
             f"{error.start}"
         ) from None
-    header = _header(path.name, text)
-    return _mirrored(np, path.name, header, *_entries(np, path.name, header, text, wanted))
+    header = _parse_header(path.name, text)
+    return _expand_symmetry(
+        np, path.name, header, *_parse_entries(np, path.name, header, text, wanted)
+    )
 
 
-def _wrong(name: str, line: int, expected: str, found: str) -> InputError:
+def _line_error(name: str, line: int, expected: str, found: str) -> InputError:
     return InputError(f"{name}: line {line}: expected {expected}, found '{found[:_SHOWN]}'")
 
 
-def _header(name: str, text: str) -> _Header:
-    first, end = _line(text, 0)
+def _parse_header(name: str, text: str) -> _Header:
+    first, end = _split_line(text, 0)
     words = first.split()
     if len(words) != 5 or words[0].lower() != "%%matrixmarket":
-        raise _wrong(name, 1, "%%MatrixMarket matrix coordinate FIELD SYMMETRY", first)
+        raise _line_error(name, 1, "%%MatrixMarket matrix coordinate FIELD SYMMETRY", first)
     kind, layout, field, symmetry = (word.lower() for word in words[1:])
     for what, found, known in (
         ("object", kind, ("matrix",)),
@@ -89,50 +91,52 @@ def _header(name: str, text: str) -> _Header:
         ("symmetry", symmetry, _SYMMETRIES),
     ):
         if found not in known:
-            raise _wrong(name, 1, f"the {what} {' or '.join(known)}", found)
+            raise _line_error(name, 1, f"the {what} {' or '.join(known)}", found)
     if field == "pattern" and symmetry == "skew-symmetric":
-        raise _wrong(name, 1, "a pattern that is general or symmetric", symmetry)
+        raise _line_error(name, 1, "a pattern that is general or symmetric", symmetry)
     at = 1
     while end < len(text):
-        line, end = _line(text, end)
+        line, end = _split_line(text, end)
         at += 1
         if line.strip() and not line.lstrip().startswith("%"):
-            rows, cols, entries = _sizes(name, at, line, symmetry)
+            rows, cols, entries = _parse_sizes(name, at, line, symmetry)
             return _Header(field, symmetry, (rows, cols), entries, at)
     raise InputError(f"{name}: expected a line 'ROWS COLUMNS ENTRIES', found the end of the file")
 
 
-def _line(text: str, start: int) -> Tuple[str, int]:
+def _split_line(text: str, start: int) -> Tuple[str, int]:
     """Returns the line that starts at `start`, and the start of the next one."""
     end = text.find("\n", start)
     return (text[start:], len(text)) if end < 0 else (text[start:end], end + 1)
 
 
-def _sizes(name: str, at: int, line: str, symmetry: str) -> Tuple[int, int, int]:
+def _parse_sizes(name: str, at: int, line: str, symmetry: str) -> Tuple[int, int, int]:
     words = line.split()
     if len(words) != 3:
-        raise _wrong(name, at, "three sizes: rows, columns and entries", line)
+        raise _line_error(name, at, "three sizes: rows, columns and entries", line)
     for what, word in zip(("rows", "columns", "entries"), words):
         if not (word.isdecimal() and len(word) < 19):
-            raise _wrong(name, at, f"a number of {what}", word)
+            raise _line_error(name, at, f"a number of {what}", word)
         if what != "entries" and int(word) > _LARGEST:
-            raise _wrong(name, at, f"at most {_LARGEST} {what}", word)
+            raise _line_error(name, at, f"at most {_LARGEST} {what}", word)
     rows, cols, entries = (int(word) for word in words)
     if symmetry != "general" and rows != cols:
-        raise _wrong(name, at, f"as many columns as rows of a {symmetry} matrix", line)
+        raise _line_error(name, at, f"as many columns as rows of a {symmetry} matrix", line)
     return rows, cols, entries
 
 
-def _entries(np: Any, name: str, header: _Header, text: str, dtype: Any) -> Tuple[Any, Any, Any]:
+def _parse_entries(
+    np: Any, name: str, header: _Header, text: str, dtype: Any
+) -> Tuple[Any, Any, Any]:
     body = _after_lines(text, header.lines)
     words = body.split()
     uneven = any(len(line.split()) not in (0, header.columns) for line in body.split("\n"))
     if uneven or len(words) != header.columns * header.entries:
-        _explain(name, header, body)
+        _raise_format_error(name, header, body)
     try:
         table = np.array(words, np.float64).reshape(header.entries, header.columns)
     except ValueError:
-        _explain(name, header, body)
+        _raise_format_error(name, header, body)
         raise
     rows, cols = table[:, 0], table[:, 1]
     values = np.ones(header.entries) if header.columns == 2 else table[:, 2]
@@ -164,7 +168,7 @@ def _after_lines(text: str, count: int) -> str:
     return text[at:]
 
 
-def _explain(name: str, header: _Header, body: str) -> None:
+def _raise_format_error(name: str, header: _Header, body: str) -> None:
     """Raises InputError for the first malformed line, or for a wrong number of entries."""
     found = 0
     for at, line in enumerate(body.split("\n"), header.lines + 1):
@@ -173,9 +177,9 @@ def _explain(name: str, header: _Header, body: str) -> None:
             continue
         if len(words) != header.columns:
             parts = "row and column" if header.columns == 2 else "row, column and value"
-            raise _wrong(name, at, parts, line)
+            raise _line_error(name, at, parts, line)
         if bad := [word for word in words if not _is_number(word)]:
-            raise _wrong(name, at, "a number", bad[0])
+            raise _line_error(name, at, "a number", bad[0])
         found += 1
     raise InputError(
         f"{name}: expected {header.entries} entries as line {header.lines} says, found {found}"
@@ -199,14 +203,16 @@ def _explain_entry(
     at = lines[number]
     for what, value, size in zip(("row", "column"), entry, header.shape):
         if not (1 <= value <= size and value == int(value)):
-            raise _wrong(name, at, f"a {what} from 1 to {size}", f"{value:.17g}")
+            raise _line_error(name, at, f"a {what} from 1 to {size}", f"{value:.17g}")
     whole = header.field == "integer" or dtype.kind == "i"
-    raise _wrong(
+    raise _line_error(
         name, at, f"a {'whole ' if whole else ''}value within {dtype}", f"{entry[-1]:.17g}"
     )
 
 
-def _mirrored(np: Any, name: str, header: _Header, rows: Any, cols: Any, values: Any) -> Entries:
+def _expand_symmetry(
+    np: Any, name: str, header: _Header, rows: Any, cols: Any, values: Any
+) -> Entries:
     if header.symmetry == "general":
         return Entries(header.shape, rows, cols, values)
     below = rows != cols

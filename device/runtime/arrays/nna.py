@@ -80,7 +80,9 @@ class _How:
         complete."""
         if self.emulator == "python":
             return python()
-        return native(_native(), self.chip, shape, _addresses(*arrays), self.account, self.trace)
+        return native(
+            _open_native(), self.chip, shape, _data_addresses(*arrays), self.account, self.trace
+        )
 
     def result(self, sums: Array, counted: Outcome, work: Work) -> Emulated:
         counters, events = counted
@@ -206,7 +208,7 @@ def emulate_conv3x3(
     ins, rows, columns = image.shape[:3]
     sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
     counted = how.count(
-        lambda: _python(chip, conv_periods(chip, image, kernel, sums, stride), trace),
+        lambda: _run_python(chip, conv_periods(chip, image, kernel, sums, stride), trace),
         NativeNna.conv,
         ConvShape(ins, rows, columns, len(kernel), height, width, stride),
         (image, kernel, sums),
@@ -239,7 +241,7 @@ def emulate_depthwise3x3(
     kernel, (groups, rows, columns) = depthwise_weights(w), image.shape[:3]
     sums = np.empty((groups, height, width, CHANNELS), np.int32)
     counted = how.count(
-        lambda: _python(chip, depthwise_periods(chip, image, kernel, sums, stride), trace),
+        lambda: _run_python(chip, depthwise_periods(chip, image, kernel, sums, stride), trace),
         NativeNna.conv,
         ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1),
         (image, kernel, sums),
@@ -269,7 +271,7 @@ def emulate_pointwise(
     outs, ins = kernel.shape[:2]
     sums = np.empty((outs, points, CHANNELS), np.int32)
     counted = how.count(
-        lambda: _python(chip, pointwise_periods(chip, pixels, kernel, sums), trace),
+        lambda: _run_python(chip, pointwise_periods(chip, pixels, kernel, sums), trace),
         NativeNna.pointwise,
         PointwiseShape(points, ins, outs),
         (pixels, kernel, sums),
@@ -318,13 +320,13 @@ def _python_matmul(
     whole = len(features) * CHANNELS
     tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
     periods = matmul_periods(chip, a, features, tiled) if whole else iter(())
-    done = _python(chip, periods, trace)
+    done = _run_python(chip, periods, trace)
     sums[:, :whole] = tiled.reshape(len(a), whole)
     sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
     return done
 
 
-def _python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
+def _run_python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
     """Runs the Python emulator and returns its counters; the periods' sums are then complete."""
     machine = Machine(chip, trace)
     run(machine, periods)
@@ -347,14 +349,14 @@ def _conv_extents(x: Array, stride: int, padding: int) -> Tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=1)
-def _native() -> NativeNna:
+def _open_native() -> NativeNna:
     from edgekit.device.runtime.arrays.find import find_library
     from edgekit.device.runtime.shared_library import open_library
 
     return NativeNna(open_library(find_library()[0], "a kernels library"))
 
 
-def _addresses(*arrays: Array) -> Tuple[int, ...]:
+def _data_addresses(*arrays: Array) -> Tuple[int, ...]:
     return tuple(array.ctypes.data for array in arrays)
 
 

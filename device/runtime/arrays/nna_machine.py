@@ -177,10 +177,10 @@ class Machine:
         for clock in (self.serial, self.load):
             clock.ready[gives] = clock.issue(waits)[0] + latency
         if cause:
-            self._note(Event("stall", cause, before, start))
-        self._note(Event(OPERATIONS[name], name, start, start + latency))
+            self._record_event(Event("stall", cause, before, start))
+        self._record_event(Event(OPERATIONS[name], name, start, start + latency))
         return start
 
-    def _note(self, event: Event) -> None:
+    def _record_event(self, event: Event) -> None:
         if len(self.events) < self._trace:
             self.events.append(event)

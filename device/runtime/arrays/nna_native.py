@@ -143,13 +143,13 @@ class NativeNna:
         self, chip: NnaChip, shape: MatmulShape, arrays: Sequence[int], timed: bool, trace: int = 0
     ) -> Outcome:
         """`arrays`: a, f, tail and sums; the counters are zeros unless `timed`."""
-        return _call(self._matmul, chip, _Matmul(*astuple(shape), *arrays), timed, trace)
+        return _call_native(self._matmul, chip, _Matmul(*astuple(shape), *arrays), timed, trace)
 
     def conv(
         self, chip: NnaChip, shape: ConvShape, arrays: Sequence[int], timed: bool, trace: int = 0
     ) -> Outcome:
         """`arrays`: x, w and sums."""
-        return _call(self._conv, chip, _Conv(*astuple(shape), *arrays), timed, trace)
+        return _call_native(self._conv, chip, _Conv(*astuple(shape), *arrays), timed, trace)
 
     def pointwise(
         self,
@@ -160,10 +160,12 @@ class NativeNna:
         trace: int = 0,
     ) -> Outcome:
         """`arrays`: x, w and sums."""
-        return _call(self._pointwise, chip, _Pointwise(*astuple(shape), *arrays), timed, trace)
+        return _call_native(
+            self._pointwise, chip, _Pointwise(*astuple(shape), *arrays), timed, trace
+        )
 
 
-def _call(
+def _call_native(
     function: Any, chip: NnaChip, arguments: ctypes.Structure, timed: bool, trace: int
 ) -> Outcome:
     what = _Chip(*(getattr(chip, name) for name in _CHIP))
@@ -179,10 +181,10 @@ def _call(
         instructions=tuple(counters.instructions),
         stalls=tuple(counters.stalls),
     )
-    return found, tuple(_event(events[i]) for i in range(report.count))
+    return found, tuple(_decode_event(events[i]) for i in range(report.count))
 
 
-def _event(event: _Event) -> Event:
+def _decode_event(event: _Event) -> Event:
     if event.stall:
         return Event("stall", CAUSES[event.name], event.start, event.end)
     name = tuple(OPERATIONS)[event.name]

@@ -52,7 +52,7 @@ def matmul_periods(chip: NnaChip, a: Array, f: Array, sums: Array) -> Iterator[P
             tiles = []
             for at in range(0, groups, chip.groups):
                 lanes = range(at, min(at + chip.groups, groups))
-                patch = _patches(f[lanes.start : lanes.stop, first : first + TAPS], 4)
+                patch = _build_patches(f[lanes.start : lanes.stop, first : first + TAPS], 4)
                 outputs = tuple((2 * i, sums[row, lane]) for i, lane in enumerate(lanes))
                 tiles.append(Tile(patch, outputs))
             yield Period(diagonal(values), first == 0, 2, tuple(tiles))
@@ -77,11 +77,11 @@ def pointwise_periods(chip: NnaChip, x: Array, w: Array, sums: Array) -> Iterato
                 at = range(left, min(left + per_tile, points))
                 pixels = x[first : first + TAPS, at.start : at.stop].swapaxes(0, 1)
                 outputs = tuple((apart * i, out[point]) for i, point in enumerate(at))
-                tiles.append(Tile(_patches(pixels, pitch), outputs))
+                tiles.append(Tile(_build_patches(pixels, pitch), outputs))
             yield Period(taps, first == 0, min(len(taps), 2), tuple(tiles))
 
 
-def _patches(pixels: Array, pitch: int) -> Tuple[Tuple[Optional[Array], ...], ...]:
+def _build_patches(pixels: Array, pitch: int) -> Tuple[Tuple[Optional[Array], ...], ...]:
     """Arranges pixels [count, taps, 32] as patches of three-pixel rows, side by side at `pitch`
     columns; rows are padded to an even length."""
     taps = pixels.shape[1]
@@ -139,16 +139,16 @@ def run(machine: Machine, periods: Iterator[Period]) -> None:
     sets, used, fram = machine.chip.weight_sets, 0, 0
     if period:
         machine.nncfg("stride", period.stride)
-        _write_weights(machine, used, _pairs(period))
+        _write_weights(machine, used, _weight_pairs(period))
     ahead = np.empty((0, 2, CHANNELS), np.int8)  # the next period's weights, for the next fill
     pending: Optional[Tuple[int, Tile, bool]] = None
     while period:
         following = next(periods, None)
         machine.nncfg("stride", period.stride)
-        coming = _pairs(following) if following and sets == 2 else ahead[:0]
-        ends = _shares(period, len(coming))
+        coming = _weight_pairs(following) if following and sets == 2 else ahead[:0]
+        ends = _distribute_pairs(period, len(coming))
         for tile, start, end in zip(period.tiles, [0, *ends], ends):
-            _fill(machine, fram, tile, used if tile is period.tiles[0] else 1 - used, ahead)
+            _fill_fram(machine, fram, tile, used if tile is period.tiles[0] else 1 - used, ahead)
             machine.nncfg("mask", (1 << len(period.weights)) - 1)
             machine.nnmacg(fram, used)
             if pending:
@@ -156,13 +156,13 @@ def run(machine: Machine, periods: Iterator[Period]) -> None:
             pending, ahead = (fram, tile, period.first), coming[start:end]
             fram = (fram + 1) % FRAMS
         if following and sets == 1:
-            _write_weights(machine, used, _pairs(following))
+            _write_weights(machine, used, _weight_pairs(following))
         used, period = (used + 1) % sets, following
     if pending:
         _read_back(machine, *pending)
 
 
-def _shares(period: Period, pairs: int) -> List[int]:
+def _distribute_pairs(period: Period, pairs: int) -> List[int]:
     """Returns how many pairs of the next weights are written by the end of each tile.
 
     Distributes instructions evenly over the MACs: a MAC hides only the instructions issued during
@@ -190,7 +190,7 @@ def _read_cost(tile: Tile, first: bool) -> int:
     return len(tile.outputs) * (6 if first else 12)
 
 
-def _fill(machine: Machine, fram: int, tile: Tile, weights: int, ahead: Array) -> None:
+def _fill_fram(machine: Machine, fram: int, tile: Tile, weights: int, ahead: Array) -> None:
     """Writes a FRAM, and pairs of rows into a weight set; issues all loads first, so that none
     stalls."""
     machine.nncfg("jump", len(tile.patch[0]))
@@ -223,7 +223,7 @@ def _load_pairs(machine: Machine, register: int, pairs: Array) -> None:
         machine.la(register + i, 1, pair[1])
 
 
-def _pairs(period: Period) -> Array:
+def _weight_pairs(period: Period) -> Array:
     """Reshapes the weights for nndww: [pairs, 2, 32]."""
     return period.weights.reshape(-1, 2, CHANNELS)
 

@@ -70,7 +70,7 @@ class OutlierWeights:
         k, n = self.shape
         self.group = k // len(scale) if len(scale) else 0
         with _ALONE:
-            self._packed: Packed = _library(os.getpid()).pack(
+            self._packed: Packed = _open_library(os.getpid()).pack(
                 n, k, self.group, values.ctypes.data, scale.ctypes.data, bits == 4
             )
 
@@ -78,8 +78,8 @@ class OutlierWeights:
     def from_float(w: Any) -> OutlierWeights:
         """Quantizes finite floats [k, n] to int8, with a scale per output channel (column) that
         maps the largest magnitude to 127. InputError otherwise."""
-        np = _numpy()
-        w = _matrix(np, "w", w, ("float16", "float32", "float64"))
+        np = _import_numpy()
+        w = _check_matrix(np, "w", w, ("float16", "float32", "float64"))
         with np.errstate(over="ignore"):  # infinity is rejected below
             w = w.astype(np.float32)
         if not np.isfinite(w).all():
@@ -97,29 +97,29 @@ class OutlierWeights:
     @staticmethod
     def from_int8(w: Any, scale: Any) -> OutlierWeights:
         """Makes weights from int8 [k, n] and positive float32 scales [n]: W = w * scale."""
-        np = _numpy()
-        w = np.ascontiguousarray(_matrix(np, "w", w, ("int8",)))
-        scale = _scales(np, scale, (w.shape[1],))
+        np = _import_numpy()
+        w = np.ascontiguousarray(_check_matrix(np, "w", w, ("int8",)))
+        scale = _convert_scales(np, scale, (w.shape[1],))
         return OutlierWeights(w, scale[None][: len(w)], 8)
 
     @staticmethod
     def from_int4(w: Any, scale: Any) -> OutlierWeights:
         """Makes weights from uint8 [k / 2, n], two values of -8 to 7 per byte with the even channel
         in the low half, and float32 scales [k / group, n]: one per group of k and column."""
-        np = _numpy()
-        w = _matrix(np, "w", w, ("uint8",))
+        np = _import_numpy()
+        w = _check_matrix(np, "w", w, ("uint8",))
         scale = _as_scales(np, scale)
         if scale.ndim != 2 or (not len(scale) and len(w)):
             raise InputError(
                 "outlier weights: expected scales [groups, n] for 4-bit weights, "
-                f"found {_shape(scale.shape)}"
+                f"found {_format_shape(scale.shape)}"
             )
         k, groups = 2 * len(w), len(scale)
         if groups and k % groups:
             raise InputError(
                 f"outlier weights: expected groups that divide k = {k}, found {groups} groups"
             )
-        scale = _scales(np, scale, (groups, w.shape[1]))
+        scale = _convert_scales(np, scale, (groups, w.shape[1]))
         values = np.empty((len(w), 2, w.shape[1]), np.int8)
         values[:, 0] = (w << 4).astype(np.int8) >> 4
         values[:, 1] = w.astype(np.int8) >> 4
@@ -132,7 +132,7 @@ class OutlierWeights:
 
     def dequantized(self, channels: Any = None) -> Any:
         """Returns rows of W as float32 [channels, n]: the given channels, or all."""
-        np = _numpy()
+        np = _import_numpy()
         k, n = self.shape
         channels = np.arange(k) if channels is None else np.asarray(channels)
         if channels.ndim != 1 or channels.dtype.kind not in "iu":
@@ -142,17 +142,17 @@ class OutlierWeights:
         channels = np.ascontiguousarray(channels, np.int32)
         rows = np.empty((len(channels), -(-n // OUTLIER_PADDING) * OUTLIER_PADDING), np.float32)
         if rows.size:
-            library = _library(os.getpid())
+            library = _open_library(os.getpid())
             library.rows(self._packed, channels.ctypes.data, len(channels), rows.ctypes.data)
         return rows[:, :n]
 
     def _multiply(self, x: Any, options: Options, threads: int, explain: bool) -> Any:
-        np = _numpy()
+        np = _import_numpy()
         (m, k), n = x.shape, self.shape[1]
         y = np.empty((m, n), np.float32)
-        rows, marks = _rows(x), b""
+        rows, marks = _describe_rows(x), b""
         with _ALONE:
-            library = _library(os.getpid())
+            library = _open_library(os.getpid())
             try:
                 found = library.run(rows, self._packed, address_of(y), options, threads)
             except NotFinite as bad:
@@ -162,7 +162,7 @@ class OutlierWeights:
             report = reported(found)
             if options.path in ("auto", "split"):
                 marks = library.marks_of_last(k)
-        reason = _reason(report, options, k)
+        reason = _explain_path(report, options, k)
         seen = np.frombuffer(marks, np.uint8)
         return y, Explanation(report.path, reason, report.outliers, seen, report)
 
@@ -196,10 +196,10 @@ def outlier_matmul(
     x = _checked_x(x)
     if x.shape[1] != w.shape[0]:
         raise InputError(
-            f"outlier_matmul: expected x of {w.shape[0]} channels, found {_shape(x.shape)}"
+            f"outlier_matmul: expected x of {w.shape[0]} channels, found {_format_shape(x.shape)}"
         )
     try:
-        options = _options(threshold, absmax, rows_per_scale, bool(check_finite), path)
+        options = _parse_options(threshold, absmax, rows_per_scale, bool(check_finite), path)
         threads = _known_threads(threads)
     except TypeError:
         raise InputError(
@@ -209,36 +209,36 @@ def outlier_matmul(
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _options(
+def _parse_options(
     threshold: Any, absmax: Any, rows_per_scale: Any, check_finite: bool, path: Any
 ) -> Options:
     _one_of("absmax", absmax, _ABSMAX)
     _one_of("path", path, PATHS)
-    rows = _whole("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
-    return Options(_threshold(threshold), path, absmax == "row", check_finite, rows)
+    rows = _parse_integer("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
+    return Options(_parse_threshold(threshold), path, absmax == "row", check_finite, rows)
 
 
 @functools.lru_cache(maxsize=16, typed=True)
 def _known_threads(threads: Any) -> int:
-    return _whole("threads", threads, 1, _MOST_THREADS)
+    return _parse_integer("threads", threads, 1, _MOST_THREADS)
 
 
 def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
     """Returns the marks of x [m, k]: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 for channel
     c."""
-    np = _numpy()
+    np = _import_numpy()
     x = _checked_x(x)
     k = x.shape[1]
     marks = np.zeros(-(-k // 32), np.uint32)
-    options = Options(_threshold(threshold), check_finite=bool(check_finite))
+    options = Options(_parse_threshold(threshold), check_finite=bool(check_finite))
     try:
-        _library(os.getpid()).mark(_rows(x), k, options, marks.ctypes.data)
+        _open_library(os.getpid()).mark(_describe_rows(x), k, options, marks.ctypes.data)
     except NotFinite as found:
         raise _not_finite(x, found) from None
     return marks.view(np.uint8)[: -(-k // 8)].copy()
 
 
-def _reason(report: Report, options: Options, k: int) -> str:
+def _explain_path(report: Report, options: Options, k: int) -> str:
     if options.path != "auto":
         return f"{options.path} was requested"
     found = f"{report.outliers} of {k} channels beyond {options.threshold:g}"
@@ -257,7 +257,7 @@ def _not_finite(x: Any, found: NotFinite) -> InputError:
 
 
 @functools.lru_cache(maxsize=1)
-def _library(process: int) -> OutlierLibrary:
+def _open_library(process: int) -> OutlierLibrary:
     """Opened once per process: a forked process lacks its parent's threads."""
     del process
     from edgekit.device.runtime.arrays.find import find_library
@@ -265,7 +265,7 @@ def _library(process: int) -> OutlierLibrary:
     return OutlierLibrary(*find_library())
 
 
-def _numpy() -> Any:
+def _import_numpy() -> Any:
     try:
         import numpy
     except ImportError:
@@ -275,25 +275,25 @@ def _numpy() -> Any:
     return numpy
 
 
-def _rows(x: Any) -> Rows:
+def _describe_rows(x: Any) -> Rows:
     return Rows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
 
 
 def _checked_x(x: Any) -> Any:
     """Returns x with contiguous channels, copied if necessary."""
-    np = _numpy()
+    np = _import_numpy()
     if not isinstance(x, np.ndarray):
         raise InputError(f"outlier_matmul: expected x to be an array, found {type(x).__name__}")
     if x.ndim != 2 or x.dtype not in (np.float32, np.float16) or not x.dtype.isnative:
         raise InputError(
             "outlier_matmul: expected x of 2 dimensions, float32 or float16, "
-            f"found {_shape(x.shape)} {x.dtype}"
+            f"found {_format_shape(x.shape)} {x.dtype}"
         )
     beside = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
     return x if beside and x.flags.aligned else np.ascontiguousarray(x)
 
 
-def _threshold(value: Any) -> float:
+def _parse_threshold(value: Any) -> float:
     good = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not good or not value > 0:
         raise InputError(f"outlier_matmul: expected a threshold above 0, found {value!r}")
@@ -310,17 +310,17 @@ def _one_of(name: str, value: Any, known: Any) -> None:
         )
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
+def _parse_integer(name: str, value: Any, least: int, most: int) -> int:
     good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not good or not least <= value <= most:
         raise InputError(f"outlier_matmul: expected {name} of {least} to {most}, found {value!r}")
     return int(value)
 
 
-def _matrix(np: Any, name: str, value: Any, types: Any) -> Any:
+def _check_matrix(np: Any, name: str, value: Any, types: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.name not in types:
         found = getattr(value, "dtype", type(value).__name__)
-        shape = _shape(getattr(value, "shape", ()))
+        shape = _format_shape(getattr(value, "shape", ()))
         raise InputError(
             f"outlier weights: expected {name} [k, n] of {' or '.join(types)}, "
             f"found {found} {shape}"
@@ -342,13 +342,13 @@ def _as_scales(np: Any, scale: Any) -> Any:
         ) from None
 
 
-def _scales(np: Any, scale: Any, shape: Any) -> Any:
+def _convert_scales(np: Any, scale: Any, shape: Any) -> Any:
     """Converts scales of a shape to float32; InputError unless all are positive and finite."""
     scale = _as_scales(np, scale)
     if scale.shape != shape or scale.dtype.kind != "f":
         raise InputError(
-            f"outlier weights: expected scales {_shape(shape)} of floats, "
-            f"found {scale.dtype} {_shape(scale.shape)}"
+            f"outlier weights: expected scales {_format_shape(shape)} of floats, "
+            f"found {scale.dtype} {_format_shape(scale.shape)}"
         )
     with np.errstate(over="ignore"):  # infinity is rejected below
         scale = np.ascontiguousarray(scale, np.float32)
@@ -356,10 +356,10 @@ def _scales(np: Any, scale: Any, shape: Any) -> Any:
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"outlier weights: expected scales above 0, found {scale[at]} at {_shape(at)}"
+            f"outlier weights: expected scales above 0, found {scale[at]} at {_format_shape(at)}"
         )
     return scale
 
 
-def _shape(shape: Optional[Any]) -> str:
+def _format_shape(shape: Optional[Any]) -> str:
     return "[" + ", ".join(map(str, shape or ())) + "]"

@@ -40,7 +40,7 @@ class _Weights(ctypes.Structure):
         ("scale", ctypes.c_void_p),
         ("excess", ctypes.c_void_p),
         ("how", MethodInC),
-        ("four", ctypes.c_int32),
+        ("is_int4", ctypes.c_int32),
     )
 
 
@@ -139,7 +139,7 @@ class OutlierLibrary:
         damaged."""
         self._gemm = GemmLibrary(path, table)
         self._lib = open_library(path, "the kernels library of edgekit")
-        _bind(self._lib)
+        _declare_signatures(self._lib)
         self.dtype = DTYPES[self._lib.ek_outlier_dtype()]
         tiles = [tile.split("x") for tile in self._gemm.tiles(self.dtype)[:-2]]
         self._heights = {int(nr): int(mr) for mr, nr in tiles}
@@ -147,32 +147,32 @@ class OutlierLibrary:
         self._workspace = Block(0)
 
     def pack(
-        self, n: int, k: int, group: int, values: int, scale: int, four: bool = False
+        self, n: int, k: int, group: int, values: int, scale: int, is_int4: bool = False
     ) -> Packed:
-        """Packs W [k, n], int8 at `values`, with float scales [k / group, n]. four: values of -8 to
-        7, stored two per byte."""
+        """Packs W [k, n], int8 at `values`, with float scales [k / group, n]. is_int4: values of -8
+        to 7, stored two per byte."""
         groups, padded = k // group if group else 0, -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
-        how = self._layout(n, group).in_c()
+        how = self._choose_packing(n, group).in_c()
         operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
         whole = self._lib.ek_gemm_packed_bytes(*operand)
         halved = self._lib.ek_outlier_packed_i4_bytes(n, group, ctypes.byref(how))
-        size = -(-(halved if four else whole) // _ALIGN) * _ALIGN
+        size = -(-(halved if is_int4 else whole) // _ALIGN) * _ALIGN
         b, scales, excess = (
             Block(groups * size),
             Block(4 * groups * padded),
             Block(4 * groups * padded),
         )
-        once = Block(whole) if four else b
+        once = Block(whole) if is_int4 else b
         for i in range(groups):
             source, to = values + i * group * n, b.address + i * size
-            self._lib.ek_gemm_pack(*operand, source, n, 1, once.address if four else to)
-            if four:
+            self._lib.ek_gemm_pack(*operand, source, n, 1, once.address if is_int4 else to)
+            if is_int4:
                 self._lib.ek_outlier_pack_i4(n, group, ctypes.byref(how), once.address, to)
             row = 4 * i * padded
             ctypes.memmove(scales.address + row, scale + 4 * i * n, 4 * n)
             self._lib.ek_outlier_excess(source, n, group, excess.address + row)
         addresses = (b.address, size, scales.address, excess.address)
-        c = _Weights(n, k, group, *addresses, how, int(four))
+        c = _Weights(n, k, group, *addresses, how, int(is_int4))
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a library without it; only affects speed
                 b.memory.madvise(mmap.MADV_HUGEPAGE)
@@ -198,7 +198,7 @@ class OutlierLibrary:
         The returned report is valid until the next product with these options.
         """
         key = (x.m, threads, x.half, options)
-        call = packed.calls.get(key) or self._prepare(packed, key)
+        call = packed.calls.get(key) or self._prepare_call(packed, key)
         args, report, by_reference, pool = call
         args.x, args.y, args.x_row = x.address, y, x.row
         while True:
@@ -219,7 +219,7 @@ class OutlierLibrary:
         """Returns the marks of the last product: bit c % 8 of byte c // 8."""
         return bytes(self._workspace.memory[: -(-k // 8)])
 
-    def _layout(self, n: int, k: int) -> GemmMethod:
+    def _choose_packing(self, n: int, k: int) -> GemmMethod:
         """Chooses W's packing: a regular tile, since only these serve every number of rows."""
         how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
         narrowest = min(self._heights)
@@ -228,28 +228,28 @@ class OutlierLibrary:
         nr = max(nr for nr in self._heights if nr <= max(how.nr, narrowest))
         return replace(how, mr=self._heights[nr], nr=nr, pack_a=False)
 
-    def _prepare(self, packed: Packed, key: _Key) -> _Call:
+    def _prepare_call(self, packed: Packed, key: _Key) -> _Call:
         m, threads, half, options = key
         args = _Args(
             *(ctypes.pointer(packed.c), m, 0, packed.c.n, None, None, int(half)),
             *(PATHS.index(options.path), int(options.absmax_row), int(options.check_finite)),
-            *(options.threshold, options.rows_per_scale, self._method(packed, m, threads)),
+            *(options.threshold, options.rows_per_scale, self._choose_method(packed, m, threads)),
         )
         report = _Report()
         by_reference = ctypes.byref(args), ctypes.byref(report)
         if len(packed.calls) >= _KEPT_CALLS:
             packed.calls.clear()
-        packed.calls[key] = args, report, by_reference, self._pool(threads)
+        packed.calls[key] = args, report, by_reference, self._get_pool(threads)
         return packed.calls[key]
 
-    def _method(self, packed: Packed, m: int, threads: int) -> MethodInC:
+    def _choose_method(self, packed: Packed, m: int, threads: int) -> MethodInC:
         c = packed.c
         how, _ = self._gemm.lookup("s8", m, c.n, c.group, threads, "b")
         nr = c.how.nr
         mr = how.mr if how.nr == nr else self._heights[nr]
         return replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
 
-    def _pool(self, threads: int) -> Optional[int]:
+    def _get_pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
             self._pools[threads] = start_pool(self._lib, threads)
         return self._pools[threads]
@@ -261,7 +261,7 @@ def reported(c: _Report) -> Report:
     return Report(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
 
 
-def _bind(lib: ctypes.CDLL) -> None:
+def _declare_signatures(lib: ctypes.CDLL) -> None:
     number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p
     args, report = ctypes.POINTER(_Args), ctypes.POINTER(_Report)
     operand = (number, number, size, size, ctypes.POINTER(MethodInC))

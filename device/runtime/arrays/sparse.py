@@ -207,10 +207,10 @@ class SparseMatrix:
         return self.matmul(x) if getattr(x, "ndim", 1) == 2 else self.matvec(x)
 
     def __add__(self, other: Any) -> SparseMatrix:
-        return self._combined(other, 1) if isinstance(other, SparseMatrix) else NotImplemented
+        return self._add_scaled(other, 1) if isinstance(other, SparseMatrix) else NotImplemented
 
     def __sub__(self, other: Any) -> SparseMatrix:
-        return self._combined(other, -1) if isinstance(other, SparseMatrix) else NotImplemented
+        return self._add_scaled(other, -1) if isinstance(other, SparseMatrix) else NotImplemented
 
     def __neg__(self) -> SparseMatrix:
         return self * -1
@@ -276,7 +276,7 @@ class SparseMatrix:
         rows, cols = self.shape
         return f"SparseMatrix({rows} x {cols}, {self.nnz} non-zeros of {self.dtype})"
 
-    def _combined(self, other: SparseMatrix, sign: int) -> SparseMatrix:
+    def _add_scaled(self, other: SparseMatrix, sign: int) -> SparseMatrix:
         """self + sign · other: the union of both patterns; cancelled entries stay as zeros."""
         if self.shape != other.shape or self.dtype != other.dtype:
             raise InputError(

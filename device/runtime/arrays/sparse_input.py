@@ -69,7 +69,7 @@ def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
     otherwise."""
     np = numpy()
     shape = _checked_shape(shape)
-    data = _values(np, data)
+    data = _check_values(np, data)
     offsets = _whole_numbers(np, "indptr", indptr, np.int64)
     columns = _whole_numbers(np, "indices", indices, np.int32)
     if offsets.shape != (shape[0] + 1,):
@@ -88,7 +88,7 @@ def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
             f"{offsets[-1]}"
         )
     csr = Csr(shape, offsets, columns, data)
-    if _check(csr) == "good":
+    if _check_order(csr) == "good":
         return csr
     rows = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(offsets))
     return checked_coo(rows, columns, data, shape)
@@ -105,7 +105,7 @@ def checked_coo(
     this machine's memory, which must have room for the result."""
     np = numpy()
     shape = _checked_shape(shape)
-    values = _values(np, values)
+    values = _check_values(np, values)
     rows = _whole_numbers(np, "rows", rows, np.int32)
     cols = _whole_numbers(np, "cols", cols, np.int32)
     if not len(rows) == len(cols) == len(values):
@@ -117,13 +117,13 @@ def checked_coo(
     need = 8 * (shape[0] + shape[1]) + 40 * len(values)
     check_memory(f"sparse matrix: shape {list(shape)}", need, memory)
     exact = values.astype(_SUMMED[values.dtype.name], copy=False)
-    csr = _sorted(np, Csr(shape, rows, cols, exact))
-    if _check(csr) != "good":
+    csr = _sort_entries(np, Csr(shape, rows, cols, exact))
+    if _check_order(csr) != "good":
         raise InputError("sparse matrix: expected sorted rows, found others; please report this")
-    return Csr(shape, csr.indptr, csr.indices, _stored(np, csr, values.dtype))
+    return Csr(shape, csr.indptr, csr.indices, _convert_to_stored(np, csr, values.dtype))
 
 
-def _sorted(np: Any, entries: Csr) -> Csr:
+def _sort_entries(np: Any, entries: Csr) -> Csr:
     """Sorts entries into CSR; `entries.indptr` holds the row of each entry."""
     n, (rows, cols) = len(entries.data), entries.shape
     start, index = np.empty(rows + 1, np.int64), np.empty(n, np.int32)
@@ -143,7 +143,7 @@ def _sorted(np: Any, entries: Csr) -> Csr:
     return Csr(entries.shape, start, index[:kept], summed[:kept])
 
 
-def _stored(np: Any, csr: Csr, dtype: Any) -> Any:
+def _convert_to_stored(np: Any, csr: Csr, dtype: Any) -> Any:
     """Converts sums to the stored type; InputError if one does not fit."""
     if csr.data.dtype == dtype:
         return csr.data
@@ -159,7 +159,7 @@ def _stored(np: Any, csr: Csr, dtype: Any) -> Any:
     return csr.data.astype(dtype)
 
 
-def _check(csr: Csr) -> str:
+def _check_order(csr: Csr) -> str:
     """Returns "good" or "unsorted"; InputError for an unrecoverable fault."""
     fault = library().check(csr.rows())
     if fault.kind == "start":
@@ -248,7 +248,7 @@ def _checked_shape(shape: Any) -> Tuple[int, int]:
     return rows, cols
 
 
-def _values(np: Any, values: Any) -> Any:
+def _check_values(np: Any, values: Any) -> Any:
     array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(

@@ -236,7 +236,7 @@ class SparseLibrary:
         """IncompatibleError if this CPU lacks a required feature, InputError if the table is
         damaged."""
         self._lib = open_library(path, "the kernels library of edgekit")
-        _bind(self._lib)
+        _declare_signatures(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._table = read_table(table) if table else SpmvTable()
 
@@ -304,50 +304,50 @@ class SparseLibrary:
 
     def spmv(self, stored: Stored, x: int, y: int, threads: int = 1) -> bool:
         """y = A · x; returns whether all of y is finite."""
-        matrix, scratch, pool = stored.calls.get(threads) or self._prepare(stored, threads)
+        matrix, scratch, pool = stored.calls.get(threads) or self._prepare_call(stored, threads)
         return not self._lib.ek_spmv(matrix, x, y, threads, scratch.address, pool)
 
     def spmv_timer(self, stored: Stored, x: int, y: int, threads: int) -> Callable[[int], int]:
         """Returns a function of a count: nanoseconds of that many consecutive products."""
-        matrix, scratch, pool = self._prepare(stored, threads)
+        matrix, scratch, pool = self._prepare_call(stored, threads)
         time = self._lib.ek_spmv_time
         return lambda count: int(time(matrix, x, y, threads, scratch.address, pool, count))
 
     def spmm(self, product: SparseProduct, threads: int = 1) -> None:
         """Computes the product."""
         args = product.in_c()
-        self._lib.ek_spmm(ctypes.byref(args), self._pool(threads))
+        self._lib.ek_spmm(ctypes.byref(args), self._get_pool(threads))
 
     def spmm_timer(self, product: SparseProduct, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) of `product`."""
-        args, pool, time = product.in_c(), self._pool(threads), self._lib.ek_spmm_time
+        args, pool, time = product.in_c(), self._get_pool(threads), self._lib.ek_spmm_time
         return lambda count: int(time(ctypes.byref(args), pool, count))
 
     def triad_timer(self, floats: int, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) of STREAM's triad over arrays of `floats` floats: 12
         bytes each."""
         blocks = tuple(Block(4 * floats) for _ in range(3))
-        pool, time = self._pool(threads), self._lib.ek_triad_time
+        pool, time = self._get_pool(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
     def gather_timer(self, x: int, index: int, count: int, threads: int) -> Callable[[int], int]:
         """Returns a timer (see spmv_timer) that only reads x (float32) at `count` int32 indices."""
-        pool, time = self._pool(threads), self._lib.ek_gather_time
+        pool, time = self._get_pool(threads), self._lib.ek_gather_time
         return lambda times: int(time(x, index, count, pool, times))
 
-    def _prepare(self, stored: Stored, threads: int) -> Tuple[Any, Block, Optional[int]]:
+    def _prepare_call(self, stored: Stored, threads: int) -> Tuple[Any, Block, Optional[int]]:
         matrix = ctypes.byref(stored.c)
         scratch = Block(self._lib.ek_spmv_scratch_bytes(matrix, threads))
-        stored.calls[threads] = matrix, scratch, self._pool(threads)
+        stored.calls[threads] = matrix, scratch, self._get_pool(threads)
         return stored.calls[threads]
 
-    def _pool(self, threads: int) -> Optional[int]:
+    def _get_pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
             self._pools[threads] = start_pool(self._lib, threads)
         return self._pools[threads]
 
 
-def _bind(lib: ctypes.CDLL) -> None:
+def _declare_signatures(lib: ctypes.CDLL) -> None:
     number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p
     wide, time = ctypes.c_int64, ctypes.c_uint64
     rows, sparse = ctypes.POINTER(_Rows), ctypes.POINTER(_Sparse)

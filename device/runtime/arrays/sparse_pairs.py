@@ -37,7 +37,9 @@ def pack_pairs(csr: Csr, panel: int) -> Pairs:
     np = numpy()
     cols = csr.shape[1]
     panels = max(-(-cols // min(panel, SPMM_PANEL)), 1)
-    return _packed(np, csr, _partners(np, csr), [cols * p // panels for p in range(panels + 1)])
+    return _pack_panels(
+        np, csr, _match_rows(np, csr), [cols * p // panels for p in range(panels + 1)]
+    )
 
 
 def pack_places(csr: Csr, places: Any) -> Pairs:
@@ -45,7 +47,7 @@ def pack_places(csr: Csr, places: Any) -> Pairs:
     hold the position of its pixels in the panel: below 65536."""
     np = numpy()
     bounds = [*range(0, csr.shape[1], len(places)), csr.shape[1]]
-    pairs = _packed(np, csr, _partners(np, csr), bounds)
+    pairs = _pack_panels(np, csr, _match_rows(np, csr), bounds)
     at, words = np.asarray(places, np.uint32), pairs.columns
     return replace(pairs, columns=at[words & 0xFFFF] | at[words >> 16] << 16)
 
@@ -60,10 +62,10 @@ def pack_rows(csr: Csr) -> Pairs:
     indptr = np.concatenate([[0], np.cumsum(times)])[csr.indptr]
     halved = Csr(csr.shape, indptr, np.repeat(csr.indices, times), data)
     alone = [(row, row) for row in range(csr.shape[0])]
-    return _packed(np, halved, alone, [0, csr.shape[1]])
+    return _pack_panels(np, halved, alone, [0, csr.shape[1]])
 
 
-def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int]) -> Pairs:
+def _pack_panels(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int]) -> Pairs:
     """Packs the partners in each panel of columns; bounds: the panels' starts, and the end."""
     panels = len(bounds) - 1
     pair = np.zeros((panels, len(partners)), np.dtype(list(_PAIR)))
@@ -72,7 +74,7 @@ def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int
     word = value = 0
     for p in range(panels):
         for i, rows_of in enumerate(partners):
-            both, single = _streams(np, csr, rows_of, bounds[p], bounds[p + 1])
+            both, single = _split_shared_columns(np, csr, rows_of, bounds[p], bounds[p + 1])
             for columns, weights in (both, single):
                 words.append(columns[0] | columns[1] << 16)
                 values.append(weights.ravel())
@@ -85,7 +87,7 @@ def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int
     return Pairs(panels, len(partners), pair, joined, np.concatenate(values), value)
 
 
-def _partners(np: Any, csr: Csr) -> List[Tuple[int, int]]:
+def _match_rows(np: Any, csr: Csr) -> List[Tuple[int, int]]:
     """Pairs rows of similar length that share columns. A leftover row is paired with itself."""
     lengths = np.diff(csr.indptr)
     order = [int(r) for r in np.argsort(-lengths, kind="stable")]
@@ -110,10 +112,12 @@ def _partners(np: Any, csr: Csr) -> List[Tuple[int, int]]:
     return partners
 
 
-def _streams(np: Any, csr: Csr, rows: Tuple[int, int], low: int, high: int) -> Tuple[Any, Any]:
+def _split_shared_columns(
+    np: Any, csr: Csr, rows: Tuple[int, int], low: int, high: int
+) -> Tuple[Any, Any]:
     """Returns (columns [2, words], values [words, 4 or 2]) of the columns that both rows have, and
     of those that one has, from low up to high; columns count from low."""
-    (ca, va), (cb, vb) = (_part(np, csr, row, low, high) for row in rows)
+    (ca, va), (cb, vb) = (_slice_row(np, csr, row, low, high) for row in rows)
     if rows[0] == rows[1]:
         half = (len(ca) + 1) // 2
         (ca, va), (cb, vb) = (ca[:half], va[:half]), (ca[half:], va[half:])
@@ -132,7 +136,7 @@ def _streams(np: Any, csr: Csr, rows: Tuple[int, int], low: int, high: int) -> T
     return (shared.reshape(-1, 2).T.astype(np.uint32), together), (columns, values)
 
 
-def _part(np: Any, csr: Csr, row: int, low: int, high: int) -> Tuple[Any, Any]:
+def _slice_row(np: Any, csr: Csr, row: int, low: int, high: int) -> Tuple[Any, Any]:
     """Returns a row's columns from low up to high, counted from low, and their values."""
     begin, end = int(csr.indptr[row]), int(csr.indptr[row + 1])
     first, last = np.searchsorted(csr.indices[begin:end], (low, high))

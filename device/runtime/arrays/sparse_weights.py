@@ -31,7 +31,7 @@ _PLANNED_COLS = (1 << 16) - 1
 class SparseWeights:
     """CSR weights: W [outputs, inputs], mostly zeros.
 
-    Y = W · X with X [inputs, pixels], channel-major. float32, float64, float16 (computed in
+    Y = W · X with X [inputs, pixels], channels-first. float32, float64, float16 (computed in
     float32), int8 · int8 → int32, or float32 weights stored as int8 with a scale per output.
     """
 
@@ -71,7 +71,7 @@ class SparseWeights:
             )
         if storage == "f16":
             return SparseWeights(_as_half(np, csr), None)
-        return _quantized(np, csr) if storage == "s8" else SparseWeights(csr, None)
+        return _quantize_int8(np, csr) if storage == "s8" else SparseWeights(csr, None)
 
     @property
     def bytes(self) -> int:
@@ -118,7 +118,7 @@ class SparseWeights:
         y = np.empty(shape, SUMS[self.stored]) if out is None else out
         if out is not None:
             checked_out(out, shape, SUMS[self.stored], given)
-        product = self._product(given, y, bias, low, high, vectors)
+        product = self._build_product(given, y, bias, low, high, vectors)
         with ALONE:
             library().spmm(product, checked_threads(threads))
         return y
@@ -126,7 +126,7 @@ class SparseWeights:
     def timer(self, x: Any, y: Any, threads: int = 1) -> Callable[[int], int]:
         """Returns a function of a count: nanoseconds of that many consecutive products of checked
         arrays."""
-        product = self._product(x, y, None, float("-inf"), float("inf"), 0)
+        product = self._build_product(x, y, None, float("-inf"), float("inf"), 0)
         timed = library().spmm_timer(product, threads)
 
         def keeping(count: int, _arrays: Any = (x, y, self)) -> int:
@@ -134,7 +134,7 @@ class SparseWeights:
 
         return keeping
 
-    def _product(
+    def _build_product(
         self, x: Any, y: Any, bias: Any, low: float, high: float, vectors: int
     ) -> SparseProduct:
         given = (self._start, self._index, self._values, self._scale, x, y, bias)
@@ -155,10 +155,10 @@ class SparseWeights:
             low=low,
             high=high,
             vectors=vectors,
-            plan=self._plan() if pixels > 1 else None,
+            plan=self._build_plan() if pixels > 1 else None,
         )
 
-    def _plan(self) -> Optional[Plan]:
+    def _build_plan(self) -> Optional[Plan]:
         if self.stored not in _PLANNED or self.shape[1] > _PLANNED_COLS:
             return None
         if not self._pairs:
@@ -182,7 +182,7 @@ def _as_half(np: Any, csr: Csr) -> Csr:
     return Csr(csr.shape, csr.indptr, csr.indices, csr.data.astype(np.float16))
 
 
-def _quantized(np: Any, csr: Csr) -> SparseWeights:
+def _quantize_int8(np: Any, csr: Csr) -> SparseWeights:
     """Maps each output's largest weight to 127; an output without weights has the scale 1."""
     largest = np.zeros(csr.shape[0], np.float32)
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))

@@ -64,12 +64,12 @@ def emit(plan: Plan, code: Sequence[SectionCode]) -> str:
     parts.append("int ek_abi(void) { return EK_ABI; }")
     parts.append("const char *ek_describe(void) { return description; }")
     parts.append(f"int ek_operators(void) {{ return {len(plan.lowered.steps)}; }}\n")
-    parts.append(_reset(plan))
-    parts.append(_run(plan, code))
+    parts.append(_emit_reset(plan))
+    parts.append(_emit_run(plan, code))
     return "\n".join(parts)
 
 
-def _reset(plan: Plan) -> str:
+def _emit_reset(plan: Plan) -> str:
     lines = [
         f"    memcpy((char *)m->state + {slot.offset}, "
         f"(const char *)m->weights + {slot.initial.offset}, {slot.bytes});"
@@ -79,7 +79,7 @@ def _reset(plan: Plan) -> str:
     return "\n".join([*lines, "}\n"])
 
 
-def _run(plan: Plan, code: Sequence[SectionCode]) -> str:
+def _emit_run(plan: Plan, code: Sequence[SectionCode]) -> str:
     count = len(plan.lowered.steps)
     body = [
         "int ek_run(const ek_model *m, const void *const *in, void *const *out) {",

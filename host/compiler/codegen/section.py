@@ -20,7 +20,7 @@ from edgekit.host.compiler.lowering.plan import (
     Call,
     Field,
     Kernel,
-    Loop,
+    LoopCall,
     Move,
     Plan,
     Section,
@@ -65,7 +65,9 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
     headers = {call.kernel.header for call in calls if call.kernel.header} | {"kernel.h"}
     lines = [f'#include "{h}"' for h in sorted(headers)]
     lines.append('#include <math.h>\n#include "runtime/clock.h"\n#include "runtime/units.h"\n')
-    lines += sorted({_arguments(call.kernel) for call in calls if call.kernel.header is None})
+    lines += sorted(
+        {_arguments_typedef(call.kernel) for call in calls if call.kernel.header is None}
+    )
     lines += sorted({_prototype(call) for call in calls})
     lines.append("void NAME(const ek_inference *);\n")
     shared = section.queues
@@ -78,17 +80,17 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
 def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
     """Steps in sequence, each on the entire pool; long sections are split into functions."""
     if len(steps) <= _LONG:
-        return _function("void NAME", steps, 0, places)
+        return _emit_function("void NAME", steps, 0, places)
     lines, calls = [], []
     for first in range(0, len(steps), _MANY):
         some = steps[first : first + _MANY]
         name = f"steps_{first}"
-        lines += _function(f"{_APART} {name}", some, first, places)
+        lines += _emit_function(f"{_APART} {name}", some, first, places)
         calls.append(f"    {name}(i);")
     return [*lines, "void NAME(const ek_inference *i) {", *calls, "}"]
 
 
-def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -> list[str]:
+def _emit_function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -> list[str]:
     """A function that runs `steps`; `first` is the index of the first one within the section."""
     parts: list[str] = []
     body = [
@@ -100,7 +102,7 @@ def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -
     ]
     for index, step in enumerate(steps, first + 1):
         body += [
-            *_step(step, places, parts, index),
+            *_emit_step(step, places, parts, index),
             f"    if (stamps)\n        stamps[{index}] = ek_ticks();",
         ]
     return [*parts, *body, "}"]
@@ -111,7 +113,7 @@ def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) ->
     body: list[str] = []
     for index, step in enumerate(steps):
         parts: list[str] = []
-        lines = _step(step, places, parts, index)
+        lines = _emit_step(step, places, parts, index)
         body += [
             *parts,
             f"static void step_{index}(const ek_inference *i, int number) {{",
@@ -139,28 +141,30 @@ def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) ->
     ]
 
 
-def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
+def _emit_step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
     """The calls of one step; if many, they are split into functions appended to `parts`."""
-    calls = _calls(step.calls, places, parts, f"part_{index}")
-    return [f"    {{ /* {_comment(step.name)}: {step.op} */", *calls, "    }"]
+    calls = _emit_calls(step.calls, places, parts, f"part_{index}")
+    return [f"    {{ /* {_escape_comment(step.name)}: {step.op} */", *calls, "    }"]
 
 
-def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name: str) -> list[str]:
+def _emit_calls(
+    calls: Sequence[Call | LoopCall], places: _Places, parts: list[str], name: str
+) -> list[str]:
     """Calls and loops in order. Functions appended to `parts` get the name prefix `name`."""
     if len(calls) <= _MANY:
         return [
             line
             for i, call in enumerate(calls)
             for line in (
-                _loop(call, places, parts, f"{name}_{i}")
-                if isinstance(call, Loop)
-                else _call(call, places)
+                _emit_loop(call, places, parts, f"{name}_{i}")
+                if isinstance(call, LoopCall)
+                else _emit_call(call, places)
             )
         ]
     lines = []
     for first in range(0, len(calls), _MANY):
         own = f"{name}_{first}"
-        body = _calls(calls[first : first + _MANY], places, parts, own)
+        body = _emit_calls(calls[first : first + _MANY], places, parts, own)
         parts += [
             f"{_APART} {own}(const ek_inference *i) {{",
             _BASES,
@@ -173,19 +177,19 @@ def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name
     return lines
 
 
-def _loop(loop: Loop, places: _Places, parts: list[str], name: str) -> list[str]:
+def _emit_loop(loop: LoopCall, places: _Places, parts: list[str], name: str) -> list[str]:
     """A C loop; only moves depend on the loop index."""
     going = ""
     if loop.going is not None:
         going = f" && *(const unsigned char *){places.address(loop.going)}"
     lines = [
         "        {",
-        *(_move(m, places) for m in loop.begin),
+        *(_emit_move(m, places) for m in loop.begin),
         "        long t = 0;",
         f"        for (; t < {loop.steps}{going}; t++) {{",
-        *(_move(m, places) for m in loop.before),
-        *_calls(loop.calls, places, parts, name),
-        *(_move(m, places) for m in loop.after),
+        *(_emit_move(m, places) for m in loop.before),
+        *_emit_calls(loop.calls, places, parts, name),
+        *(_emit_move(m, places) for m in loop.after),
         "        }",
     ]
     for value, size in loop.cleared:
@@ -196,9 +200,9 @@ def _loop(loop: Loop, places: _Places, parts: list[str], name: str) -> list[str]
     return [*lines, "        }"]
 
 
-def _move(move: Move, places: _Places) -> str:
+def _emit_move(move: Move, places: _Places) -> str:
     target = f"(char *){places.address(move.target)}"
-    source = f"(const char *){_field(move.source, places)}"
+    source = f"(const char *){_format_field(move.source, places)}"
     if move.target_pitch:
         target += f" + t * {move.target_pitch}L"
     if move.source_pitch:
@@ -206,12 +210,12 @@ def _move(move: Move, places: _Places) -> str:
     return f"        memcpy({target}, {source}, {move.bytes});"
 
 
-def _comment(text: str) -> str:
+def _escape_comment(text: str) -> str:
     """Model text inside a C comment, escaped so that it cannot end the comment."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-./:" else "_" for c in text)
 
 
-def _arguments(kernel: Kernel) -> str:
+def _arguments_typedef(kernel: Kernel) -> str:
     """The C type of a kernel's arguments, as declared by its C file."""
     source = (kernels_folder() / kernel.source).read_text()
     found = re.search(rf"^typedef struct {{\n(?:(?!}}).*\n)*}} {kernel.args};\n", source, re.M)
@@ -225,8 +229,8 @@ def _prototype(call: Call) -> str:
     return f"void {call.kernel.symbol}(const void *, {rest});"
 
 
-def _call(call: Call, places: _Places) -> list[str]:
-    fields = ", ".join(f".{k} = {_field(v, places)}" for k, v in call.fields.items())
+def _emit_call(call: Call, places: _Places) -> list[str]:
+    fields = ", ".join(f".{k} = {_format_field(v, places)}" for k, v in call.fields.items())
     wrapped = textwrap.wrap(
         fields + "};", 92, initial_indent=" " * 12, subsequent_indent=" " * 12,
         break_long_words=False, break_on_hyphens=False,
@@ -242,7 +246,7 @@ def _call(call: Call, places: _Places) -> list[str]:
     ]
 
 
-def _field(value: Field, places: _Places) -> str:
+def _format_field(value: Field, places: _Places) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, Value):
@@ -250,9 +254,9 @@ def _field(value: Field, places: _Places) -> str:
     if isinstance(value, Weights):
         return places.weights(value)
     if isinstance(value, tuple):
-        return "{" + ", ".join(_field(v, places) for v in value) + "}"
+        return "{" + ", ".join(_format_field(v, places) for v in value) + "}"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f".{k} = {_field(v, places)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f".{k} = {_format_field(v, places)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
         return _c_float(value)
     return str(value)
@@ -297,11 +301,11 @@ class _Places:
         within = alias.offset + value.offset
         if pointer not in ("a", "w", "s"):
             return f"(void *)({pointer} + {within})"
-        return f"(void *)({pointer} + {self._entry(pointer, alias.base, start + within)})"
+        return f"(void *)({pointer} + {self._table_entry(pointer, alias.base, start + within)})"
 
     def weights(self, value: Weights) -> str:
-        return f"(const void *)(w + {self._entry('w', '', value.offset)})"
+        return f"(const void *)(w + {self._table_entry('w', '', value.offset)})"
 
-    def _entry(self, pointer: str, name: str, offset: int) -> str:
+    def _table_entry(self, pointer: str, name: str, offset: int) -> str:
         index = self._index.setdefault((pointer, name, offset), len(self._index))
         return f"at[{index}]"

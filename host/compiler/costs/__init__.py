@@ -1,1 +1,1 @@
-"""Costs of operators and models, in microseconds of the core that runs them."""
+"""Costs of methods, operators and models."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.kb.costs.bands import read_ns
-from edgekit.kb.costs.rule import LINE
-from edgekit.kb.costs.sharing import reached
+from edgekit.host.compiler.costs.methods.bands import read_ns
+from edgekit.host.compiler.costs.methods.rule import LINE
+from edgekit.host.compiler.costs.sharing import reached
 from edgekit.kb.targets.board import BoardProfile, last_cache
 from edgekit.kb.targets.clusters import timed_core
 from edgekit.kb.targets.core import Core

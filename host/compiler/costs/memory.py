@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.host.compiler.costs.sharing import FAR_PART
 from edgekit.host.compiler.costs.work import Amounts
 from edgekit.host.compiler.ir.types import Graph
-from edgekit.kb.costs.sharing import FAR_PART
 from edgekit.kb.targets.core import Core
 
 

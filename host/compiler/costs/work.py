@@ -8,14 +8,14 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
+from edgekit.host.compiler.costs.methods.operators import Form, candidates_of
+from edgekit.host.compiler.costs.methods.winograd import POINTS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.traits import CostKind
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
-from edgekit.kb.costs.winograd import POINTS
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Form, candidates_of
 from edgekit.kb.targets.board import BoardProfile
 
 _BILINEAR_TAPS = 4
@@ -115,7 +115,7 @@ def _members(
     if isinstance(op, ops.RowChain):
         whole, members = members_of(graph, node)
         return tuple(work_of(whole, member, lanes, board) for member in members), 1
-    if isinstance(op, ops.Repeat):
+    if isinstance(op, ops.Loop):
         body = op.body
         return tuple(work_of(body, member, lanes, board) for member in body.nodes), op.steps
     return (), 1
@@ -147,7 +147,7 @@ def multiply_adds(graph: Graph, node: Node) -> int:
     if isinstance(op, ops.RowChain):
         whole, members = members_of(graph, node)
         return sum(multiply_adds(whole, member) for member in members)
-    if isinstance(op, ops.Repeat):
+    if isinstance(op, ops.Loop):
         return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
     multiplies = op.cost_kind == "matrix" or isinstance(
         op, ops.DepthwiseConv2D | ops.QuantizedLSTM | ops.QuantizedSVDF
@@ -160,7 +160,7 @@ def _floats(graph: Graph, node: Node) -> int:
     """Float work in 8-bit products, in multiply-adds: quantizing rows, scaling group sums and
     multiplying outliers separately, in batches."""
     op = node.op
-    if isinstance(op, ops.Repeat):
+    if isinstance(op, ops.Loop):
         return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
     if isinstance(op, ops.DynamicConv2D):
         return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
@@ -179,7 +179,7 @@ def _floats(graph: Graph, node: Node) -> int:
 
 def _skips_zeros(op: Operator) -> bool:
     """Whether its kernel multiplies only weights that are not zero."""
-    return isinstance(op, ops.PrunedConv2D | ops.PrunedFullyConnected | ops.PlanarConv2D)
+    return isinstance(op, ops.PrunedConv2D | ops.PrunedFullyConnected | ops.ChannelsFirstConv2D)
 
 
 def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
         counts = [_counts(whole, member, lanes) for member in members]
         steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
         return steps, runs, tiles
-    if isinstance(op, ops.Repeat):
+    if isinstance(op, ops.Loop):
         counts = [_counts(op.body, member, lanes) for member in op.body.nodes]
         steps, runs, tiles = (op.steps * sum(each) for each in zip((0, 0, 0), *counts, strict=True))
         return steps, runs, tiles

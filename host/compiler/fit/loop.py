@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.fit.plan import plan_of
 from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
-from edgekit.host.compiler.lowering.conv.pixel_chains import chains_on_pixels
 from edgekit.host.compiler.lowering.groups import Group, Groups
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.compiler.transforms.split import SplitGraph, split
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 _SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # fractions of the limit to try as the bound for live bytes
@@ -64,23 +64,23 @@ def fit(
         return chained
     first = split(graph, limit)
     if limit is None or not (first.origin or options.memory_limit):
-        return _in_planes(first, board, layout_table_of(board), rows, options)
+        return _with_layouts(first, board, layout_table_of(board), rows, options)
     plain: SplitGraph | None = None
     least = None
-    for divided in _divisions(graph, first, limit):
+    for divided in _split_variants(graph, first, limit):
         if plain is None:
             need = _working_bytes(divided.graph, board, options)
             least = min(least or need, need)
             if need > limit:
                 continue
             plain = divided
-        planes = _in_planes(divided, board, layout_table_of(board), rows, options)
-        if planes.graph.nodes == divided.graph.nodes:
+        laid_out = _with_layouts(divided, board, layout_table_of(board), rows, options)
+        if laid_out.graph.nodes == divided.graph.nodes:
             break
-        if _working_bytes(planes.graph, board, options) <= limit:
-            return planes
+        if _working_bytes(laid_out.graph, board, options) <= limit:
+            return laid_out
     if plain is not None:
-        return _in_planes(plain, board, None, rows, options)
+        return _with_layouts(plain, board, None, rows, options)
     where = divided.graph.nodes[Live(divided.graph).worst].name
     raise InputError(
         f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
@@ -110,13 +110,13 @@ def _in_chains(
     except InputError:
         return None
     for layouts in (layout_table_of(board), None):
-        fitted = _in_planes(divided, board, layouts, rows, options)
+        fitted = _with_layouts(divided, board, layouts, rows, options)
         if _working_bytes(fitted.graph, board, options) <= limit:
             return fitted
     return None
 
 
-def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:
+def _split_variants(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:
     for share in _SHARES:
         divided = first if share == 1 else split(graph, limit, int(limit * share))
         yield divided
@@ -124,22 +124,22 @@ def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGra
             return  # a lower target cannot reduce the peak further
 
 
-def _in_planes(
+def _with_layouts(
     divided: SplitGraph,
     board: BoardProfile,
     table: LayoutTable | None,
     rows: KnowledgeBase,
     options: CompileOptions,
 ) -> Fitted:
-    """Chooses channel-major and sparse layouts where `rows`, or else `table`, predict a speedup.
+    """Chooses channels-first and sparse layouts where `rows`, or else `table`, predict a speedup.
 
     Without a table, all images stay channels-last.
     """
     threads = options.threads or 1
     groups = Groups(board, rows, threads)
-    saved = chains_on_pixels(divided.graph, board, table, rows, threads)
-    planes = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
-    chosen = choose_pruned(planes, board, table, spmv_table_of(board), groups)
+    saved = channels_last_chains(divided.graph, board, table, rows, threads)
+    laid_out = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
+    chosen = choose_pruned(laid_out, board, table, spmv_table_of(board), groups)
     made = tuple(groups.made.values())
     return Fitted(chosen, divided.origin, len(divided.graph.nodes), made)
 

@@ -17,9 +17,9 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.orders import NO_ORDERS, Orders, orders_of
 from edgekit.host.compiler.transforms.split import memory_limit
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 
@@ -42,17 +42,17 @@ def plan_of(
     table, threads = table_of(board) if table is None else table, threads or options.threads or 1
     remembered = orders_of(board)
     job = (graph, board, options, weights, table, choices)
-    scheduled, plan = _planned(*job, remembered, threads)
+    scheduled, plan = _make_plan(*job, remembered, threads)
     need, limit = plan.memory.arena_bytes + plan.state_bytes, memory_limit(board, options)
     if not remembered or limit is None or need <= limit:
         return scheduled, plan
-    scheduled, plan = _planned(*job, NO_ORDERS, threads)
+    scheduled, plan = _make_plan(*job, NO_ORDERS, threads)
     why = f"searched; the measured order needs an arena of {need} bytes, more than {limit}"
     parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
     return replace(scheduled, subgraphs=parts), plan
 
 
-def _planned(
+def _make_plan(
     graph: Graph,
     board: BoardProfile,
     options: CompileOptions,

@@ -19,22 +19,25 @@ _MOST_OFF = 1e9  # reported for non-finite outputs
 def half_loss(exact: Graph, golden: Golden) -> float:
     """Loss of half-precision golden outputs against `exact`, the same model in f32: the largest
     error of an output relative to its largest value."""
-    return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
+    return max(
+        (_max_relative_error(want, found) for want, found in _output_pairs(exact, golden)),
+        default=0.0,
+    )
 
 
 def overflows(exact: Graph, golden: Golden) -> bool:
     """Whether half-precision golden outputs are non-finite where those of `exact` are finite."""
     if all(bool(np.all(np.isfinite(y))) for y in golden.outputs):
         return False
-    pairs = _pairs(exact, golden)
+    pairs = _output_pairs(exact, golden)
     return any(bool(np.any(np.isfinite(want) & ~np.isfinite(found))) for want, found in pairs)
 
 
 def loss_of(exact: Graph, golden: Golden) -> LossSpec:
     """Loss of a reduced-precision model's golden outputs against `exact`, the f32 model."""
-    pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
+    pairs = [pair for pair in _output_pairs(exact, golden) if pair[0].size]
     least = min((cosine(want, found) for want, found in pairs), default=1.0)
-    off = max((_off(want, found) for want, found in pairs), default=0.0)
+    off = max((_max_relative_error(want, found) for want, found in pairs), default=0.0)
     return LossSpec(float(np.clip(least, -1, 1)), min(off, _MOST_OFF))
 
 
@@ -65,7 +68,7 @@ def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]
     )
 
 
-def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
+def _output_pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
     """Pairs of `exact` outputs for the golden inputs and golden outputs, in f64."""
     with np.errstate(all="ignore"):
         found = evaluate(exact, dict(zip(exact.inputs, golden.inputs, strict=True))).outputs
@@ -73,7 +76,7 @@ def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
     return [(found[name].astype(np.float64), y.astype(np.float64)) for name, y in made]
 
 
-def _off(want: Array, found: Array) -> float:
+def _max_relative_error(want: Array, found: Array) -> float:
     """Largest difference relative to the largest expected value."""
     with np.errstate(all="ignore"):
         off = float(np.max(np.abs(found - want), initial=0.0))
@@ -91,12 +94,12 @@ def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
     )
     return (
         f"half precision: {inside} of {len(made.nodes)} operators, "
-        f"{_constants(made):,} instead of {_constants(exact):,} bytes of constants; golden "
-        f"outputs differ by {loss.off:.2%} of f32's largest value, on a board by up to "
+        f"{_constant_bytes(made):,} instead of {_constant_bytes(exact):,} bytes of constants; "
+        f"golden outputs differ by {loss.off:.2%} of f32's largest value, on a board by up to "
         f"{bound:.2%} more"
     )
 
 
-def _constants(graph: Graph) -> int:
+def _constant_bytes(graph: Graph) -> int:
     used = {name for n in graph.nodes for name in n.inputs if name is not None}
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None and t.name in used)

@@ -37,7 +37,7 @@ def moved(golden: Array, other: Array) -> Array:
     exact = golden.dtype not in _FLOOR
     distance = np.empty(golden.shape, np.float64 if exact else np.float32)
     flat = distance.reshape(-1)
-    for part in _pieces(golden):
+    for part in _chunk_slices(golden):
         want, found = (v.reshape(-1)[part].astype(np.float64) for v in (golden, other))
         with np.errstate(all="ignore"):
             off = np.abs(found - want)
@@ -68,22 +68,22 @@ def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
         finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
         allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)
     # Kernels handle NaN in minimum and maximum as their instructions do.
-    return _shares(golden, allowed, broken | np.isnan(golden))
+    return _group_margin(golden, allowed, broken | np.isnan(golden))
 
 
-def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
+def _group_margin(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
     """Allow each element the largest movement within the tightest of its groups.
 
     Zeros get the overall bound: most are clamped, and few of those may move.
     """
     bound = np.full_like(allowed, allowed.max(initial=0.0))
     if golden.dtype in _FLOOR:
-        for group in _groups(golden, allowed):
+        for group in _group_limits(golden, allowed):
             np.minimum(bound, group, out=bound, where=golden != 0)
         np.maximum(bound, _SMALLEST, out=bound)
     tolerance = float(bound.max(initial=0.0))
     codes = np.zeros(golden.shape, np.uint8)
-    for part in _pieces(golden) if tolerance else ():
+    for part in _chunk_slices(golden) if tolerance else ():
         with np.errstate(divide="ignore"):
             shares = np.floor(np.log2(tolerance / bound.reshape(-1)[part]))
         codes.reshape(-1)[part] = np.clip(shares, 0, NOT_COMPARED - 1)
@@ -91,7 +91,7 @@ def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
     return Margin(tolerance, codes if codes.max(initial=0) >= _WORTH else None)
 
 
-def _groups(golden: Array, allowed: Array) -> Iterator[Array]:
+def _group_limits(golden: Array, allowed: Array) -> Iterator[Array]:
     """Yield, per element, the largest movement in a group of elements that may move alike: those
     with the same index along an axis, or of similar magnitude."""
     for axis, size in enumerate(allowed.shape):
@@ -121,7 +121,7 @@ def _of_magnitudes(golden: Array, allowed: Array) -> Array:
     return found.reshape(allowed.shape)
 
 
-def _pieces(golden: Array) -> Iterator[slice]:
+def _chunk_slices(golden: Array) -> Iterator[slice]:
     """Slices of the flattened array, to limit the memory for f64 intermediates."""
     for first in range(0, golden.size, _PIECE):
         yield slice(first, first + _PIECE)

@@ -39,25 +39,25 @@ class Noise:
     def run_node(
         self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
     ) -> list[Array]:
-        if isinstance(node.op, ops.Repeat):
+        if isinstance(node.op, ops.Loop):
             ins = [None if name is None else values[name] for name in node.inputs]
             return node.op.computed(ins, self.run_node)
         if node.op.arithmetic is Arithmetic.EXACT or not _is_float(node, tensors):
             return run_node(node, tensors, values)
-        units = _units(node, tensors) * terms_of(node, tensors) ** 0.5
+        units = _roundoff_units(node, tensors) * terms_of(node, tensors) ** 0.5
         if isinstance(node.op, ops.Recurrent):  # rounding errors propagate to the next step
-            operands = {**values, **self._operands(node, tensors, values, units)}
+            operands = {**values, **self._add_operand_noise(node, tensors, values, units)}
             ins = [None if name is None else operands[name] for name in node.inputs]
-            return node.op.computed(ins, lambda y: self._rounded(y, units))
+            return node.op.computed(ins, lambda y: self._add_noise(y, units))
         if node.op.arithmetic in _OF_SUMS:
-            values = {**values, **self._operands(node, tensors, values, units)}
-        made = [self._rounded(y, units) for y in run_node(node, tensors, values)]
+            values = {**values, **self._add_operand_noise(node, tensors, values, units)}
+        made = [self._add_noise(y, units) for y in run_node(node, tensors, values)]
         if node.op.arithmetic is Arithmetic.CANCELING:
             x = next(values[name] for name in node.inputs if name is not None)
-            made = [y + (self._rounded(x, units) - x) for y in made]
+            made = [y + (self._add_noise(x, units) - x) for y in made]
         return made
 
-    def _operands(
+    def _add_operand_noise(
         self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], units: float
     ) -> dict[str, Array]:
         """Add noise to the operands of sums, including weights, which passes may have scaled."""
@@ -68,10 +68,10 @@ class Noise:
                 continue
             x = values[name]
             codes = hybrid and x.dtype == np.float32 and tensors[name].data is None
-            noisy[name] = self._between_codes(x) if codes else self._rounded(x, units)
+            noisy[name] = self._between_codes(x) if codes else self._add_noise(x, units)
         return noisy
 
-    def _rounded(self, x: Array, units: float) -> Array:
+    def _add_noise(self, x: Array, units: float) -> Array:
         """Add noise, except to integers: sums and products of these are exact."""
         if x.dtype not in (np.float32, np.float16) or not x.size:
             return x
@@ -79,7 +79,7 @@ class Noise:
         unit = np.finfo(x.dtype).eps / 2
         with np.errstate(all="ignore"):
             # f16 sums are rounded at each step, so their errors have no common part.
-            noise = self._uniform(x.shape) if half else self._noise(x.shape)
+            noise = self._uniform(x.shape) if half else self._sample_noise(x.shape)
             off = x * (noise * np.float32(units * unit))
             exact = x == np.rint(x)
             if half:
@@ -92,7 +92,7 @@ class Noise:
         step = float(finite.max(initial=0.0)) / _CODES
         return x + self._uniform(x.shape) * np.float32(_HYBRID_STEPS * step)
 
-    def _noise(self, shape: tuple[int, ...]) -> Array:
+    def _sample_noise(self, shape: tuple[int, ...]) -> Array:
         """Sum of noise per element, per index of the last axis, and common to all; each in
         [-1, 1)."""
         total = self._uniform(shape)
@@ -110,7 +110,7 @@ def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return all(tensors[name].dtype in _FLOATS for name in node.outputs)
 
 
-def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
+def _roundoff_units(node: Node, tensors: Mapping[str, Tensor]) -> float:
     """Noise for results of `node`, in units of its dtype's roundoff."""
     half = any(tensors[name].dtype is DType.F16 for name in node.outputs)
     return _HALF_UNITS if half else _UNITS

@@ -61,7 +61,9 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
     kind = tensor.dtype.numpy
     if tensor.dtype.is_float:
         if values.smooth:
-            return (values.low + (values.high - values.low) * _smooth(tensor, rng)).astype(kind)
+            return (values.low + (values.high - values.low) * _smooth_input(tensor, rng)).astype(
+                kind
+            )
         return rng.uniform(values.low, values.high, tensor.shape).astype(kind)
     if not (tensor.dtype.is_quantized or tensor.is_quantized):
         most = 2 if tensor.dtype is DType.BOOL else values.indices
@@ -70,12 +72,12 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
     if values.smooth:
         middle = (info.min + info.max) / 2
         span = (info.max - info.min) * values.codes
-        return np.rint(middle + (_smooth(tensor, rng) - 0.5) * span).astype(kind)
+        return np.rint(middle + (_smooth_input(tensor, rng) - 0.5) * span).astype(kind)
     cut = int((info.max - info.min) * (1 - values.codes) / 2)
     return rng.integers(info.min + cut, info.max + 1 - cut, tensor.shape, dtype=kind)
 
 
-def _smooth(tensor: Tensor, rng: np.random.Generator) -> Array:
+def _smooth_input(tensor: Tensor, rng: np.random.Generator) -> Array:
     """Sum of a wave along each axis and a little noise, scaled to [0, 1]."""
     total = rng.uniform(-0.2, 0.2, tensor.shape)
     for axis, size in enumerate(tensor.shape):
@@ -118,7 +120,7 @@ class _Candidate:
     def life(self) -> float:
         """Mean life of all outputs, each capped, so that an output that is the same for every input
         does not outweigh the others."""
-        lives = [min(_life(y), _LIVELY) for y in self.outputs.values()]
+        lives = [min(_distinct_ratio(y), _LIVELY) for y in self.outputs.values()]
         return sum(lives) / len(lives) if lives else _LIVELY
 
     @property
@@ -148,17 +150,17 @@ def golden_of(graph: Graph, cache: Path) -> Golden:
     with in_use(cache):
         kept = _load(path, len(graph.inputs), len(graph.outputs))
         if kept is None:
-            kept = _golden(graph, _choose(graph))
+            kept = _make_golden(graph, _choose_candidate(graph))
             _save(path, kept)
         return kept
 
 
-def _choose(graph: Graph) -> _Candidate:
+def _choose_candidate(graph: Graph) -> _Candidate:
     """Return the first candidate that is good enough, or the best of those tried."""
     best: _Candidate | None = None
-    tries = min(max(_STEPS // _steps(graph), 2), len(RANGES))
+    tries = min(max(_STEPS // _count_multiply_adds(graph), 2), len(RANGES))
     for index, values in enumerate(RANGES[:tries]):
-        found = _candidate(graph, _SEED + index, values)
+        found = _make_candidate(graph, _SEED + index, values)
         if best is None or found.rank < best.rank:
             best = found
         if best.good():
@@ -167,7 +169,7 @@ def _choose(graph: Graph) -> _Candidate:
     return best
 
 
-def _steps(graph: Graph) -> int:
+def _count_multiply_adds(graph: Graph) -> int:
     """Approximate multiply-adds of all runs for one candidate."""
     of_nodes = (
         terms_of(n, graph.tensors) * sum(graph.tensors[name].elements for name in n.outputs)
@@ -177,7 +179,7 @@ def _steps(graph: Graph) -> int:
     return (1 + _RUNS) * max(sum(of_nodes), 1)
 
 
-def _candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
+def _make_candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
     rng = np.random.default_rng(seed)
     inputs = {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
     with np.errstate(all="ignore"):
@@ -199,7 +201,7 @@ def _is_rounding(graph: Graph) -> bool:
     )
 
 
-def _golden(graph: Graph, chosen: _Candidate) -> Golden:
+def _make_golden(graph: Graph, chosen: _Candidate) -> Golden:
     margins = [
         margin_of(
             chosen.outputs[name],
@@ -217,7 +219,7 @@ def _golden(graph: Graph, chosen: _Candidate) -> Golden:
     )
 
 
-def _life(y: Array) -> float:
+def _distinct_ratio(y: Array) -> float:
     """Number of distinct values relative to the possible number.
 
     Uninformative values are not counted: the limits of an integer's range, 0 and ±1 of floats, and

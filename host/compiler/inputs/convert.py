@@ -27,13 +27,13 @@ def fitted(inputs: Arrays, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any
     """
     if set(inputs) != {spec.name for spec in specs}:
         raise InputError(
-            f"expected inputs {_names([s.name for s in specs])}, found {_names(sorted(inputs))}; "
-            "name the arrays as in the model"
+            f"expected inputs {_join_names([s.name for s in specs])}, "
+            f"found {_join_names(sorted(inputs))}; name the arrays as in the model"
         )
-    return {spec.name: _fitted(np.asarray(inputs[spec.name]), spec) for spec in specs}
+    return {spec.name: _fit_to_spec(np.asarray(inputs[spec.name]), spec) for spec in specs}
 
 
-def _fitted(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+def _fit_to_spec(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     wanted = np.dtype(BY_NAME[spec.dtype].npy)
     expected = f"input '{spec.name}': expected {spec.dtype} {list(spec.shape)}"
     found = f"found {type_name(array.dtype)} {list(array.shape)}"
@@ -42,12 +42,12 @@ def _fitted(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     if array.dtype == wanted:
         return array
     try:
-        return _converted(array, wanted, spec)
+        return _convert_exactly(array, wanted, spec)
     except _UnsafeError as error:
         raise InputError(f"{expected}, {found}: {error}") from None
 
 
-def _converted(array: NDArray[Any], wanted: np.dtype[Any], spec: TensorSpec) -> NDArray[Any]:
+def _convert_exactly(array: NDArray[Any], wanted: np.dtype[Any], spec: TensorSpec) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise _UnsafeError("not numbers; convert them with .astype(...)")
     if array.dtype.kind == "f" and spec.scale is not None:
@@ -86,5 +86,5 @@ def type_name(dtype: np.dtype[Any]) -> str:
     return known.name if known else str(dtype)
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names) if names else "none"

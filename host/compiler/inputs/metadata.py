@@ -71,10 +71,12 @@ def read_attached(path: Path) -> Attached:
     if path.suffix != ".tflite":
         return Attached()
     try:
-        root = _metadata(path.read_bytes())
+        root = _read_metadata(path.read_bytes())
     except _DAMAGED:
         return Attached()
-    return Attached({} if root is None else {_NAME.decode(): bytes(root.Bytes)}, _files(path))
+    return Attached(
+        {} if root is None else {_NAME.decode(): bytes(root.Bytes)}, _read_small_files(path)
+    )
 
 
 def read_notes(path: Path) -> ModelNotes:
@@ -82,15 +84,15 @@ def read_notes(path: Path) -> ModelNotes:
     if path.suffix != ".tflite":
         return ModelNotes()
     try:
-        root = _metadata(path.read_bytes())
+        root = _read_metadata(path.read_bytes())
         if root is None:
             return ModelNotes()
-        (graph,) = _tables(root, _SUBGRAPHS)[:1]
-        inputs = tuple(_input(tensor) for tensor in _tables(graph, 2))
-        names = [_label_file(tensor) for tensor in _tables(graph, 3)]
+        (graph,) = _get_tables(root, _SUBGRAPHS)[:1]
+        inputs = tuple(_input_notes(tensor) for tensor in _get_tables(graph, 2))
+        names = [_label_file(tensor) for tensor in _get_tables(graph, 3)]
     except _DAMAGED:
         return ModelNotes()
-    return ModelNotes(inputs, tuple(_labels(path, name) for name in names))
+    return ModelNotes(inputs, tuple(_read_labels(path, name) for name in names))
 
 
 def read_entry(path: Path, name: str) -> bytes | None:
@@ -98,7 +100,7 @@ def read_entry(path: Path, name: str) -> bytes | None:
     if path.suffix != ".tflite":
         return None
     try:
-        return _entry(path.read_bytes(), name.encode())
+        return _find_entry(path.read_bytes(), name.encode())
     except _DAMAGED:
         return None
 
@@ -108,14 +110,14 @@ def label_lines(data: bytes) -> tuple[str, ...]:
     return tuple(line.strip() for line in data.decode("utf-8-sig").splitlines())
 
 
-def _metadata(data: bytes) -> Table | None:
-    found = _entry(data, _NAME)
+def _read_metadata(data: bytes) -> Table | None:
+    found = _find_entry(data, _NAME)
     if found is None:
         return None
     return Table(found, encode.Get(number_types.UOffsetTFlags.packer_type, found, 0))
 
 
-def _entry(data: bytes, name: bytes) -> bytes | None:
+def _find_entry(data: bytes, name: bytes) -> bytes | None:
     model = tflite.Model.GetRootAs(data)
     for i in range(min(model.MetadataLength(), _MOST_ENTRIES)):
         entry = model.Metadata(i)
@@ -124,25 +126,25 @@ def _entry(data: bytes, name: bytes) -> bytes | None:
     return None
 
 
-def _input(tensor: Table) -> InputNotes:
-    units = [_union(unit, 0, _NORMALIZATION) for unit in _tables(tensor, 4)]
+def _input_notes(tensor: Table) -> InputNotes:
+    units = [_get_union(unit, 0, _NORMALIZATION) for unit in _get_tables(tensor, 4)]
     scaling = next((unit for unit in units if unit is not None), None)
-    content = _table(tensor, 3)
-    audio = _union(content, 0, _AUDIO) if content else None
-    rate = _scalar(audio, 0, number_types.Uint32Flags) if audio else 0
+    content = _get_table(tensor, 3)
+    audio = _get_union(content, 0, _AUDIO) if content else None
+    rate = _get_scalar(audio, 0, number_types.Uint32Flags) if audio else 0
     if scaling is None:
         return InputNotes(sample_rate=rate or None)
-    return InputNotes(_floats(scaling, 0), _floats(scaling, 1), rate or None)
+    return InputNotes(_get_floats(scaling, 0), _get_floats(scaling, 1), rate or None)
 
 
 def _label_file(tensor: Table) -> str:
-    for file in _tables(tensor, 6):
-        if _scalar(file, 2, number_types.Int8Flags) in _LABELS:
-            return _text(file, 0)
+    for file in _get_tables(tensor, 6):
+        if _get_scalar(file, 2, number_types.Int8Flags) in _LABELS:
+            return _get_string(file, 0)
     return ""
 
 
-def _labels(path: Path, name: str) -> tuple[str, ...]:
+def _read_labels(path: Path, name: str) -> tuple[str, ...]:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(name) as file:
             data = file.read(_MOST_LABEL_BYTES + 1)
@@ -151,7 +153,7 @@ def _labels(path: Path, name: str) -> tuple[str, ...]:
         return ()
 
 
-def _files(path: Path) -> dict[str, bytes]:
+def _read_small_files(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             small = [i for i in archive.infolist() if i.file_size <= _MOST_LABEL_BYTES]
@@ -161,26 +163,26 @@ def _files(path: Path) -> dict[str, bytes]:
         return {}
 
 
-def _at(table: Table, field: int) -> int:
+def _field_offset(table: Table, field: int) -> int:
     """Offset of a field's value; 0 if the field is absent."""
     offset = int(table.Offset(4 + 2 * field))
     return offset and offset + int(table.Pos)
 
 
-def _table(table: Table, field: int) -> Table | None:
-    at = _at(table, field)
+def _get_table(table: Table, field: int) -> Table | None:
+    at = _field_offset(table, field)
     return Table(table.Bytes, table.Indirect(at)) if at else None
 
 
-def _union(table: Table, field: int, kind: int) -> Table | None:
+def _get_union(table: Table, field: int, kind: int) -> Table | None:
     """Return the table of a union with its type in `field`, if it is of that kind."""
-    if _scalar(table, field, number_types.Uint8Flags) != kind:
+    if _get_scalar(table, field, number_types.Uint8Flags) != kind:
         return None
-    return _table(table, field + 1)
+    return _get_table(table, field + 1)
 
 
-def _tables(table: Table, field: int) -> list[Table]:
-    at = _at(table, field)
+def _get_tables(table: Table, field: int) -> list[Table]:
+    at = _field_offset(table, field)
     if not at:
         return []
     offset = at - table.Pos
@@ -188,8 +190,8 @@ def _tables(table: Table, field: int) -> list[Table]:
     return [Table(table.Bytes, table.Indirect(start + 4 * i)) for i in range(count)]
 
 
-def _floats(table: Table, field: int) -> tuple[float, ...]:
-    at = _at(table, field)
+def _get_floats(table: Table, field: int) -> tuple[float, ...]:
+    at = _field_offset(table, field)
     if not at:
         return ()
     offset = at - table.Pos
@@ -197,11 +199,11 @@ def _floats(table: Table, field: int) -> tuple[float, ...]:
     return tuple(table.Get(number_types.Float32Flags, start + 4 * i) for i in range(count))
 
 
-def _scalar(table: Table, field: int, flags: Any) -> int:
-    at = _at(table, field)
+def _get_scalar(table: Table, field: int, flags: Any) -> int:
+    at = _field_offset(table, field)
     return int(table.Get(flags, at)) if at else 0
 
 
-def _text(table: Table, field: int) -> str:
-    at = _at(table, field)
+def _get_string(table: Table, field: int) -> str:
+    at = _field_offset(table, field)
     return bytes(table.String(at)).decode() if at else ""

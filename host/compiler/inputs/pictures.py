@@ -31,8 +31,8 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
 
     Raises InputError if it is no picture, if Pillow is missing, or if the input is not an image.
     """
-    height, width, channels, is_nchw = _extents(str(path), spec, options)
-    pixels = np.asarray(_resized(path, width, height, _MODES[channels]), np.float64)
+    height, width, channels, is_nchw = _image_extents(str(path), spec, options)
+    pixels = np.asarray(_load_resized(path, width, height, _MODES[channels]), np.float64)
     return _as_input(pixels.reshape(height, width, channels), spec, options, is_nchw)
 
 
@@ -44,7 +44,7 @@ class PixelFrames:
         if len(specs) != 1:
             raise InputError(f"--pixels: expected a model with one input, found {len(specs)}")
         self._spec, self._options = specs[0], options
-        *self._shape, self._is_nchw = _extents("--pixels", specs[0], options)
+        *self._shape, self._is_nchw = _image_extents("--pixels", specs[0], options)
         self.extents = {"height": self._shape[0], "width": self._shape[1]}
         self.bytes = math.prod(self._shape)
 
@@ -59,13 +59,15 @@ def _as_input(
 ) -> NDArray[Any]:
     if options.channels == "bgr" and pixels.shape[-1] > 1:
         pixels = np.concatenate([pixels[..., 2::-1], pixels[..., 3:]], axis=-1)
-    values = _scaled(pixels, spec, options)
+    values = _scale_pixels(pixels, spec, options)
     if is_nchw:
         values = values.transpose(2, 0, 1)
     return np.ascontiguousarray(values).reshape(spec.shape)
 
 
-def _extents(what: str, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
+def _image_extents(
+    what: str, spec: TensorSpec, options: InputOptions
+) -> tuple[int, int, int, bool]:
     """Return height, width and channels of the input, and whether it is channels-first."""
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
     # Three axes may also be a sequence of short feature vectors: decide by size or layout option.
@@ -82,7 +84,7 @@ def _extents(what: str, spec: TensorSpec, options: InputOptions) -> tuple[int, i
     )
 
 
-def _resized(path: Path, width: int, height: int, mode: str) -> Image:
+def _load_resized(path: Path, width: int, height: int, mode: str) -> Image:
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -106,7 +108,9 @@ def _resized(path: Path, width: int, height: int, mode: str) -> Image:
         ) from None
 
 
-def _scaled(pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
+def _scale_pixels(
+    pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions
+) -> NDArray[Any]:
     """Scale pixels; the default is 0 to 1 for floats, and an offset to the lowest value for 8-bit
     integers."""
     mean, scale = options.scaling

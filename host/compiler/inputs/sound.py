@@ -78,44 +78,44 @@ def _read(path: Path) -> tuple[NDArray[np.float64], int]:
     """Return samples from -1 to 1, mixed to one channel, and the sample rate."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise _bad(path, f"more than {_MOST_BYTES} bytes")
+            raise _format_error(path, f"more than {_MOST_BYTES} bytes")
         data = path.read_bytes()
     except OSError as error:
-        raise _bad(path, str(error.strerror)) from None
+        raise _format_error(path, str(error.strerror)) from None
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise _bad(path, "another kind of file")
+        raise _format_error(path, "another kind of file")
     form, body, at = None, None, 12
     while at + 8 <= len(data) and body is None:
         name, size = struct.unpack_from("<4sI", data, at)
         chunk = data[at + 8 : at + 8 + size]
         if name == b"fmt ":
-            form = _format(path, chunk)
+            form = _parse_format(path, chunk)
         elif name == b"data":
             body = chunk
         at += 8 + size + size % 2
     if form is None or body is None:
-        raise _bad(path, "no sound in it")
+        raise _format_error(path, "no sound in it")
     frames = len(body) * 8 // (form.bits * form.channels)
     if not frames:
-        raise _bad(path, "no samples in it")
-    values = _samples(path, body[: frames * form.channels * form.bits // 8], form)
+        raise _format_error(path, "no samples in it")
+    values = _decode_samples(path, body[: frames * form.channels * form.bits // 8], form)
     return values.reshape(frames, form.channels).mean(axis=1), form.rate
 
 
-def _format(path: Path, chunk: bytes) -> _Format:
+def _parse_format(path: Path, chunk: bytes) -> _Format:
     if len(chunk) < 16:
-        raise _bad(path, "a truncated header")
+        raise _format_error(path, "a truncated header")
     code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
     if code == _EXTENSIBLE and len(chunk) >= 26:
         (code,) = struct.unpack_from("<H", chunk, 24)
     if bits not in (8, 16, 24, 32, 64):
-        raise _bad(path, f"samples of {bits} bits")
+        raise _format_error(path, f"samples of {bits} bits")
     if not (1 <= channels <= 64 and _RATES[0] <= rate <= _RATES[1]):
-        raise _bad(path, f"{channels} channels at {rate} samples per second")
+        raise _format_error(path, f"{channels} channels at {rate} samples per second")
     return _Format(code, channels, rate, bits)
 
 
-def _samples(path: Path, body: bytes, form: _Format) -> NDArray[np.float64]:
+def _decode_samples(path: Path, body: bytes, form: _Format) -> NDArray[np.float64]:
     if form.code == _FLOAT and form.bits in (32, 64):
         values = np.frombuffer(body, f"<f{form.bits // 8}").astype(np.float64)
         return np.nan_to_num(values, posinf=1.0, neginf=-1.0)
@@ -129,10 +129,10 @@ def _samples(path: Path, body: bytes, form: _Format) -> NDArray[np.float64]:
         wide = np.zeros((len(bytes_), 4), np.uint8)
         wide[:, 1:] = bytes_
         return wide.view("<i4").reshape(-1).astype(np.float64) / (1 << 31)
-    raise _bad(path, f"format {form.code} of {form.bits} bits")
+    raise _format_error(path, f"format {form.code} of {form.bits} bits")
 
 
-def _bad(path: Path, found: str) -> InputError:
+def _format_error(path: Path, found: str) -> InputError:
     return InputError(
         f"{path}: expected a WAV file of 8, 16, 24 or 32 bits or floats, found {found}; "
         "save it as 16-bit PCM"

@@ -53,7 +53,7 @@ def input_files(path: Path) -> list[Path]:
             f"{path}: expected 1 to {_MOST_FILES} files of {', '.join(SUFFIXES)}, "
             f"found {len(found_files)}"
         )
-    return sorted(found_files, key=_natural)
+    return sorted(found_files, key=_natural_sort_key)
 
 
 def is_array(file: Path) -> bool:
@@ -114,7 +114,7 @@ def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
     )
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _natural_sort_key(path: Path) -> list[tuple[int, str]]:
     """Sort key that compares numbers in names by value."""
     parts = _NUMBER.split(path.name)
     return [(int(p), "") if i % 2 else (0, p.casefold()) for i, p in enumerate(parts)] + [

@@ -39,11 +39,11 @@ def evaluate(
         name: t.data for name, t in graph.tensors.items() if t.data is not None
     }
     for name in graph.inputs:
-        values[name] = _checked(inputs.get(name), graph.tensors[name])
+        values[name] = _check_input(inputs.get(name), graph.tensors[name])
     memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
     last_use = {} if keep_tensors else last_uses(graph)
     for index, node in enumerate(graph.nodes):
-        _run(graph, node, values, memory, runner or run_node)
+        _run_step(graph, node, values, memory, runner or run_node)
         for name in last_use.get(index, ()):
             del values[name]
     outputs = {name: values[name] for name in graph.outputs}
@@ -62,7 +62,7 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
 
 def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
     """Cost of running the node on constants, in multiply–adds or copies."""
-    if isinstance(op, ops.Repeat):
+    if isinstance(op, ops.Loop):
         return op.steps * sum(_work_inside(op.body, node) for node in op.body.nodes)
     taps = 1
     if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
@@ -83,7 +83,7 @@ def _work_inside(body: Graph, node: Node) -> int:
     return folding_work(node.op, ins, [body.tensors[n] for n in node.outputs])
 
 
-def _run(
+def _run_step(
     graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array], runner: Runner
 ) -> None:
     if isinstance(node.op, ReadState):
@@ -96,7 +96,7 @@ def _run(
         values.update(zip(node.outputs, runner(node, graph.tensors, values), strict=True))
 
 
-def _checked(value: Array | None, tensor: Tensor) -> Array:
+def _check_input(value: Array | None, tensor: Tensor) -> Array:
     if value is None:
         raise ValueError(f"expected input {tensor.name}, found none")
     if value.shape != tensor.shape or value.dtype != tensor.dtype.numpy:

@@ -61,21 +61,21 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
 
 def sigmoid(x: Array, source: Tensor) -> Array:
     """1 / (1 + e^−x), with scale 2^−15."""
-    argument = _argument(x, source, powers=(0,))
-    value = _between(np.abs(argument), 9)
+    argument = _fixed_point_argument(x, source, powers=(0,))
+    value = _interpolate_sigmoid(np.abs(argument), 9)
     codes = np.where(argument >= 0, value + 512, (1 << 25) - value + 511) >> 10
     return codes.astype(np.int16)
 
 
 def tanh(x: Array, source: Tensor) -> Array:
     """tanh x with scale 2^−15, computed as 2 · sigmoid(2 x) − 1."""
-    argument = _argument(x, source, powers=(0, 1))
-    value = _between(np.abs(argument), 8)
+    argument = _fixed_point_argument(x, source, powers=(0, 1))
+    value = _interpolate_sigmoid(np.abs(argument), 8)
     codes = np.where(argument >= 0, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
     return codes.astype(np.int16)
 
 
-def _argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:
+def _fixed_point_argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:
     """x · 3 · 2^12 as integer; exact for scales of 2^(p − 12) with p in `powers`."""
     scale = scale_of(source)
     power = 12 + math.log2(scale)
@@ -89,7 +89,7 @@ def _argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:
     return argument
 
 
-def _between(magnitude: I64, bits: int) -> I64:
+def _interpolate_sigmoid(magnitude: I64, bits: int) -> I64:
     """Interpolate in the sigmoid table at `magnitude`, which has `bits` fraction bits."""
     table = np.floor(65536 / (1 + np.exp(-np.arange(256) / _LINES)) + 0.5).astype(np.int64)
     table[list(_RAISED)] += 1

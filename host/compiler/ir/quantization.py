@@ -135,24 +135,24 @@ def code_range(dtype: DType) -> tuple[int, int]:
 
 def scale_of(t: Tensor) -> float:
     """The per-tensor scale of a quantized tensor."""
-    return float(_quant(t).scale.flat[0])
+    return float(_require_quant(t).scale.flat[0])
 
 
 def zero_point_of(t: Tensor) -> int:
     """The per-tensor zero point of a quantized tensor."""
-    return int(_quant(t).zero_point.flat[0])
+    return int(_require_quant(t).zero_point.flat[0])
 
 
 def zero_points_of(t: Tensor) -> Array:
     """The zero point of a quantized tensor as a scalar or, if channels differ, as an array that
     broadcasts to the tensor."""
-    points = _quant(t).zero_point
+    points = _require_quant(t).zero_point
     if not np.ptp(points):
         return np.asarray(zero_point_of(t))
-    return points.reshape(-1, *(1,) * (len(t.shape) - 1 - _quant(t).axis))
+    return points.reshape(-1, *(1,) * (len(t.shape) - 1 - _require_quant(t).axis))
 
 
-def _quant(t: Tensor) -> Quant:
+def _require_quant(t: Tensor) -> Quant:
     if t.quant is None:
         raise ShapeError(f"expected {t.dtype.value} values with a scale, found plain ones")
     return t.quant
@@ -182,13 +182,13 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
     if x.dtype is DType.U8:
         product = np.float32(scale_of(x)) * np.float32(scale_of(weights))
         return multiplier_of(float(product) / scale_of(y))
-    per_channel = _quant(weights).scale.astype(np.float64).reshape(-1)
+    per_channel = _require_quant(weights).scale.astype(np.float64).reshape(-1)
     return multiplier_of(scale_of(x) * per_channel / scale_of(y))
 
 
 def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
     """Factor of fully connected layers; for per-tensor weights, scales are multiplied in f32."""
-    scale = _quant(weights).scale.reshape(-1)
+    scale = _require_quant(weights).scale.reshape(-1)
     if scale.size > 1:
         return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
     product = np.float32(scale_of(x)) * scale

@@ -206,29 +206,29 @@ def hard_swish(x: Array, source: Tensor, out: Tensor) -> Array:
     gate = multiplier_of(float(fine / (np.float32(3) / np.float32(32768))))
     wide = offset(x, source) << 7
     rise = int(gate.shift[0])
-    reluish = _saturated16(wide << max(rise - 1, 0))
-    reluish = _high_multiply16(reluish, _narrowed(gate))
-    reluish = _saturated16(reluish << min(max(rise, 0), 1))
+    reluish = _saturate_16bit(wide << max(rise - 1, 0))
+    reluish = _high_multiply16(reluish, _narrow_multiplier(gate))
+    reluish = _saturate_16bit(reluish << min(max(rise, 0), 1))
     reluish = rounding_shift(reluish, max(-rise, 0))
     reluish = (reluish + (1 << 15)) >> 1
-    scaled = _high_multiply16(wide, _narrowed(output))
+    scaled = _high_multiply16(wide, _narrow_multiplier(output))
     product = reluish * scaled
     # Truncated, like a C division.
-    high = _saturated16(np.sign(product) * (np.abs(product) >> 15))
+    high = _saturate_16bit(np.sign(product) * (np.abs(product) >> 15))
     return stored(rounding_shift(high, max(-int(output.shift[0]), 0)), out)
 
 
-def _saturated16(x: I64) -> I64:
+def _saturate_16bit(x: I64) -> I64:
     y: I64 = np.clip(x, -(2**15), 2**15 - 1)
     return y
 
 
 def _high_multiply16(x: I64, factor: int) -> I64:
     """x · factor / 2^15, rounded."""
-    return _saturated16((x * factor + (1 << 14)) >> 15)
+    return _saturate_16bit((x * factor + (1 << 14)) >> 15)
 
 
-def _narrowed(factor: Multiplier) -> int:
+def _narrow_multiplier(factor: Multiplier) -> int:
     """Convert a 31-bit multiplier to 15 bits."""
     return min((int(factor.multiplier[0]) + (1 << 15)) >> 16, 2**15 - 1)
 

@@ -37,7 +37,7 @@ def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
 
 def exponentials(source: Tensor, beta: float) -> I64:
     """e^(-scale * beta * d) in Q15 for each difference d of stored values."""
-    table = _table(np.exp, _LEAST, 0.0)
+    table = _build_table(np.exp, _LEAST, 0.0)
     scaled = difference_factor(source, beta).apply(
         -np.arange(_LARGEST_DIFFERENCE + 1, dtype=np.int64)
     )
@@ -51,10 +51,10 @@ def difference_factor(source: Tensor, beta: float) -> Multiplier:
 
 def reciprocals() -> I64:
     """1 / (1 + x) for x from 0 to 1, in Q15."""
-    return _table(lambda x: 1 / (1 + x), 0.0, 1.0)
+    return _build_table(lambda x: 1 / (1 + x), 0.0, 1.0)
 
 
-def _table(formula: Callable[[Array], Array], first: float, last: float) -> I64:
+def _build_table(formula: Callable[[Array], Array], first: float, last: float) -> I64:
     """Table entries adjusted to distribute the interpolation error."""
     step = (last - first) / _STEPS
     at = first + np.arange(_STEPS) * step

@@ -184,6 +184,8 @@ class Operator(abc.ABC):
     # Kernels can apply a float function (epilogue) or a table of quantized results to the product.
     takes_epilogue: ClassVar[bool] = False
     takes_table: ClassVar[bool] = False
+    # Its kernels in a table of layouts, channels-last and channels-first; None: costs the same.
+    layout_kernels: ClassVar[tuple[str, str] | None] = None
 
     @abc.abstractmethod
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

@@ -6,17 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.operators import (
+from edgekit.host.compiler.costs.methods.operators import (
     NEAR,
     Candidate,
     Form,
     OperatorMethod,
-    OperatorRow,
     banded,
     candidates_of,
     rows_at_once,
 )
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 

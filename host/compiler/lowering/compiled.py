@@ -6,14 +6,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from edgekit.host.compiler.costs.methods.gemm import Split
+from edgekit.host.compiler.costs.methods.operators import (
+    Family,
+    OperatorMethod,
+    banded,
+    sums_at_once,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Operator
 from edgekit.host.compiler.lowering.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Loop
-from edgekit.kb.tables.method import Split
-from edgekit.kb.tables.operators import Family, OperatorMethod, banded, sums_at_once
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, LoopCall
 from edgekit.kb.targets.isa import Isa
 
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -23,9 +28,9 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/f32_winograd.c": "winograd",
         "conv/dwconv.c": "depthwise",
         "conv/conv_16x8.c": "wide",
-        "conv/planar.c": "planar",
-        "conv/planar_direct.c": "planar",
-        "conv/planar_rows.c": "planar",
+        "conv/dwconv_chw.c": "depthwise_chw",
+        "conv/dwconv_chw_direct.c": "depthwise_chw",
+        "conv/dwconv_chw_rows.c": "depthwise_chw",
         "conv/chain.c": "chain",
         "conv/stem.c": "chain",
         "product/matmul.c": "unpacked",
@@ -50,7 +55,7 @@ _ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
 )
 
 
-def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compiled | None:
+def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | LoopCall]) -> Compiled | None:
     """Returns None for operators that do not multiply, and for loops, whose bodies contain
     operators."""
     made = [c for c in calls if isinstance(c, Call) and c.kernel.source in _FAMILIES]
@@ -120,7 +125,7 @@ def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
     together = group and dataclasses.replace(group, form=None)
     if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
         return _by_costs(together, Choice("layouts", node.op.rule))
-    if family in ("planar", "sparse"):
+    if family in ("depthwise_chw", "sparse"):
         return _by_costs(together, BY_LAYOUTS)
     if family == "chain":
         return _by_costs(together, CHAINED)

@@ -14,9 +14,17 @@ from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import Part
 from edgekit.host.compiler.lowering.choice import Choice
-from edgekit.host.compiler.lowering.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
+from edgekit.host.compiler.lowering.plan import (
+    Alias,
+    Call,
+    Kernel,
+    LoopCall,
+    StateSlot,
+    Value,
+    Weights,
+)
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 
@@ -153,5 +161,5 @@ def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generi
     return out
 
 
-Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
+Rule = Callable[[Context, Node], list[Call] | list[Call | LoopCall]]
 lowers = ByOperator[Rule]()  # decorator that registers a lowering rule for operators

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
 from edgekit.host.compiler.lowering.choice import Choice, choose_among
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 NO_CHOICES: Mapping[str, Choice] = MappingProxyType({})

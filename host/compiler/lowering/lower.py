@@ -34,7 +34,7 @@ from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import (
     Alias,
     Call,
-    Loop,
+    LoopCall,
     Lowered,
     MemoryPlan,
     Plan,
@@ -45,11 +45,11 @@ from edgekit.host.compiler.lowering.plan import (
     base_of,
     tensors_of,
 )
-from edgekit.host.compiler.lowering.recurrent.repeat import lower_repeat
+from edgekit.host.compiler.lowering.recurrent.loop import lower_loop
 from edgekit.host.compiler.lowering.sections import Span, sections_of, side_by_side, spans_of
+from edgekit.host.compiler.tables.gemm_file import board_table
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_file import board_table
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 NO_UNITS: Mapping[str, str] = MappingProxyType({})
@@ -151,9 +151,9 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
     return steps
 
 
-@lowers(ops.Repeat)
-def _lower_repeat(ctx: Context, node: Node) -> list[Call | Loop]:
-    return lower_repeat(ctx, node, _body_steps)
+@lowers(ops.Loop)
+def _lower_loop(ctx: Context, node: Node) -> list[Call | LoopCall]:
+    return lower_loop(ctx, node, _body_steps)
 
 
 def _body_steps(ctx: Context) -> list[Step]:
@@ -161,7 +161,7 @@ def _body_steps(ctx: Context) -> list[Step]:
     return _steps(ctx, NO_UNITS, NO_COSTS)
 
 
-def _describe(calls: Sequence[Call | Loop]) -> str:
+def _describe(calls: Sequence[Call | LoopCall]) -> str:
     """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
     kernels = [c.kernel for c in calls if isinstance(c, Call)]
     if len(kernels) < len(calls):
@@ -169,12 +169,12 @@ def _describe(calls: Sequence[Call | Loop]) -> str:
     return max(kernels, key=lambda k: k.source.startswith("conv/")).symbol
 
 
-def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
+def _in_pieces(call: Call | LoopCall, cost: float | None) -> Call | LoopCall:
     """Splits a call that takes `cost` microseconds into pieces worth a thread each.
 
     The call is left unsplit if that would yield fewer than two pieces.
     """
-    if isinstance(call, Loop) or cost is None or call.tasks is None:
+    if isinstance(call, LoopCall) or cost is None or call.tasks is None:
         return call
     pieces = int(min(cost / _PIECE_US, call.tasks))
     grain = math.ceil(call.tasks / pieces) if pieces > 1 else call.tasks

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from edgekit.host.compiler.costs.methods.operators import (
+    Form,
+    Kind,
+    OperatorMethod,
+    is_block_outer,
+    rows_at_once,
+)
 from edgekit.host.compiler.ir.ops import (
     DynamicFullyConnected,
     FullyConnected,
     OutlierFullyConnected,
 )
-from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.ir.types import Array, DType, Node
 from edgekit.host.compiler.lowering.choice import choose
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Form, Kind, OperatorMethod, is_block_outer, rows_at_once
 from edgekit.kb.targets.isa import Tile
 
 
@@ -39,6 +47,11 @@ def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes
         window.padding.any,
         x_bytes=math.prod(window.x) * DType(dtype).bytes,
     )
+
+
+def zero_tenths(weights: Array) -> int:
+    """`zeros` of a form: tenths of the weights that are zero."""
+    return round(10 * (1 - np.count_nonzero(weights) / weights.size))
 
 
 def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:

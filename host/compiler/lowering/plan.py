@@ -89,7 +89,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopCall:
     """Runs `calls` for `steps` steps, or while the byte `going` is nonzero.
 
     `begin` runs before the first step, `before` and `after` in each. `count` receives the number of
@@ -98,7 +98,7 @@ class Loop:
     """
 
     steps: int
-    calls: tuple[Call | Loop, ...]
+    calls: tuple[Call | LoopCall, ...]
     begin: tuple[Move, ...]
     before: tuple[Move, ...]
     after: tuple[Move, ...]
@@ -114,18 +114,20 @@ class Loop:
         return [v for v in (*ends, *more) if isinstance(v, Value)]
 
 
-def calls_of(calls: Iterable[Call | Loop]) -> list[Call]:
+def calls_of(calls: Iterable[Call | LoopCall]) -> list[Call]:
     """All calls, including those inside loops."""
     return [
-        c for each in calls for c in (calls_of(each.calls) if isinstance(each, Loop) else [each])
+        c
+        for each in calls
+        for c in (calls_of(each.calls) if isinstance(each, LoopCall) else [each])
     ]
 
 
-def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
+def tensors_of(calls: Iterable[Call | LoopCall]) -> list[Value]:
     """The tensors referenced by calls and loops."""
     found: list[Value] = []
     for each in calls:
-        if isinstance(each, Loop):
+        if isinstance(each, LoopCall):
             found += [*each.values(), *tensors_of(each.calls)]
         else:
             found += [v for field in each.fields.values() for v in values_of(field)]
@@ -142,7 +144,7 @@ class Step:
     name: str
     op: str
     kernel: str
-    calls: tuple[Call | Loop, ...]
+    calls: tuple[Call | LoopCall, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     scratch: tuple[str, ...] = ()

@@ -44,9 +44,9 @@ def anneal(
             node = random.choice(movable)
             moved = _on_another_unit(problem, way, choices, node, random)
             if random.random() < _BOTH_MOVES:
-                moved = _elsewhere(problem, moved, node, random) or moved
+                moved = _move_node(problem, moved, node, random) or moved
         else:
-            moved = _elsewhere(problem, way, random.randrange(problem.dag.size), random)
+            moved = _move_node(problem, way, random.randrange(problem.dag.size), random)
         if moved is None:
             continue
         found = score(moved)
@@ -74,7 +74,7 @@ def _on_another_unit(
     return Way(way.order, tuple(units))
 
 
-def _elsewhere(problem: Problem, way: Way, node: int, random: Random) -> Way | None:
+def _move_node(problem: Problem, way: Way, node: int, random: Random) -> Way | None:
     """Moves a node within the order; None if its position is fixed."""
     dag, order = problem.dag, way.order
     at = order.index(node)

@@ -44,7 +44,7 @@ def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
     for _ in range(dag.size):
         following: dict[int, _State] = {}
         for state in level.values():
-            for each in _steps(problem, needs, state):
+            for each in _next_states(problem, needs, state):
                 known = following.get(each.done)
                 if known is None or each.peak < known.peak:
                     following[each.done] = each
@@ -57,7 +57,7 @@ def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
     return last.order(), proved
 
 
-def _steps(problem: Problem, needs: list[int], state: _State) -> list[_State]:
+def _next_states(problem: Problem, needs: list[int], state: _State) -> list[_State]:
     """The states that can follow. A node that neither raises the peak nor increases live memory is
     always best run immediately, so then no alternative is tried."""
     dag, arena = problem.dag, problem.arena

@@ -80,17 +80,17 @@ def least_time(problem: Problem, width: int, known: float, most_memory: float) -
                     continue
                 each.bound = search.bound(each)
                 if each.bound <= known:
-                    _keep(fronts.setdefault(each.done, []), each)
+                    _insert_nondominated(fronts.setdefault(each.done, []), each)
         level = [way for front in fronts.values() for _, way in front]
         if len(level) > width:
             proved = False
             level = sorted(level, key=lambda w: (w.bound, sum(w.free), w.peak))[:width]
     if not level:
         return Best([], [], proved)
-    return _result(min(level, key=lambda w: (max(w.free), w.peak)), problem.dag.size, proved)
+    return _trace_best(min(level, key=lambda w: (max(w.free), w.peak)), problem.dag.size, proved)
 
 
-def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
+def _insert_nondominated(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
     """Adds a partial schedule to those of the same nodes unless it is dominated."""
     times = way.times()
     for other, _ in front:
@@ -100,7 +100,7 @@ def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
     front.append((times, way))
 
 
-def _result(last: _Way, size: int, proved: bool) -> Best:
+def _trace_best(last: _Way, size: int, proved: bool) -> Best:
     order, units = [], [0] * size
     way = last
     while way.parent is not None:
@@ -142,13 +142,13 @@ class _Search:
             ready = ready_after(self._problem.dag, self._needs, way.ready, node, done)
             for unit, cost in enumerate(self._problem.costs[node]):
                 if cost < math.inf:
-                    free, memory, arrivals = self._run(way, node, unit, done)
-                    holders = self._holders(way, node, unit, done)
+                    free, memory, arrivals = self._run_node(way, node, unit, done)
+                    holders = self._holders_after(way, node, unit, done)
                     yield _Way(
                         done, ready, free, memory, arrivals, holders, alive, peak, way, node, unit
                     )  # fmt: skip
 
-    def _run(
+    def _run_node(
         self, way: _Way, node: int, unit: int, done: int
     ) -> tuple[tuple[float, ...], tuple[float, float, float], dict[int, tuple[float, ...]]]:
         """The times at which units and results are available after `node` ran on `unit`, as in
@@ -174,7 +174,7 @@ class _Search:
         free = (*way.free[:unit], end, *way.free[unit + 1 :])
         return free, memory, arrivals
 
-    def _holders(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
+    def _holders_after(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
         """The holders of results that are still needed after `node` ran on `unit`."""
         problem = self._problem
         read = problem.dag.before[node]
@@ -189,7 +189,7 @@ class _Search:
 
     def bound(self, way: _Way) -> float:
         """A lower bound of the makespan of any continuation."""
-        fixed, total = self._remaining(way.done)
+        fixed, total = self._remaining_work(way.done)
         free, done = way.free, way.done
         least = max((sum(free) + total) / len(free), *map(operator.add, free, fixed))
         for node, arrivals in way.arrivals.items():
@@ -198,7 +198,7 @@ class _Search:
             least = max(least, there + longest)
         return float(least)
 
-    def _remaining(self, done: int) -> tuple[tuple[float, ...], float]:
+    def _remaining_work(self, done: int) -> tuple[tuple[float, ...], float]:
         """The remaining work tied to each unit, and all remaining work."""
         found = self._left.get(done)
         if found is None:

@@ -65,7 +65,7 @@ def users_of(graph: Graph) -> dict[str, list[int]]:
 
     Inputs, outputs, constants and states are not in the arena; views are aliases of the same bytes.
     """
-    base = _bases(graph)
+    base = _storage_bases(graph)
     users: dict[str, list[int]] = {}
     for i, node in enumerate(graph.nodes):
         for name in dict.fromkeys(base[t] for t in (*node.inputs, *node.outputs) if t in base):
@@ -94,11 +94,11 @@ def buffers_of(
         given=tuple(u[0] < first for u in here.values()),
         kept=tuple(u[-1] >= end for u in here.values()),
         touched=tuple(tuple(t) for t in touched),
-        scratch=tuple(_scratch(graph, graph.nodes[i]) for i in range(first, end)),
+        scratch=tuple(_scratch_bytes(graph, graph.nodes[i]) for i in range(first, end)),
     )
 
 
-def _bases(graph: Graph) -> dict[str, str]:
+def _storage_bases(graph: Graph) -> dict[str, str]:
     """The tensor whose memory holds each tensor of the arena."""
     found = memory_bases(graph)
     # A tensor that makes up an entire output is written directly to the caller's memory.
@@ -112,7 +112,7 @@ def _bases(graph: Graph) -> dict[str, str]:
     return {name: base for name, base in found.items() if base not in outside}
 
 
-def _scratch(graph: Graph, node: Node) -> int:
+def _scratch_bytes(graph: Graph, node: Node) -> int:
     """Bytes of scratch needed by a node's kernel."""
     source = graph.tensors[node.inputs[0]] if node.inputs and node.inputs[0] else None
     if source is None:

@@ -64,7 +64,7 @@ def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tupl
     if row.searched != found.order or not _is_order(problem, row.order):
         return found, (
             f"searched; the search result has changed since the measurement ({origin}): "
-            "measure again: edgekit lab tune order"
+            "measure again: edgekit lab tune model --orders 6"
         )
     gain = (1 - row.ratio) * _PERCENT
     why = f"measured: {gain:.1f} % faster than the searched order ({origin})"
@@ -100,7 +100,7 @@ def schedule(
     """
     model = model or CostModel.of(board)
     names = (*model.units, *((NNA,) if board.nna else ()))
-    costs = _costs(graph, model, names, units or {})
+    costs = _unit_costs(graph, model, names, units or {})
     dag = dag_of(graph)
     keys = key_positions(graph, dag)
     objective: Objective = "memory" if options.order == "memory" else "time"
@@ -113,7 +113,7 @@ def schedule(
     users = users_of(graph)
     for start, end in itertools.pairwise((0, *ends)):
         entry = chosen[-1] if chosen else 0
-        problem = _problem(graph, dag, (start, end), costs, model, entry, users)
+        problem = _build_problem(graph, dag, (start, end), costs, model, entry, users)
         why = "searched"
         if options.order == "import":
             found, why = keep_order(problem), "the importer's"
@@ -128,7 +128,7 @@ def schedule(
         line = simulate(problem, found.order, found.units)
         times += [(now + line.starts[i], now + line.ends[i]) for i in found.order]
         now += line.makespan
-        parts.append(_subgraph(graph, start, found, why))
+        parts.append(_to_subgraph(graph, start, found, why))
     nodes = tuple(graph.nodes[i] for i in order)
     return Schedule(
         graph=replace(graph, nodes=nodes),
@@ -173,7 +173,7 @@ def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _costs(
+def _unit_costs(
     graph: Graph, model: CostModel, names: Sequence[str], units: Mapping[str, str]
 ) -> list[tuple[float, ...]]:
     """Microseconds of each node on each unit; infinite where it cannot run."""
@@ -182,20 +182,20 @@ def _costs(
         wanted = units.get(node.name, CPU)
         allowed = [name == wanted or (wanted == CPU and name in model.units) for name in names]
         row = [
-            _rounded(model.cost(graph, node, name)) if may else math.inf
+            _round_to_grid(model.cost(graph, node, name)) if may else math.inf
             for name, may in zip(names, allowed, strict=True)
         ]
         if min(row) == math.inf:  # the caller assigned a unit that the model has no cost for
-            row[names.index(wanted)] = _rounded(model.cost(graph, node))
+            row[names.index(wanted)] = _round_to_grid(model.cost(graph, node))
         found.append(tuple(row))
     return found
 
 
-def _rounded(cost: float) -> float:
+def _round_to_grid(cost: float) -> float:
     return cost if cost == math.inf else round(cost * _GRID) / _GRID
 
 
-def _problem(
+def _build_problem(
     graph: Graph,
     dag: Dag,
     part: tuple[int, int],
@@ -214,11 +214,11 @@ def _problem(
     return Problem(
         dag=dag.part(nodes),
         costs=tuple(costs[i] for i in nodes),
-        loads=tuple(_rounded(model.load(graph, graph.nodes[i])) for i in nodes),
-        handover=_rounded(handover),
-        moves=tuple(_rounded(per_byte * _result_bytes(graph, graph.nodes[i])) for i in nodes),
+        loads=tuple(_round_to_grid(model.load(graph, graph.nodes[i])) for i in nodes),
+        handover=_round_to_grid(handover),
+        moves=tuple(_round_to_grid(per_byte * _result_bytes(graph, graph.nodes[i])) for i in nodes),
         late=tuple(
-            0.0 if unit == entry else _rounded(joined) for unit in range(len(costs[part[0]]))
+            0.0 if unit == entry else _round_to_grid(joined) for unit in range(len(costs[part[0]]))
         ),
         arena=buffers_of(graph, *part, users),
     )
@@ -236,7 +236,7 @@ def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
     return sum(graph.tensors[t].bytes for t in read if graph.tensors[t].data is None)
 
 
-def _subgraph(graph: Graph, start: int, found: Found, why: str) -> Subgraph:
+def _to_subgraph(graph: Graph, start: int, found: Found, why: str) -> Subgraph:
     return Subgraph(
         operators=tuple(graph.nodes[start + i].name for i in found.order),
         orders_total=found.total,

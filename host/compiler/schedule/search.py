@@ -73,13 +73,13 @@ class _Candidate:
 
 def keep_order(problem: Problem) -> Found:
     """The importer's order, with each node on the unit where it finishes first."""
-    given = _candidate(problem, range(problem.dag.size))
-    return _found(given, given, None, 1, False)
+    given = _evaluate_order(problem, range(problem.dag.size))
+    return _to_found(given, given, None, 1, False)
 
 
 def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
     """`found` with its order replaced by a given one."""
-    given = _candidate(problem, order)
+    given = _evaluate_order(problem, order)
     units, span = given.timeline.units, given.timeline.makespan
     return replace(
         found, order=given.order, units=units, makespan=span, peak=given.peak, proved=False
@@ -95,7 +95,7 @@ def find_order(
     """
     if problem.dag.size > effort.size:
         return keep_order(problem)
-    given = _candidate(problem, range(problem.dag.size))
+    given = _evaluate_order(problem, range(problem.dag.size))
     count = count_orders(problem.dag, effort.sets)
     total = count.total if count else None
     least = (least_makespan(problem), float(least_peak(problem)))
@@ -105,7 +105,7 @@ def find_order(
     best, tried, proved = search.run(given, count)
     if proved:
         tried = total or tried
-    return _found(best, given, total, tried, proved)
+    return _to_found(best, given, total, tried, proved)
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,20 @@ class _Search:
             return given, 1, True
         width = max(self.effort.sets // self.problem.dag.size, 4)
         order, proved = least_memory(self.problem, width)
-        lean = _candidate(self.problem, order)
+        lean = _evaluate_order(self.problem, order)
         best = min(given, lean, key=self._score)
         if _time_is_the_same(self.problem):
             if proved or best.peak == least_peak(self.problem):
                 return best, 2, True
-            best, tried = self._sampled(best, count)
+            best, tried = self._search_randomly(best, count)
             return best, tried + 2, False
         urgent = by_longest_path(self.problem)
         for units in (None, longest_path_first(self.problem)):
-            best = min(best, _candidate(self.problem, urgent, units), key=self._score)
+            best = min(best, _evaluate_order(self.problem, urgent, units), key=self._score)
         if self._score(best) == self.least:
             return best, 4, True
-        best, tried = self._sampled(best, count)
-        best, exact = self._exact(best)
+        best, tried = self._search_randomly(best, count)
+        best, exact = self._search_exhaustively(best)
         # Prove the least memory first, then the least time within it.
         if self.objective == "memory":
             exact &= proved or best.peak == self.least[0]
@@ -147,12 +147,14 @@ class _Search:
     def _score(self, candidate: _Candidate) -> Score:
         return candidate.score(self.objective)
 
-    def _sampled(self, best: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int]:
+    def _search_randomly(
+        self, best: _Candidate, count: OrderCount | None
+    ) -> tuple[_Candidate, int]:
         """Tries random orders, then moves from the best; returns the better result and all
         attempts."""
         dag = self.problem.dag
-        draw = _sampler(self.problem, count, self.random)
-        samples = [_candidate(self.problem, draw()) for _ in range(self.effort.samples)]
+        draw = _make_sampler(self.problem, count, self.random)
+        samples = [_evaluate_order(self.problem, draw()) for _ in range(self.effort.samples)]
         best = min([best, *samples], key=self._score)
 
         def score(way: Way) -> Score:
@@ -164,10 +166,10 @@ class _Search:
         tries = min(self.effort.nodes // dag.size, _TRIES_PER_NODE * dag.size)
         start = Way(best.order, (ANY,) * dag.size)
         way = anneal(self.problem, start, score, tries, self.random)
-        moved = _candidate(self.problem, way.order, way.units)
+        moved = _evaluate_order(self.problem, way.order, way.units)
         return min(best, moved, key=self._score), len(samples) + tries
 
-    def _exact(self, best: _Candidate) -> tuple[_Candidate, bool]:
+    def _search_exhaustively(self, best: _Candidate) -> tuple[_Candidate, bool]:
         """Searches exhaustively for an improvement; returns the best and whether it is proven."""
         width = max(self.effort.ways // self.problem.dag.size, 8)
         known = best.timeline.makespan
@@ -189,7 +191,7 @@ def _time_is_the_same(problem: Problem) -> bool:
     return len(places) == 1 and sum(places.pop()) == 1
 
 
-def _sampler(
+def _make_sampler(
     problem: Problem, count: OrderCount | None, random: Random
 ) -> Callable[[], Sequence[int]]:
     """Samples orders: uniformly if they were counted, else by a chain that restarts each time."""
@@ -199,13 +201,13 @@ def _sampler(
     return lambda: shuffled(problem.dag, range(size), random, size * _STEPS_PER_NODE)
 
 
-def _candidate(
+def _evaluate_order(
     problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
 ) -> _Candidate:
     return _Candidate(tuple(order), simulate(problem, order, units), problem.arena.peak(order))
 
 
-def _found(
+def _to_found(
     best: _Candidate, given: _Candidate, total: int | None, tried: int, proved: bool
 ) -> Found:
     return Found(

@@ -6,10 +6,10 @@ import functools
 import logging
 from pathlib import Path
 
+from edgekit.host.compiler.tables.gemm_file import KnowledgeBaseError, board_table, load_table
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_file import KnowledgeBaseError, board_table, load_table
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile
 

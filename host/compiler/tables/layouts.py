@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.compiler.tables.layout_table import CHAIN, LayoutTable, read_layouts
+from edgekit.host.compiler.costs.layout_table import CHAIN, LayoutTable, read_layouts
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
 from edgekit.kb.tables.paths import found_tables, shipped_folder
@@ -40,7 +40,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
 
 
 def user_layout_table(board: BoardProfile) -> Path:
-    """Path of the table that `edgekit lab tune layouts` writes."""
+    """Path of the table that `edgekit lab tune cost --layouts` writes."""
     return user_file("layouts", board)
 
 

@@ -1,6 +1,6 @@
 """Execution orders measured on a platform's boards: the user's tables, built from the history.
 
-`edgekit lab tune order` and `edgekit lab kb build` write them.
+`edgekit lab tune model` and `edgekit lab kb build` write them.
 """
 
 from __future__ import annotations

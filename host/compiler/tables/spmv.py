@@ -16,7 +16,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 
 def user_spmv_table(board: BoardProfile) -> Path:
-    """Path of the table that `edgekit lab tune spmv` writes for a board."""
+    """Path of the table that `edgekit lab tune sparse` writes for a board."""
     return user_file("spmv", board)
 
 

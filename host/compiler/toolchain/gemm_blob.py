@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from edgekit.kb.tables.gemm_table import FEATURES, KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
 
 DTYPES = ("f32", "s8", "u8")  # index is ek_gemm_dtype of gemm.h
 _PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to the dtype
@@ -26,7 +26,9 @@ def table_blob(table: KnowledgeBase, platform: str) -> bytes:
     """
     sequences = [getattr(table.sequences, name) for name in FEATURES]
     index = table.platforms.index(platform) if platform in table.platforms else -1
-    rows = [_row(r) for r in sorted(table.rows, key=lambda r: r.key) if _fits(r, index)]
+    rows = [
+        _pack_row(r) for r in sorted(table.rows, key=lambda r: r.key) if _is_encodable(r, index)
+    ]
     header = _HEADER.pack(
         _MAGIC,
         len(rows),
@@ -39,25 +41,25 @@ def table_blob(table: KnowledgeBase, platform: str) -> bytes:
     return b"".join((header, struct.pack(f"<{len(values)}q", *values), *rows))
 
 
-def _fits(row: Row, platform: int) -> bool:
-    largest = max(*_sizes(row), row.key.threads)
+def _is_encodable(row: Row, platform: int) -> bool:
+    largest = max(*_block_sizes(row), row.key.threads)
     return row.key.platform == platform and row.key.dtype in DTYPES and largest <= _LARGEST
 
 
-def _sizes(row: Row) -> tuple[int, ...]:
+def _block_sizes(row: Row) -> tuple[int, ...]:
     """Blocks and tile; all 0 if the analytic method is best."""
     how = row.method
     return (0, 0, 0, 0, 0) if how is None else (how.mc, how.kc, how.nc, how.mr, how.nr)
 
 
-def _row(row: Row) -> bytes:
+def _pack_row(row: Row) -> bytes:
     key, how, shape = row.key, row.method, row.shape
     flags = (how.pack_a, how.pack_b, how.split == "n") if how else (False, False, False)
     return _ROW.pack(
         *(getattr(key, name) for name in FEATURES),
         DTYPES.index(key.dtype) | _PACKED[key.packed],
         key.threads,
-        *_sizes(row),
+        *_block_sizes(row),
         *flags,
         *(shape.m, shape.k, shape.n),
         row.gflops or 0.0,

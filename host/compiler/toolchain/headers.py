@@ -24,7 +24,7 @@ def headers_hash(
     value is a quoted name counts as included.
     """
     found: dict[Path, bytes] = {}
-    _collect([*_INCLUDE.findall(text), *_named(macros)], folder, kernels, found)
+    _collect_headers([*_INCLUDE.findall(text), *_quoted_headers(macros)], folder, kernels, found)
     digest = hashlib.sha256()
     for path in sorted(found):
         digest.update(hashlib.sha256(found[path]).digest())
@@ -34,16 +34,18 @@ def headers_hash(
 def system_headers(macros: Sequence[tuple[str, str]], kernels: Path) -> tuple[str, ...]:
     """The system headers included directly or indirectly by headers that macros name."""
     found: dict[Path, bytes] = {}
-    _collect(_named(macros), kernels, kernels, found)
+    _collect_headers(_quoted_headers(macros), kernels, kernels, found)
     names = [name.decode() for text in found.values() for name in _SYSTEM.findall(text)]
     return tuple(dict.fromkeys(names))
 
 
-def _named(macros: Sequence[tuple[str, str]]) -> list[bytes]:
+def _quoted_headers(macros: Sequence[tuple[str, str]]) -> list[bytes]:
     return [value.strip('"').encode() for _, value in macros if value.startswith('"')]
 
 
-def _collect(names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Path, bytes]) -> None:
+def _collect_headers(
+    names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Path, bytes]
+) -> None:
     for name in names:
         for base in (folder, kernels):
             path = (base / name.decode()).resolve()
@@ -51,10 +53,10 @@ def _collect(names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Pa
                 continue
             if path not in found:
                 found[path] = path.read_bytes()
-                _collect(_includes(found[path]), path.parent, kernels, found)
+                _collect_headers(_include_names(found[path]), path.parent, kernels, found)
             break
 
 
 @functools.lru_cache(maxsize=512)
-def _includes(text: bytes) -> tuple[bytes, ...]:
+def _include_names(text: bytes) -> tuple[bytes, ...]:
     return tuple(_INCLUDE.findall(text))

@@ -17,10 +17,10 @@ from msgspec import structs
 from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.methods import rule
+from edgekit.host.compiler.costs.methods.tile_cost import kinds_of, tile_costs_of
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
-from edgekit.kb.costs import rule
-from edgekit.kb.costs.tile_cost import kinds_of, tile_costs_of
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
 
@@ -194,7 +194,7 @@ def tables(board: BoardProfile) -> str:
 
 def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
     name, columns = family.name, columns_of(board, family)
-    symbols = [_symbol(family, tile) for tile in columns]
+    symbols = [_gemm_symbol(family, tile) for tile in columns]
     vl, height = board.isa.vl, max(tile.mr for tile in columns)
     shown = [f"{tile.mr}x{tile.nv * vl}" for tile in columns]
     shown += [f"1x{columns[-1].nv * vl}", f"{height}x1"]
@@ -209,14 +209,14 @@ def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
 
 
 def _tile_unit(family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]) -> Unit:
-    symbol, for_amx = _symbol(family, tile), 0 < most < tile.mr
+    symbol, for_amx = _gemm_symbol(family, tile), 0 < most < tile.mr
     amx = (("AMX_MOST", str(tile.mr)),) if for_amx else ()
     mr = most if for_amx else tile.mr
     own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *amx)
     return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
 
 
-def _symbol(family: _Family, tile: Tile) -> str:
+def _gemm_symbol(family: _Family, tile: Tile) -> str:
     return f"ek_gemm_{family.name}_{tile.mr}x{tile.nv}"
 
 

@@ -31,7 +31,7 @@ from edgekit.device.runtime.arrays.nna_native import (
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.shared_library import open_library
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.costs.nna_cycles import ProductForm, product_form
+from edgekit.host.compiler.costs.nna import ProductForm, product_form
 from edgekit.host.compiler.ir.nna import NnaForm, product_of
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
 from edgekit.host.compiler.ir.types import Array, Graph, Node
@@ -64,10 +64,10 @@ def account_of_node(chip: NnaChip, graph: Graph, node: Node) -> LayerAccount:
     assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     layer = layer_of(op, x, w, graph.tensors[node.outputs[0]])
-    return LayerAccount(node.name, layer.form, _account(chip, layer))
+    return LayerAccount(node.name, layer.form, _layer_account(chip, layer))
 
 
-def _account(chip: NnaChip, layer: Layer) -> Account:
+def _layer_account(chip: NnaChip, layer: Layer) -> Account:
     (ins, outs), (height, width), window = layer.groups, layer.extent, layer.window
     (rows, columns), inputs, outputs = window.y[1:3], window.x[3], window.y[3]
     if layer.form == "points":
@@ -77,8 +77,8 @@ def _account(chip: NnaChip, layer: Layer) -> Account:
     sums = np.empty((outs, rows, columns, CHANNELS), np.int32)
     depthwise = int(layer.form == "diagonal")
     shape = ConvShape(ins, height, width, outs, rows, columns, window.stride[0], depthwise)
-    arrays = _addresses(image, weights, sums)
-    counters, _ = _emulator().conv(chip, shape, arrays, timed=True)
+    arrays = _data_pointers(image, weights, sums)
+    counters, _ = _build_emulator().conv(chip, shape, arrays, timed=True)
     pixels = math.prod(window.kernel)
     work = layer_work(chip, layer.form, rows * columns, pixels, inputs, outputs)
     return make_account(chip, counters, work)
@@ -89,25 +89,25 @@ def _points_account(chip: NnaChip, points: int, inputs: int, outputs: int) -> Ac
     pixels = np.zeros((ins, points, CHANNELS), np.int8)
     weights = np.zeros((outs, ins, CHANNELS, CHANNELS), np.int8)
     sums = np.empty((outs, points, CHANNELS), np.int32)
-    shape, arrays = PointwiseShape(points, ins, outs), _addresses(pixels, weights, sums)
-    counters, _ = _emulator().pointwise(chip, shape, arrays, timed=True)
+    shape, arrays = PointwiseShape(points, ins, outs), _data_pointers(pixels, weights, sums)
+    counters, _ = _build_emulator().pointwise(chip, shape, arrays, timed=True)
     return make_account(chip, counters, layer_work(chip, "points", points, 1, inputs, outputs))
 
 
 def _values_account(chip: NnaChip, m: int, k: int, n: int) -> Account:
     a, b, sums = np.zeros((m, k), np.int8), np.zeros((k, n), np.int8), np.empty((m, n), np.int32)
     rest = np.zeros((k, n % CHANNELS), np.int8)
-    arrays = _addresses(a, b, rest, sums)
-    counters, _ = _emulator().matmul(chip, MatmulShape(m, k, n), arrays, timed=True)
+    arrays = _data_pointers(a, b, rest, sums)
+    counters, _ = _build_emulator().matmul(chip, MatmulShape(m, k, n), arrays, timed=True)
     return make_account(chip, counters, matmul_work(m, k, n))
 
 
-def _addresses(*arrays: Array) -> list[int]:
+def _data_pointers(*arrays: Array) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
 @functools.cache
-def _emulator() -> NativeNna:
+def _build_emulator() -> NativeNna:
     """Builds the emulator by itself, since the complete kernel library takes half a minute."""
     board, folder = load_board(LOCAL), cache_folder() / "objects"
     library = Toolchain(board, folder).build(

@@ -116,12 +116,12 @@ class Toolchain:
     def build(self, units: Sequence[Unit], soname: str = "model.so") -> bytes:
         """Links all units into one shared library; compiles uncached ones in parallel."""
         with in_use(self._cache):
-            return self._build(units, soname)
+            return self._build_library(units, soname)
 
-    def _build(self, units: Sequence[Unit], soname: str) -> bytes:
+    def _build_library(self, units: Sequence[Unit], soname: str) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
-            objects = list(threads.map(self._object, units))
-        key = hashlib.sha256(repr((self._target(), self._extra, self._version)).encode())
+            objects = list(threads.map(self._build_object, units))
+        key = hashlib.sha256(repr((self._target_flags(), self._extra, self._version)).encode())
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
@@ -129,18 +129,18 @@ class Toolchain:
             self._link(objects, library, soname)
         return library.read_bytes()
 
-    def _target(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
+    def _target_flags(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
         cpu = "+".join((self._board.cpu, *extras))
         return ("-target", self._board.target, f"-mcpu={cpu}")
 
-    def _flags(self, unit: Unit) -> tuple[str, ...]:
-        target = ("-target", self._board.target) if unit.plain else self._target(unit.extras)
+    def _compile_flags(self, unit: Unit) -> tuple[str, ...]:
+        target = ("-target", self._board.target) if unit.plain else self._target_flags(unit.extras)
         in_order = ("-DEK_IN_ORDER=1",) if self._board.in_order else ()
         return (*target, *in_order, *_FLAGS, *self._extra)
 
-    def _precompiled(self, unit: Unit) -> tuple[str, ...]:
+    def _precompiled_flags(self, unit: Unit) -> tuple[str, ...]:
         """The options that use the precompiled system headers of `unit`."""
-        names, flags = system_headers(unit.macros, kernels_folder()), self._flags(unit)
+        names, flags = system_headers(unit.macros, kernels_folder()), self._compile_flags(unit)
         if not names:
             return ()
         # A precompiled header contains the paths of its sources, so it is valid only at its own
@@ -160,8 +160,8 @@ class Toolchain:
             self._seen.add(target)
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
-    def _object(self, unit: Unit) -> Path:
-        flags = (*self._flags(unit), *unit.defines())
+    def _build_object(self, unit: Unit) -> Path:
+        flags = (*self._compile_flags(unit), *unit.defines())
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
         digest = hashlib.sha256(repr((flags, self._version)).encode())
@@ -184,7 +184,7 @@ class Toolchain:
             else:
                 source = unit.source
             made = Path(work) / "out.o"
-            precompiled = self._precompiled(unit)
+            precompiled = self._precompiled_flags(unit)
             self._zig_cc(
                 [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
             )

@@ -42,9 +42,11 @@ def build_bundle(
     """
     files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
     about = parse_description(artifact.description)
-    first = _variant(artifact, about, LIBRARY, "golden", files)
+    first = _build_variant(artifact, about, LIBRARY, "golden", files)
     variants = tuple(
-        _variant(other, parse_description(other.description), f"{folder}/{LIBRARY}", folder, files)
+        _build_variant(
+            other, parse_description(other.description), f"{folder}/{LIBRARY}", folder, files
+        )
         for folder, other in ((f"shape{i}", other) for i, other in enumerate(others, 2))
     )
     features = {*board.features}.union(*(each.extras for each in (artifact, *others)))
@@ -71,7 +73,7 @@ def build_bundle(
     return Bundle(parse_manifest(manifest.to_json()), files)
 
 
-def _variant(
+def _build_variant(
     artifact: Artifact, about: Description, library: str, folder: str, files: dict[str, bytes]
 ) -> Variant:
     """Builds the manifest entry of `artifact`; adds its library and its golden files (in `folder`)

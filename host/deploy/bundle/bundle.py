@@ -52,13 +52,13 @@ class Bundle:
 
     def to_bytes(self) -> bytes:
         """Returns the .ekb file, identical for identical content on every machine."""
-        return archive_bytes(self._entries())
+        return archive_bytes(self._archive_entries())
 
     def write(self, path: Path) -> None:
         """Writes the file atomically; InputError if the disk is full."""
         try:
             with atomic_writer(path) as file:
-                write_archive(file, self._entries())
+                write_archive(file, self._archive_entries())
         except OSError as error:
             room = sum(entry.bytes for entry in self.manifest.files)
             raise InputError(
@@ -75,7 +75,7 @@ class Bundle:
         with _named_errors(path):
             return _read(path)
 
-    def _entries(self) -> Iterator[tuple[str, bytes]]:
+    def _archive_entries(self) -> Iterator[tuple[str, bytes]]:
         yield MANIFEST, self.manifest.to_json()
         if self.signature:
             yield SIGNATURE, self.signature
@@ -98,7 +98,7 @@ class _Files(Mapping[str, bytes]):
         entry = self._entries[name]
         with self._one_at_a_time, _named_errors(self._path):
             data = self._archive.read(name)
-            _compare(entry, len(data), hashlib.sha256(data).hexdigest())
+            _check_entry(entry, len(data), hashlib.sha256(data).hexdigest())
         return data
 
     def __iter__(self) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _read(path: Path) -> Bundle:
     with contextlib.ExitStack() as closing:
         file = closing.enter_context(path.open("rb"))
         archive = open_archive(file)
-        manifest = parse_manifest(_small(archive, MANIFEST, MAX_MANIFEST_BYTES))
+        manifest = parse_manifest(_read_limited(archive, MANIFEST, MAX_MANIFEST_BYTES))
         names = set(archive.namelist())
         listed = {entry.path for entry in manifest.files}
         if odd := sorted(names - {MANIFEST, SIGNATURE} ^ listed):
@@ -138,12 +138,12 @@ def _read(path: Path) -> Bundle:
             _check_file(archive, entry)
         signature = b""
         if SIGNATURE in names:
-            signature = _small(archive, SIGNATURE, MAX_SIGNATURE_BYTES)
+            signature = _read_limited(archive, SIGNATURE, MAX_SIGNATURE_BYTES)
         closing.pop_all()  # the archive stays open as long as its files are in use
     return Bundle(manifest, _Files(path, archive, manifest), signature)
 
 
-def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def _read_limited(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     try:
         info = archive.getinfo(name)
     except KeyError:
@@ -159,10 +159,10 @@ def _check_file(archive: zipfile.ZipFile, entry: FileEntry) -> None:
         while chunk := reader.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
-    _compare(entry, size, digest.hexdigest())
+    _check_entry(entry, size, digest.hexdigest())
 
 
-def _compare(entry: FileEntry, size: int, digest: str) -> None:
+def _check_entry(entry: FileEntry, size: int, digest: str) -> None:
     if size != entry.bytes:
         raise ValueError(f"'{entry.path}' of {size} bytes instead of {entry.bytes}")
     if digest != entry.sha256:

@@ -84,9 +84,9 @@ def runtime_pyz() -> bytes:
         name = wanted.pop()
         if name not in modules:
             modules[name] = (package / name).read_bytes()
-            wanted += _imported(package, modules[name])
-            wanted += [f"{folder}/__init__.py" for folder in _folders(name)]
-    folders = {folder for name in modules for folder in _folders(name)}
+            wanted += _imported_modules(package, modules[name])
+            wanted += [f"{folder}/__init__.py" for folder in _parent_folders(name)]
+    folders = {folder for name in modules for folder in _parent_folders(name)}
     entries = [("__main__.py", _START), ("edgekit_runtime.py", _MODULE)]
     entries += [("edgekit/", b""), ("edgekit/device/", b"")]
     entries += [(f"edgekit/device/{name}/", b"") for name in sorted(folders)]
@@ -94,12 +94,12 @@ def runtime_pyz() -> bytes:
     return archive_bytes(entries)
 
 
-def _folders(name: str) -> list[str]:
+def _parent_folders(name: str) -> list[str]:
     """Returns the folders that contain a module: a/b.py → [a]."""
     return [str(folder) for folder in PurePosixPath(name).parents][:-1]
 
 
-def _imported(package: Traversable, source: bytes) -> Iterator[str]:
+def _imported_modules(package: Traversable, source: bytes) -> Iterator[str]:
     """Yields the edgekit.device module files that `source` imports, including inside functions."""
     for dotted, several, one in _IMPORT.findall(source):
         place = dotted.decode().strip(".").replace(".", "/")

@@ -100,8 +100,8 @@ def _make_key(folder: Path) -> None:
     intact pair."""
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keys-") as aside:
-            made = Path(aside) / "keys"
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keys-") as temporary:
+            made = Path(temporary) / "keys"
             made.mkdir(mode=0o700)
             kind = ["-t", KEY_TYPE.removeprefix("ssh-")]
             _ssh_keygen(["-q", *kind, "-N", "", "-C", "edgekit", "-f", str(made / _NAME)], b"")

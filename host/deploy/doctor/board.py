@@ -47,10 +47,10 @@ def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
         return
     yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
     yield from compare(found, profile, time.time())
-    yield _releases(device)
+    yield _check_releases(device)
 
 
-def _releases(device: Board) -> Finding:
+def _check_releases(device: Board) -> Finding:
     """Compares every installed file with its SHA-256."""
     try:
         found = device.status()
@@ -68,20 +68,20 @@ def _releases(device: Board) -> Finding:
 
 def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
     """Compares the board's probe with its profile; `now` is the host's clock."""
-    yield _machine(found, profile)
-    yield _features(found, profile)
-    yield _cores(found, profile)
+    yield _check_machine(found, profile)
+    yield _check_features(found, profile)
+    yield _check_cores(found, profile)
     for cluster in found.clusters:
-        yield _cluster(cluster, found.machine)
-    yield _memory(found, profile)
-    yield _disk(found)
-    yield _python(found)
-    yield _signatures(found)
-    yield _clock(found, now)
-    yield _perf(found)
+        yield _check_cluster(cluster, found.machine)
+    yield _check_memory(found, profile)
+    yield _check_disk(found)
+    yield _check_python(found)
+    yield _check_signatures(found)
+    yield _check_clock(found, now)
+    yield _check_perf(found)
 
 
-def _machine(found: Probe, profile: BoardProfile) -> Finding:
+def _check_machine(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.machine}, {', '.join(found.core_names) or 'unknown core'}"
     if found.machine != profile.arch:
         text = f"{seen}; profile {profile.name} is for {profile.arch}"
@@ -96,7 +96,7 @@ def _another_profile(found: Probe) -> str:
     return f"give the board the profile of its core ({found.machine}): edgekit boards"
 
 
-def _features(found: Probe, profile: BoardProfile) -> Finding:
+def _check_features(found: Probe, profile: BoardProfile) -> Finding:
     missing = sorted(set(profile.features) - set(found.features))
     length = f", vectors of {found.vlen_bits} bits" if found.vlen_bits else ""
     if missing:
@@ -120,7 +120,7 @@ def _features(found: Probe, profile: BoardProfile) -> Finding:
     return Finding("cpu features", Verdict.OK, f"{names}{length}")
 
 
-def _cores(found: Probe, profile: BoardProfile) -> Finding:
+def _check_cores(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.cores} usable"
     if found.cores < profile.cores:
         text = f"{seen}; profile {profile.name} has {profile.cores}"
@@ -129,7 +129,7 @@ def _cores(found: Probe, profile: BoardProfile) -> Finding:
     return Finding("cores", Verdict.OK, seen)
 
 
-def _cluster(cluster: Cluster, machine: str) -> Finding:
+def _check_cluster(cluster: Cluster, machine: str) -> Finding:
     """Reports a cluster's cores, clock and governor, and whether all of its cores may be used."""
     check = "cluster" if cluster.name == "all" else f"cluster {cluster.name}"
     clock = "" if cluster.max_mhz is None else f" at up to {cluster.max_mhz:.0f} MHz"
@@ -148,26 +148,26 @@ def _cluster(cluster: Cluster, machine: str) -> Finding:
     return Finding(check, Verdict.OK, seen)
 
 
-def _memory(found: Probe, profile: BoardProfile) -> Finding:
+def _check_memory(found: Probe, profile: BoardProfile) -> Finding:
     if found.memory_bytes is None or found.available_bytes is None:
         return Finding("memory", Verdict.WARN, "not reported", "mount /proc on it")
-    seen = f"{_mebibytes(found.available_bytes)} of {_mebibytes(found.memory_bytes)} available"
+    seen = f"{_format_mib(found.available_bytes)} of {_format_mib(found.memory_bytes)} available"
     if found.available_bytes < _MEMORY_BYTES:
         return Finding("memory", Verdict.WARN, seen, "stop other programs on the board")
     if found.memory_bytes < _SAME_MEMORY * profile.memory_bytes:
-        text = f"{seen}; profile {profile.name} has {_mebibytes(profile.memory_bytes)}"
+        text = f"{seen}; profile {profile.name} has {_format_mib(profile.memory_bytes)}"
         return Finding("memory", Verdict.INFO, text, "nothing, as long as the models fit")
     return Finding("memory", Verdict.OK, seen)
 
 
-def _disk(found: Probe) -> Finding:
-    seen = f"{_mebibytes(found.disk_free_bytes)} free"
+def _check_disk(found: Probe) -> Finding:
+    seen = f"{_format_mib(found.disk_free_bytes)} free"
     if found.disk_free_bytes < _DISK_BYTES:
         return Finding("disk", Verdict.WARN, seen, "free some space on the board's disk")
     return Finding("disk", Verdict.OK, seen)
 
 
-def _python(found: Probe) -> Finding:
+def _check_python(found: Probe) -> Finding:
     version = tuple(int(n) for n in found.python.split(".")[:2])
     if version < _OLDEST_PYTHON:
         mend = "install Python 3.9 or newer on the board"
@@ -175,7 +175,7 @@ def _python(found: Probe) -> Finding:
     return Finding("board python", Verdict.OK, found.python)
 
 
-def _signatures(found: Probe) -> Finding:
+def _check_signatures(found: Probe) -> Finding:
     if found.ssh_keygen:
         return Finding("signatures", Verdict.OK, "ssh-keygen verifies them")
     text = "no ssh-keygen, so the board refuses bundles unless it was added with --allow-unsigned"
@@ -183,17 +183,17 @@ def _signatures(found: Probe) -> Finding:
     return Finding("signatures", Verdict.WARN, text, mend)
 
 
-def _clock(found: Probe, now: float) -> Finding:
+def _check_clock(found: Probe, now: float) -> Finding:
     off = found.clock - now
     if abs(off) > _CLOCK_SECONDS:
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.clock))
-        text = f"{date}, {_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
+        text = f"{date}, {_format_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
         mend = f"nothing breaks; to correct dates, on the board: sudo date -s @{now:.0f}"
         return Finding("clock", Verdict.WARN, text, mend)
     return Finding("clock", Verdict.OK, f"{abs(off):.1f} s from this machine's")
 
 
-def _perf(found: Probe) -> Finding:
+def _check_perf(found: Probe) -> Finding:
     level = found.perf_event_paranoid
     if level is None:
         text = "the kernel has no perf; instructions cannot be counted"
@@ -205,14 +205,14 @@ def _perf(found: Probe) -> Finding:
     return Finding("perf", Verdict.OK, f"perf_event_paranoid {level}")
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for unit, length in (("years", 31557600), ("days", 86400), ("hours", 3600)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 60:.0f} minutes"
 
 
-def _mebibytes(count: int) -> str:
+def _format_mib(count: int) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 

@@ -32,23 +32,25 @@ _VIRTUAL_PACKAGES = ("qemu-system-arm", "qemu-system-misc", "e2fsprogs")
 def examine_machine(profile: BoardProfile) -> Iterator[Finding]:
     """Yields findings about this machine, as they are made; `profile` is the compile target."""
     yield Finding("python", Verdict.OK, platform.python_version())
-    numpy = _numpy()
+    numpy = _check_numpy()
     yield numpy
     if numpy.verdict is Verdict.FAIL:
         return  # nothing else would even import
-    cache = _folder("cache folder", cache_folder())
+    cache = _check_folder("cache folder", cache_folder())
     yield cache
-    yield _folder("data folder", data_folder())
+    yield _check_folder("data folder", data_folder())
     if cache.verdict is not Verdict.FAIL:
-        yield _compiler(profile, cache_folder() / "objects")
-    yield _programs("virtual boards", _VIRTUAL, "'edgekit board up' needs them", *_VIRTUAL_PACKAGES)
-    yield _programs("signing", ("ssh-keygen",), "bundles cannot be signed", "openssh-client")
-    yield _programs("cross tests", _QEMU, "only tests need them", "qemu-user")
-    yield _programs("ssh tests", ("sshd",), "only tests need it", "openssh-server")
-    yield _peers()
+        yield _check_compiler(profile, cache_folder() / "objects")
+    yield _check_programs(
+        "virtual boards", _VIRTUAL, "'edgekit board up' needs them", *_VIRTUAL_PACKAGES
+    )
+    yield _check_programs("signing", ("ssh-keygen",), "bundles cannot be signed", "openssh-client")
+    yield _check_programs("cross tests", _QEMU, "only tests need them", "qemu-user")
+    yield _check_programs("ssh tests", ("sshd",), "only tests need it", "openssh-server")
+    yield _check_peers()
 
 
-def _numpy() -> Finding:
+def _check_numpy() -> Finding:
     try:
         import numpy
     except ImportError as error:
@@ -64,7 +66,7 @@ def _numpy() -> Finding:
     return Finding("numpy", Verdict.OK, numpy.__version__)
 
 
-def _folder(check: str, folder: Path) -> Finding:
+def _check_folder(check: str, folder: Path) -> Finding:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -78,7 +80,7 @@ def _folder(check: str, folder: Path) -> Finding:
     return Finding(check, Verdict.OK, found)
 
 
-def _compiler(profile: BoardProfile, cache: Path) -> Finding:
+def _check_compiler(profile: BoardProfile, cache: Path) -> Finding:
     """Builds a one-line library from scratch, and calls it if it targets this machine."""
     found = f"ziglang {_version_of('ziglang')}"
     try:
@@ -101,7 +103,7 @@ def _compiler(profile: BoardProfile, cache: Path) -> Finding:
     return Finding("compiler", Verdict.OK, f"{found} compiles and runs C")
 
 
-def _programs(check: str, names: Sequence[str], why: str, *packages: str) -> Finding:
+def _check_programs(check: str, names: Sequence[str], why: str, *packages: str) -> Finding:
     """Checks optional programs; the system folders are searched even if they are not in PATH."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
@@ -115,7 +117,7 @@ def _programs(check: str, names: Sequence[str], why: str, *packages: str) -> Fin
     return Finding(check, Verdict.INFO, found, f"apt-get install {' '.join(packages)}")
 
 
-def _peers() -> Finding:
+def _check_peers() -> Finding:
     for package, module in (
         ("ai-edge-litert", "ai_edge_litert"),
         ("tflite-runtime", "tflite_runtime"),

@@ -18,7 +18,7 @@ class Proposal:
 
 def propose(found: Probe) -> Proposal | None:
     """Returns the closest profile whose kernels run on the board, or None."""
-    fitting = [p for p in map(load_board, board_names()[1:]) if _runs(p, found)]
+    fitting = [p for p in map(load_board, board_names()[1:]) if _can_run(p, found)]
     for chip in found.compatible:
         for profile in fitting:
             if chip in profile.compatible:
@@ -28,7 +28,7 @@ def propose(found: Probe) -> Proposal | None:
         for profile in cores:
             if core == profile.core:
                 return Proposal(profile.name, core)
-    if (here := _this_machine()) and _runs(here, found):
+    if (here := _this_machine()) and _can_run(here, found):
         return Proposal(LOCAL, f"{found.machine}, with all CPU features that this kit needs")
     if not cores:
         return None
@@ -47,7 +47,7 @@ def _is_of_a_core(profile: BoardProfile) -> bool:
     return general and not profile.compatible
 
 
-def _runs(profile: BoardProfile, found: Probe) -> bool:
+def _can_run(profile: BoardProfile, found: Probe) -> bool:
     return (
         profile.arch == found.machine
         and set(profile.features) <= set(found.features)

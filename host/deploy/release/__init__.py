@@ -10,7 +10,6 @@ from edgekit.host.deploy.release.application import (
     stop_application,
     with_application,
 )
-from edgekit.host.deploy.release.count import InstructionCount, count_instructions
 from edgekit.host.deploy.release.deploy import deploy
 from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.deploy.release.inference import Session, open_session
@@ -24,6 +23,7 @@ from edgekit.host.deploy.release.types import (
     BoardStatus,
     Conditions,
     DeployPlan,
+    InstructionCount,
     ModelHotspots,
     OnStep,
     OperatorTime,
@@ -33,7 +33,14 @@ from edgekit.host.deploy.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.deploy.release.use import bench, remove, rollback, status, verify
+from edgekit.host.deploy.release.use import (
+    bench,
+    count_instructions,
+    remove,
+    rollback,
+    status,
+    verify,
+)
 
 __all__ = [
     "QUICK_SECONDS",

@@ -65,8 +65,8 @@ def read_application(folder: Path) -> Application:
     """
     name = folder.resolve().name
     check_name(name)
-    settings = _settings(folder)
-    files = dict(_files(folder))
+    settings = _load_settings(folder)
+    files = dict(_release_files(folder))
     entry = f"{FOLDER}/{settings.entry}"
     if entry not in files:
         raise InputError(
@@ -83,7 +83,7 @@ def read_application(folder: Path) -> Application:
     spec = ApplicationSpec(
         name, entry, settings.arguments, settings.watchdog_seconds, memory, tuple(sorted(files))
     )
-    return Application(spec, tuple(map(_entry, files, files.values())), files)
+    return Application(spec, tuple(map(_file_entry, files, files.values())), files)
 
 
 def with_application(bundle: Bundle, application: Application) -> Bundle:
@@ -103,7 +103,7 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
     runtime = runtime_pyz()
     gone = {RUNTIME, *application.spec.files, *(before.files if before else ())}
     entries = [entry for entry in bundle.manifest.files if entry.path not in gone]
-    entries += [*application.entries, _entry(RUNTIME, runtime)]
+    entries += [*application.entries, _file_entry(RUNTIME, runtime)]
     manifest = replace(
         bundle.manifest,
         application=application.spec,
@@ -170,17 +170,17 @@ def start_application(board: BoardCalls) -> ApplicationState:
     """Starts the deployed application and waits until it reports ready."""
     seconds = str(_START_SECONDS)
     deadline = QUICK_SECONDS + _START_SECONDS
-    return _state(board.call("app-start", "--seconds", seconds, deadline=deadline))
+    return _parse_state(board.call("app-start", "--seconds", seconds, deadline=deadline))
 
 
 def stop_application(board: BoardCalls) -> ApplicationState:
     """Stops the application until it is started again."""
-    return _state(board.call("app-stop"))
+    return _parse_state(board.call("app-stop"))
 
 
 def application_status(board: BoardCalls) -> ApplicationState:
     """Returns the application's state."""
-    return _state(board.call("app-status"))
+    return _parse_state(board.call("app-status"))
 
 
 def application_log(board: BoardCalls, lines: int) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def application_log(board: BoardCalls, lines: int) -> tuple[str, ...]:
     return tuple(found["lines"])
 
 
-def _state(found: Document) -> ApplicationState:
+def _parse_state(found: Document) -> ApplicationState:
     return ApplicationState(**{f.name: found[f.name] for f in fields(ApplicationState)})
 
 
@@ -233,7 +233,7 @@ class _OnBoard(Mapping[str, bytes]):
         return len(self._names)
 
 
-def _settings(folder: Path) -> _Settings:
+def _load_settings(folder: Path) -> _Settings:
     file = folder / SETTINGS
     try:
         found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _Settings)
@@ -252,7 +252,7 @@ def _settings(folder: Path) -> _Settings:
     return found
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+def _release_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yields paths in the release and bytes; InputError if there are too many or they are too
     large."""
     room, count = MOST_BYTES, 0
@@ -276,7 +276,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield name, path.read_bytes()
 
 
-def _entry(path: str, data: bytes) -> FileEntry:
+def _file_entry(path: str, data: bytes) -> FileEntry:
     return FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
 
 

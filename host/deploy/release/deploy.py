@@ -92,12 +92,12 @@ class _Deploy:
         self._options += ["--session", living.token, "--owner", owner()]
         answered = False
         try:
-            plan = self._plan()
+            plan = self._negotiate_plan()
             if plan.unchanged:
-                release = self._release({"end": states.UNCHANGED, "previous": None}, plan)
+                release = self._to_release({"end": states.UNCHANGED, "previous": None}, plan)
             else:
-                self._transfer(plan)
-                release = self._release(self._apply(health_seconds), plan)
+                self._transfer_files(plan)
+                release = self._to_release(self._run_board_states(health_seconds), plan)
             answered = True
         except (BusyError, RolledBackError):
             answered = True
@@ -105,32 +105,32 @@ class _Deploy:
         except UnreachableError as error:
             raise UnreachableError(f"{error} (in state '{self._state}' of the deploy)") from None
         except BaseException:
-            answered = self._leave(living.token)
+            answered = self._report_end(living.token)
             raise
         finally:
             living.end(answered)
         return release
 
-    def _plan(self) -> DeployPlan:
+    def _negotiate_plan(self) -> DeployPlan:
         """Asks the board for its plan; sends the manifest and its signature if the board lacks
         them.
 
         Rejects early, before any file is sent, whatever the board itself would reject.
         """
-        self._enter("probe")
+        self._enter_state("probe")
         answer = self._ask_first()
         manifest = self._bundle.manifest
         self.check(probed(answer["probe"]))
         check_probe(self._board.name, answer["probe"], manifest)
-        self._enter("plan")
+        self._enter_state("plan")
         if answer["plan"] is None:
             if self._own and not (answer["trust"]["keys"] or answer["trust"]["unsigned"]):
                 enroll_host(self._board)
             # The manifest goes last: if it is present, so is its signature.
             if self._bundle.signature:
-                self._put(SIGNATURE, self._bundle.signature)
-            self._put(MANIFEST, manifest.to_json())
-            answer = self._ask("--sent")
+                self._upload(SIGNATURE, self._bundle.signature)
+            self._upload(MANIFEST, manifest.to_json())
+            answer = self._request_plan("--sent")
         if answer["plan"] is None or answer["plan"]["release"] != manifest.id:
             raise TransferError(
                 f"board '{self._board.name}': expected a plan for release {manifest.id}, "
@@ -142,21 +142,21 @@ class _Deploy:
         """Returns the board's plan, for the bundle including the board's application if it keeps
         one."""
         if self._bundle.manifest.application or not self._keeps_application:
-            return self._ask()
-        answer = self._ask("--unless-application")
+            return self._request_plan()
+        answer = self._request_plan("--unless-application")
         if answer["application"]:
             if kept := deployed_application(self._board):
                 self._bundle = with_application(self._bundle, kept)
-            answer = self._ask()
+            answer = self._request_plan()
         return answer
 
-    def _ask(self, *more: str) -> Document:
+    def _request_plan(self, *more: str) -> Document:
         """Returns the board's plan; takes over the lock of a dead deploy of this host."""
         arguments = ["plan", self._bundle.manifest.id, *self._options, *more]
         dead = ""
         while True:
             try:
-                answer = self._board.call(*arguments, deadline=self._left())
+                answer = self._board.call(*arguments, deadline=self._seconds_left())
                 if dead:
                     forget(dead)
                 return answer
@@ -166,11 +166,11 @@ class _Deploy:
                 dead = error.holder
                 arguments += ["--take-over", dead]
             except LinkLostError:
-                if self._left() <= _SOON:
+                if self._seconds_left() <= _SOON:
                     raise
 
-    def _transfer(self, plan: DeployPlan) -> None:
-        self._enter("transfer")
+    def _transfer_files(self, plan: DeployPlan) -> None:
+        self._enter_state("transfer")
         self._ends += plan.send_bytes / SLOWEST_BYTES_PER_SECOND
         done = 0
 
@@ -180,15 +180,17 @@ class _Deploy:
             self._progress(Step("transfer", done, plan.send_bytes, plan.release))
 
         for path in plan.send:
-            self._put(path, self._bundle.files[path], on_bytes)
+            self._upload(path, self._bundle.files[path], on_bytes)
 
-    def _put(self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None) -> None:
+    def _upload(
+        self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None
+    ) -> None:
         folder = f"{self._board.root}/incoming/{self._bundle.manifest.id}".removeprefix("./")
         self._board.transport.put(
-            data, f"{folder}/{path}", deadline=self._left(), on_bytes=on_bytes
+            data, f"{folder}/{path}", deadline=self._seconds_left(), on_bytes=on_bytes
         )
 
-    def _apply(self, health_seconds: int) -> Document:
+    def _run_board_states(self, health_seconds: int) -> Document:
         """Runs the board's states in one call; the host enforces a separate deadline for each."""
         seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
         seconds["health"] += health_seconds
@@ -196,10 +198,10 @@ class _Deploy:
         with Watch(self._board.transport, seconds) as watch:
 
             def on_line(line: str) -> None:
-                if (state := _announced(line)) is not None:
+                if (state := _parse_state_line(line)) is not None:
                     watch.enter(state)
                     if state != self._state:
-                        self._enter(state)
+                        self._enter_state(state)
 
             def call() -> Document:
                 arguments = ["apply", self._bundle.manifest.id, "--seconds", str(health_seconds)]
@@ -207,7 +209,7 @@ class _Deploy:
                 return self._board.call(*arguments, *self._options, deadline=left, on_line=on_line)
 
             watch.enter(states.ON_BOARD[0])
-            self._enter(states.ON_BOARD[0])  # the board may act even if its lines get lost
+            self._enter_state(states.ON_BOARD[0])  # the board may act even if its lines get lost
             try:
                 return call()
             except LinkLostError:
@@ -223,7 +225,7 @@ class _Deploy:
                 time.sleep(_POLL_SECONDS)
                 continue
             except TransferError:
-                failure = self._status(ends)["last_failure"]
+                failure = self._query_status(ends)["last_failure"]
                 if failure is None or failure.get("release") != self._bundle.manifest.id:
                     raise
                 error = RolledBackError(
@@ -237,10 +239,10 @@ class _Deploy:
             return {**outcome, "end": states.COMMITTED}
 
     def _wait_for_board(self, ends: float) -> None:
-        while self._status(ends)["deploying"]:
+        while self._query_status(ends)["deploying"]:
             time.sleep(_POLL_SECONDS)
 
-    def _status(self, ends: float) -> Document:
+    def _query_status(self, ends: float) -> Document:
         left = ends - time.monotonic()
         if left <= 0:
             raise UnreachableError(
@@ -249,7 +251,7 @@ class _Deploy:
             )
         return self._board.call("status", "--quick", deadline=left)
 
-    def _leave(self, token: str) -> bool:
+    def _report_end(self, token: str) -> bool:
         """Reports the end of this deploy to the board; returns whether the board received it."""
         try:
             self._board.call("leave", "--session", token, deadline=_LEAVE_SECONDS)
@@ -257,15 +259,15 @@ class _Deploy:
             return False
         return True
 
-    def _enter(self, state: str) -> None:
+    def _enter_state(self, state: str) -> None:
         self._state, self._ends = state, time.monotonic() + self._deadlines[state]
         self._progress(Step(state, release=self._bundle.manifest.id))
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Returns the seconds left in this state."""
         return max(self._ends - time.monotonic(), _SOON)
 
-    def _release(self, outcome: Document, plan: DeployPlan) -> Release:
+    def _to_release(self, outcome: Document, plan: DeployPlan) -> Release:
         changed = outcome["end"] != states.UNCHANGED
         return Release(
             id=self._bundle.manifest.id,
@@ -280,7 +282,7 @@ class _Deploy:
         )
 
 
-def _announced(line: str) -> str | None:
+def _parse_state_line(line: str) -> str | None:
     """Parses the runtime's progress lines, `state NAME`."""
     word, _, state = line.partition(" ")
     return state if word == "state" and state in states.BY_NAME else None

@@ -9,7 +9,7 @@ from edgekit.host.deploy.release.runtime import BoardCalls
 
 def enroll(board: BoardCalls, key: PublicKey) -> Trust:
     """Makes the board accept releases signed by `key`, and reject unsigned ones."""
-    return _trust(board, "--key", key.line)
+    return _enroll(board, "--key", key.line)
 
 
 def enroll_host(board: BoardCalls) -> Trust:
@@ -19,9 +19,9 @@ def enroll_host(board: BoardCalls) -> Trust:
 
 def enroll_unsigned(board: BoardCalls) -> Trust:
     """Makes the board accept any release; meant for boards without ssh-keygen."""
-    return _trust(board, "--unsigned")
+    return _enroll(board, "--unsigned")
 
 
-def _trust(board: BoardCalls, *arguments: str) -> Trust:
+def _enroll(board: BoardCalls, *arguments: str) -> Trust:
     found = board.call("enroll", *arguments)
     return Trust(tuple(found["keys"]), found["unsigned"])

@@ -99,19 +99,19 @@ class Session:
             variant = variant_for(self.served.variants, given)
         except DeviceInputError as error:
             raise InputError(f"board '{self._board}': {error}") from None
-        document, outputs = self._ask("run", fitted(given, variant.inputs))
-        with self._believed():
+        document, outputs = self._request("run", fitted(given, variant.inputs))
+        with self._close_on_error():
             found = {name: (array.dtype, array.shape) for name, array in outputs.items()}
             wanted = {spec.name: (spec.dtype, spec.shape) for spec in variant.outputs}
             if found != wanted:
                 raise bad("outputs", str(wanted), found)
-            times = _timings(self.served, variant, document)
-            self._notice(document.get("current"))
-        return {name: _numpy(array) for name, array in outputs.items()}, times
+            times = _parse_timings(self.served, variant, document)
+            self._note_replacement(document.get("current"))
+        return {name: _to_numpy(array) for name, array in outputs.items()}, times
 
     def reset(self) -> None:
         """Resets a streaming model's state."""
-        self._ask("reset", {})
+        self._request("reset", {})
 
     def close(self) -> None:
         """Ends the process on the board."""
@@ -130,13 +130,13 @@ class Session:
     ) -> None:
         self.close()
 
-    def _ask(self, what: str, inputs: Arrays) -> tuple[Document, dict[str, Array]]:
+    def _request(self, what: str, inputs: Arrays) -> tuple[Document, dict[str, Array]]:
         if self._ended:
             raise InputError(
                 f"board '{self._board}': expected an open session, found it closed; open another"
             )
         message = pack({"do": what}, {name: Array.of(value) for name, value in inputs.items()})
-        with self._believed():
+        with self._close_on_error():
             self._stream.send(message, deadline=RUN_SECONDS)
             document, arrays = receive(self._read, self._most_bytes)
             refused = document.get("error")
@@ -150,21 +150,21 @@ class Session:
         return document, arrays
 
     @contextlib.contextmanager
-    def _believed(self) -> Iterator[None]:
+    def _close_on_error(self) -> Iterator[None]:
         """Closes the connection on any error, because the stream is out of sync afterwards."""
         try:
             yield
         except DeviceInputError as error:
             self.close()
-            raise _nonsense(self._board, error) from None
+            raise _protocol_error(self._board, error) from None
         except BaseException:
             self.close()
             raise
 
     def _read(self, size: int) -> bytes:
-        return _exactly(self._stream, self._board, size, RUN_SECONDS)
+        return _receive_exactly(self._stream, self._board, size, RUN_SECONDS)
 
-    def _notice(self, current: object) -> None:
+    def _note_replacement(self, current: object) -> None:
         if isinstance(current, str) and is_release_id(current):
             self.replaced_by = current if current != self.served.release else None
 
@@ -181,18 +181,20 @@ def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
     stream = board.talk_to_release("serve-session", *placement_args(request), magic=MAGIC)
     name = board.name
     try:
-        rest = _exactly(stream, name, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)
-        hello, _ = receive(lambda n: _exactly(stream, name, n, QUICK_SECONDS), 0, MAGIC + rest)
-        return Session(stream, name, _served(hello))
+        rest = _receive_exactly(stream, name, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)
+        hello, _ = receive(
+            lambda n: _receive_exactly(stream, name, n, QUICK_SECONDS), 0, MAGIC + rest
+        )
+        return Session(stream, name, _parse_hello(hello))
     except DeviceInputError as error:
         stream.close(deadline=0)
-        raise _nonsense(name, error) from None
+        raise _protocol_error(name, error) from None
     except BaseException:
         stream.close(deadline=0)
         raise
 
 
-def _exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
+def _receive_exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
     """Reads exactly `size` bytes; if they do not arrive, UnreachableError reports how the process
     ended."""
     parts, missing = [], size
@@ -209,18 +211,18 @@ def _exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _nonsense(board: str, error: DeviceInputError) -> TransferError:
+def _protocol_error(board: str, error: DeviceInputError) -> TransferError:
     return TransferError(
         f"board '{board}': expected an answer of a session, found another: "
         f"{printable(str(error))}; deploy again"
     )
 
 
-def _served(hello: Document) -> Served:
+def _parse_hello(hello: Document) -> Served:
     keys = keys_of(hello, "session", ("schema", "release", "model", "threads", "variants"))
     if keys["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, keys["schema"])
-    variants = each(keys["variants"], "variants", _variant)
+    variants = each(keys["variants"], "variants", _parse_variant)
     if not variants:
         raise bad("variants", "at least one", "none")
     return Served(
@@ -231,7 +233,7 @@ def _served(hello: Document) -> Served:
     )
 
 
-def _variant(raw: object, where: str) -> ServedVariant:
+def _parse_variant(raw: object, where: str) -> ServedVariant:
     keys = keys_of(raw, where, ("inputs", "outputs", "operators", "stateful"))
     return ServedVariant(
         each(keys["inputs"], f"{where}.inputs", tensor_of),
@@ -241,12 +243,12 @@ def _variant(raw: object, where: str) -> ServedVariant:
     )
 
 
-def _numpy(array: Array) -> NDArray[Any]:
+def _to_numpy(array: Array) -> NDArray[Any]:
     kind = BY_NAME[array.dtype].npy
     return np.frombuffer(bytearray(array.data), kind).reshape(array.shape)
 
 
-def _timings(served: Served, variant: ServedVariant, document: Document) -> Timings:
+def _parse_timings(served: Served, variant: ServedVariant, document: Document) -> Timings:
     spent = each(document.get("operators_ns"), "operators_ns", whole)
     if len(spent) != len(variant.operators):
         raise bad("operators_ns", f"{len(variant.operators)} times", len(spent))

@@ -63,16 +63,16 @@ def plan_deploy(
     """Returns the plan of a `deploy`, and raises the same errors. The bundle need not be signed."""
     options = ["--allow-downgrade"] if allow_downgrade else []
     keeps = application and not bundle.manifest.application
-    answer = _ask(board, bundle, *options, *(["--unless-application"] if keeps else []))
+    answer = _run_preview(board, bundle, *options, *(["--unless-application"] if keeps else []))
     if keeps and answer["application"]:
         if kept := deployed_application(board, answer["current"]):
             bundle = unsigned_with(bundle, kept)
-        answer = _ask(board, bundle, *options)
+        answer = _run_preview(board, bundle, *options)
     check_probe(board.name, answer["probe"], bundle.manifest)
     return plan_of(answer, bundle.manifest)
 
 
-def _ask(board: BoardCalls, bundle: Bundle, *options: str) -> Document:
+def _run_preview(board: BoardCalls, bundle: Bundle, *options: str) -> Document:
     runtime, manifest = zlib.compress(runtime_pyz(), 9), bundle.manifest.to_json()
     program = f"exec({CHECK_PYTHON + _FROM_MEMORY!r})"  # one line: consoles take no more
     own = [board.transport.python, "-I", "-S", "-c", program, str(len(runtime))]

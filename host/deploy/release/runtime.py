@@ -96,7 +96,7 @@ class BoardCalls:
         """
         done = self._run(arguments, deadline, on_line)
         if _is_broken(done):
-            self._send()
+            self._send_runtime()
             done = self._run(arguments, deadline, on_line)
         return document_of(self.name, arguments[arguments[0] == "release"], done)
 
@@ -116,7 +116,7 @@ class BoardCalls:
         """
         stream, done = self._try_to_talk(arguments, magic)
         if done and _is_broken(done):
-            self._send()
+            self._send_runtime()
             stream, done = self._try_to_talk(arguments, magic)
         if done is None:
             return stream
@@ -130,7 +130,7 @@ class BoardCalls:
         self, arguments: tuple[str, ...], magic: bytes
     ) -> tuple[Stream, Completed | None]:
         """Starts a command of the release; returns its exit status if it did not send `magic`."""
-        command = self._command(("release", *arguments))
+        command = self._build_command(("release", *arguments))
         stream = self.transport.open(command, deadline=QUICK_SECONDS)
         try:
             said = b""
@@ -148,29 +148,29 @@ class BoardCalls:
         ended = stream.close(deadline=_SOON)
         return stream, Completed(ended.exit_code, said, ended.stderr)
 
-    def _send(self) -> None:
+    def _send_runtime(self) -> None:
         _log.info("board %s: sending this kit's runtime", self.name)
         pyz = runtime_pyz()
         seconds = QUICK_SECONDS + len(pyz) / SLOWEST_BYTES_PER_SECOND
-        self.transport.put(pyz, _place()[0], deadline=seconds)
+        self.transport.put(pyz, _runtime_file()[0], deadline=seconds)
 
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+    def _build_command(self, arguments: tuple[str, ...]) -> list[str]:
         # -I -S: ignore the board's own Python setup; it also starts faster.
-        own = ["-I", "-S", "-c", _CHECKED, *_place()]
+        own = ["-I", "-S", "-c", _CHECKED, *_runtime_file()]
         _log.info("board %s: %s", self.name, " ".join(arguments))
         return [self.transport.python, *own, "--root", self.root, *arguments]
 
     def _run(
         self, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
     ) -> Completed:
-        command = self._command(arguments)
+        command = self._build_command(arguments)
         done = self.transport.run(command, deadline=deadline, on_line=on_line)
         _log.debug("board %s: exit code %d", self.name, done.exit_code)
         return done
 
 
 @functools.cache
-def _place() -> tuple[str, str]:
+def _runtime_file() -> tuple[str, str]:
     """Returns the runtime's path on a board, and its size and checksum."""
     pyz = runtime_pyz()
     path = f"runtime/{hashlib.sha256(pyz).hexdigest()[:16]}.pyz"

@@ -32,7 +32,7 @@ class DeployLock:
         self._path = folder / self.token
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sweep(folder)
+            _delete_stale(folder)
             self._file = self._path.open("w")
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except OSError as error:
@@ -65,7 +65,7 @@ def forget(token: str) -> None:
     (data_folder() / "deploys" / token).unlink(missing_ok=True)
 
 
-def _sweep(folder: Path) -> None:
+def _delete_stale(folder: Path) -> None:
     """Drops deploys that died long ago: their locks on the boards have timed out."""
     for file in folder.iterdir():
         with contextlib.suppress(OSError):

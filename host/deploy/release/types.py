@@ -239,3 +239,17 @@ class ApplicationState:
     last: str
     boot: str = ""
     boot_line: str = ""
+
+
+@dataclass(frozen=True)
+class InstructionCount:
+    """Instructions of one inference on one thread, on the golden input.
+
+    `user_only`: kernel instructions are excluded. `samples` are the individual measurements.
+    """
+
+    release: str
+    model: str
+    per_inference: int
+    user_only: bool
+    samples: tuple[int, ...]

@@ -21,6 +21,7 @@ from edgekit.host.deploy.release.types import (
     Benchmark,
     BoardStatus,
     Conditions,
+    InstructionCount,
     ModelHotspots,
     Noise,
     OperatorTime,
@@ -31,6 +32,7 @@ from edgekit.host.errors import BusyError, InputError
 Arrays = Mapping[str, NDArray[Any]]
 
 _RUN_SECONDS = 600.0
+_COUNT_SECONDS = 900.0  # emulators run some ten million instructions a second
 
 
 def bench(
@@ -66,7 +68,7 @@ def bench(
     finally:
         if inputs is not None:
             board.transport.remove(folder, deadline=QUICK_SECONDS)
-    return _benchmark(document)
+    return _parse_benchmark(document)
 
 
 def status(board: BoardCalls) -> BoardStatus:
@@ -74,7 +76,7 @@ def status(board: BoardCalls) -> BoardStatus:
 
     If the running release is damaged, the board rolls back to the previous one if that is intact.
     """
-    return _status(board.call("status", deadline=_RUN_SECONDS))
+    return _parse_status(board.call("status", deadline=_RUN_SECONDS))
 
 
 def verify(board: BoardCalls) -> BoardStatus:
@@ -83,18 +85,18 @@ def verify(board: BoardCalls) -> BoardStatus:
     Raises RolledBackError if the board rolled back from a damaged release, TransferError if it
     could not or the previous release is damaged, InputError if nothing is running.
     """
-    return _status(board.call("verify", deadline=_RUN_SECONDS))
+    return _parse_status(board.call("verify", deadline=_RUN_SECONDS))
 
 
-def _status(found: Document) -> BoardStatus:
+def _parse_status(found: Document) -> BoardStatus:
     return BoardStatus(
-        _info(found["current"]),
-        _info(found["previous"]),
+        _parse_info(found["current"]),
+        _parse_info(found["previous"]),
         found["interrupted"],
         found["deploying"],
         found["last_failure"],
         {
-            name: _status({**beside, "named": {}})  # named models do not nest
+            name: _parse_status({**beside, "named": {}})  # named models do not nest
             for name, beside in found["named"].items()
         },
     )
@@ -138,10 +140,10 @@ def _to_npz(inputs: Arrays) -> bytes:
         raise InputError(str(error)) from None
 
 
-def _info(found: Document | None) -> ReleaseInfo | None:
+def _parse_info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
-    shapes = tuple(_shapes(variant) for variant in found["shapes"])
+    shapes = tuple(_parse_shapes(variant) for variant in found["shapes"])
     placed, lost = found["placement"], found["loss"]
     spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
     loss = None if lost is None else LossSpec(**known(LossSpec, lost))
@@ -149,11 +151,11 @@ def _info(found: Document | None) -> ReleaseInfo | None:
     return ReleaseInfo(**known(ReleaseInfo, found) | more)
 
 
-def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
+def _parse_shapes(found: Document) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in found.items()}
 
 
-def _benchmark(document: Document) -> Benchmark:
+def _parse_benchmark(document: Document) -> Benchmark:
     latency = document["latency_ms"]
     conditions = document["conditions"]
     return Benchmark(
@@ -170,15 +172,15 @@ def _benchmark(document: Document) -> Benchmark:
         before=Conditions(**known(Conditions, conditions["before"])),
         after=Conditions(**known(Conditions, conditions["after"])),
         load_ms=document["load_ms"],
-        shapes=_shapes(document["shapes"]),
+        shapes=_parse_shapes(document["shapes"]),
         noise=Noise(**document["noise"]),
         cluster=document["placement"]["cluster"],
         placement_note=document["placement"]["note"],
-        hotspots=_hotspots(document["hotspots"]) if "hotspots" in document else None,
+        hotspots=_parse_hotspots(document["hotspots"]) if "hotspots" in document else None,
     )
 
 
-def _hotspots(found: Document) -> ModelHotspots:
+def _parse_hotspots(found: Document) -> ModelHotspots:
     from edgekit.device.runtime.agent.hotspots import (
         HotFunction,
         HotInstruction,
@@ -202,3 +204,19 @@ def _hotspots(found: Document) -> ModelHotspots:
         missing=tuple(found["missing"]),
     )
     return ModelHotspots(seen, found["memory_bytes_per_second"])
+
+
+def count_instructions(board: BoardCalls, *, repeats: int = 5) -> InstructionCount:
+    """Counts on the board; a virtual board must have been started with
+    `BoardOptions(counting=True)`.
+
+    Raises IncompatibleError if the board has no instruction counter.
+    """
+    found = board.call_release("count", "--repeats", str(repeats), deadline=_COUNT_SECONDS)
+    return InstructionCount(
+        release=found["release"],
+        model=found["model"],
+        per_inference=found["per_inference"],
+        user_only=found["user_only"],
+        samples=tuple(found["samples"]),
+    )

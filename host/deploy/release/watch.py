@@ -28,8 +28,8 @@ class Watch:
 
     def enter(self, state: str) -> None:
         """Restarts the timer for `state`, which the board has entered."""
-        self._stop()
-        self._timer = threading.Timer(self._seconds[state], self._cut, (state,))
+        self._cancel_timer()
+        self._timer = threading.Timer(self._seconds[state], self._on_timeout, (state,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -39,7 +39,7 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stop()
+        self._cancel_timer()
         if self._late and isinstance(error, Exception):
             raise UnreachableError(
                 f"board '{self._transport.board}': expected '{self._late}' to end within "
@@ -47,10 +47,10 @@ class Watch:
                 "see what the board is doing, then deploy again"
             ) from None
 
-    def _cut(self, state: str) -> None:
+    def _on_timeout(self, state: str) -> None:
         self._late = state
         self._transport.close()
 
-    def _stop(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

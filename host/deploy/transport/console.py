@@ -44,11 +44,11 @@ class Console:
 
     def interact(self, keyboard: int, screen: int) -> None:
         """Connects a terminal (two descriptors) to the console until Ctrl-] is typed."""
-        with self._losses(), _raw(keyboard):
+        with self._convert_line_loss(), _raw_mode(keyboard):
             while True:
                 if data := self._line.read(0):
-                    _write(screen, data)
-                if keyboard in self._ready(keyboard):
+                    _write_all(screen, data)
+                if keyboard in self._wait_ready(keyboard):
                     typed = os.read(keyboard, 4096)
                     before, escape, _ = typed.partition(ESCAPE)
                     self._line.write(before)
@@ -71,7 +71,7 @@ class Console:
         start = time.monotonic()
         end = "interrupted"
         try:
-            with self._losses(), contextlib.suppress(KeyboardInterrupt):
+            with self._convert_line_loss(), contextlib.suppress(KeyboardInterrupt):
                 end = self._capture(log, start, seconds, until)
         finally:
             log.close()
@@ -90,7 +90,7 @@ class Console:
                 return "until"
         return "seconds"
 
-    def _ready(self, keyboard: int) -> list[int]:
+    def _wait_ready(self, keyboard: int) -> list[int]:
         """Waits for the line or the keyboard; returns the descriptors that are ready."""
         line = self._line.fileno()
         if line is None:
@@ -98,7 +98,7 @@ class Console:
         return select.select([keyboard, line], [], [])[0]
 
     @contextlib.contextmanager
-    def _losses(self) -> Iterator[None]:
+    def _convert_line_loss(self) -> Iterator[None]:
         try:
             yield
         except LineLostError as error:
@@ -128,11 +128,11 @@ class _Log:
                 self._stamp = self._now().isoformat(timespec="milliseconds")
             self._open += piece
             if piece.endswith(b"\n"):
-                self._finish()
+                self._finish_line()
 
     def has(self, text: str) -> bool:
         """Whether `text` has arrived since the last call."""
-        found = text in self._recent or text in _text(self._open)
+        found = text in self._recent or text in _decode_line(self._open)
         self._recent = ""
         return found
 
@@ -141,10 +141,10 @@ class _Log:
 
     def close(self) -> None:
         if self._open.strip():
-            self._finish()
+            self._finish_line()
 
-    def _finish(self) -> None:
-        self._last = _text(self._open)
+    def _finish_line(self) -> None:
+        self._last = _decode_line(self._open)
         self._recent += self._last + "\n"
         self._open = b""
         self.lines += 1
@@ -152,12 +152,12 @@ class _Log:
         self._file.flush()  # for anyone watching the file
 
 
-def _text(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     return line.decode("utf-8", "replace").replace("\r", "").rstrip("\n")
 
 
 @contextlib.contextmanager
-def _raw(terminal: int) -> Iterator[None]:
+def _raw_mode(terminal: int) -> Iterator[None]:
     """Raw mode: passes each key through immediately, without local handling."""
     before = termios.tcgetattr(terminal)
     tty.setraw(terminal)
@@ -167,6 +167,6 @@ def _raw(terminal: int) -> Iterator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]

@@ -55,17 +55,17 @@ class LocalTransport:
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
         self._make_root()
-        process = self._start(command, subprocess.DEVNULL)
+        process = self._start_process(command, subprocess.DEVNULL)
         with process, _killed_at_exit(process):
             self._running.add(process)
             try:
-                return self._collect(process, command, deadline, on_line)
+                return self._collect_output(process, command, deadline, on_line)
             finally:
                 self._running.discard(process)
 
     def open(self, command: Sequence[str], *, deadline: float) -> LocalStream:
         del deadline  # starting a process is quick or fails
-        process = self._start(command, subprocess.PIPE)
+        process = self._start_process(command, subprocess.PIPE)
         self._running.add(process)
         return LocalStream(process, self._board, name_of(command), self._running.discard)
 
@@ -127,7 +127,7 @@ class LocalTransport:
                 f"{error.strerror}; set EDGEKIT_HOME to a folder of your own"
             ) from None
 
-    def _start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+    def _start_process(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
         keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
             return subprocess.Popen(
@@ -144,7 +144,7 @@ class LocalTransport:
                 f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
             ) from None
 
-    def _collect(
+    def _collect_output(
         self,
         process: subprocess.Popen[bytes],
         command: Sequence[str],

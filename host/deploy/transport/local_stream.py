@@ -55,14 +55,14 @@ class LocalStream:
                 with contextlib.suppress(BlockingIOError):
                     left = left[os.write(self._in, left[:_CHUNK]) :]
                     continue
-                self._wait(self._writes, end, deadline)
+                self._wait_ready(self._writes, end, deadline)
 
     def receive(self, size: int, *, deadline: float) -> bytes:
         end = time.monotonic() + deadline
         while True:
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._out, min(size, _CHUNK))
-            self._wait(self._reads, end, deadline)
+            self._wait_ready(self._reads, end, deadline)
 
     def close(self, *, deadline: float) -> Completed:
         if self._ended is None:
@@ -83,7 +83,7 @@ class LocalStream:
             self._on_end(self._process)
         return self._ended
 
-    def _wait(self, selector: selectors.BaseSelector, end: float, deadline: float) -> None:
+    def _wait_ready(self, selector: selectors.BaseSelector, end: float, deadline: float) -> None:
         """Waits until a pipe is ready; collects standard error meanwhile."""
         ready = selector.select(max(end - time.monotonic(), 0))
         if not ready:

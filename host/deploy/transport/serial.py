@@ -67,20 +67,20 @@ class SerialTransport:
     @property
     def python(self) -> str:
         end = time.monotonic() + CONNECT_SECONDS
-        with self._errors("expected to find Python", CONNECT_SECONDS):
-            return self._session(end).python
+        with self._convert_errors("expected to find Python", CONNECT_SECONDS):
+            return self._ensure_session(end).python
 
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
         end, name = time.monotonic() + deadline, name_of(command)
-        with self._errors(f"expected '{name}' to end", deadline):
-            session = self._session(end)
+        with self._convert_errors(f"expected '{name}' to end", deadline):
+            session = self._ensure_session(end)
             session.send(messages.RUN, document=list(command))
             try:
-                return _collect(session, end, on_line)
+                return _collect_output(session, end, on_line)
             except LineLostError as error:
-                self._lost()
+                self._on_line_lost()
                 raise LinkLostError(
                     f"board '{self.board}': expected '{name}' to end, found the line "
                     f"{self._target.url} lost: {error}; check the cable, then try again"
@@ -90,7 +90,7 @@ class SerialTransport:
                     f"board '{self.board}': expected to run {command[0]}, found: {error}"
                 ) from None
             except LateError:
-                self._kill(session)
+                self._kill_command(session)
                 raise UnreachableError(
                     f"board '{self.board}': expected '{name}' to end within {deadline:g} s, "
                     "found it still running; see what the board is doing, then try again"
@@ -98,9 +98,11 @@ class SerialTransport:
 
     def open(self, command: Sequence[str], *, deadline: float) -> SerialStream:
         end = time.monotonic() + deadline
-        with self._errors(f"expected '{name_of(command)}' to start", deadline):
-            session = self._session(end)
-            stream = SerialStream(session, self._held.lock, self.board, command, self._streamed)
+        with self._convert_errors(f"expected '{name_of(command)}' to start", deadline):
+            session = self._ensure_session(end)
+            stream = SerialStream(
+                session, self._held.lock, self.board, command, self._on_stream_end
+            )
             self._held.stream = stream
             return stream
 
@@ -127,7 +129,7 @@ class SerialTransport:
             session.send(messages.DATA)
             session.expect(messages.READY, end)
 
-        self._continued(send, path, deadline, done)
+        self._run_resumable(send, path, deadline, done)
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
         data = bytearray()
@@ -150,7 +152,7 @@ class SerialTransport:
                 raise refusal(message)
             return answer(message, Whole)["sha256"]
 
-        sha256 = self._continued(fetch, path, deadline, done)
+        sha256 = self._run_resumable(fetch, path, deadline, done)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise TransferError(
                 f"board '{self.board}': {path}: expected {len(data)} bytes with SHA-256 {sha256}, "
@@ -163,19 +165,19 @@ class SerialTransport:
             session.send(messages.REMOVE, document={"path": path})
             session.expect(messages.READY, end)
 
-        self._continued(ask, path, deadline, _Progress(None, None))
+        self._run_resumable(ask, path, deadline, _Progress(None, None))
 
     def close(self) -> None:
         """Logs out and ends the connection; a pending call in another thread raises
         UnreachableError."""
         self._held.cancel()
 
-    def _streamed(self, good: bool) -> None:
+    def _on_stream_end(self, good: bool) -> None:
         self._held.stream = None
         if not good:
-            self._lost()
+            self._on_line_lost()
 
-    def _session(self, end: float) -> Session:
+    def _ensure_session(self, end: float) -> Session:
         if self._held.stream is not None:
             raise InputError(
                 f"board '{self.board}': expected the line {self._target.url} to be free, found a "
@@ -185,7 +187,7 @@ class SerialTransport:
             try:
                 self._held.session.check(end)
             except (LineLostError, LateError):
-                self._lost()
+                self._on_line_lost()
         if not self._held.session:
             connected = min(end, time.monotonic() + CONNECT_SECONDS)
             try:
@@ -198,7 +200,7 @@ class SerialTransport:
                 ) from None
         return self._held.session
 
-    def _continued(
+    def _run_resumable(
         self,
         transfer: Callable[[Session, float], Answer],
         path: str,
@@ -208,17 +210,17 @@ class SerialTransport:
         """Runs a resumable transfer, restarting it whenever the line is cut."""
         end = time.monotonic() + deadline
         cut_at = None
-        with self._errors(f"{path}: expected the transfer to finish", deadline, done):
+        with self._convert_errors(f"{path}: expected the transfer to finish", deadline, done):
             while True:
                 try:
-                    return transfer(self._session(end), end)
+                    return transfer(self._ensure_session(end), end)
                 except RefusedError as error:
                     raise TransferError(
                         f"board '{self.board}': {path}: expected to read or write it, found: "
                         f"{error}; {MEND}"
                     ) from None
                 except LineLostError:
-                    self._lost()
+                    self._on_line_lost()
                     cut_at = time.monotonic()
                 except UnreachableError:
                     if cut_at is None or time.monotonic() > min(end, cut_at + _RECONNECT_SECONDS):
@@ -226,7 +228,7 @@ class SerialTransport:
                 time.sleep(_AFTER_CUT)
 
     @contextlib.contextmanager
-    def _errors(
+    def _convert_errors(
         self, expected: str, deadline: float, done: _Progress | None = None
     ) -> Iterator[None]:
         """Converts exceptions; after any error except a refusal, the next call starts a new
@@ -247,14 +249,14 @@ class SerialTransport:
             self._held.close()
             raise
 
-    def _lost(self) -> None:
+    def _on_line_lost(self) -> None:
         self._held.close()
         self._was_cut = True
 
-    def _kill(self, session: Session) -> None:
+    def _kill_command(self, session: Session) -> None:
         session.send(messages.KILL)
         try:
-            _collect(session, time.monotonic() + _KILL_SECONDS, None)
+            _collect_output(session, time.monotonic() + _KILL_SECONDS, None)
         except (LateError, LineLostError, RefusedError):
             self._held.close()
 
@@ -308,7 +310,7 @@ class _Progress:
         )
 
 
-def _collect(session: Session, end: float, on_line: OnLine | None) -> Completed:
+def _collect_output(session: Session, end: float, on_line: OnLine | None) -> Completed:
     """Collects a command's output until it exits; standard error also line by line."""
     stdout, stderr = bytearray(), bytearray()
     shown = 0

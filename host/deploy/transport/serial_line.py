@@ -55,9 +55,9 @@ class Line:
     """An exclusively opened port. Raises UnreachableError if it cannot be opened."""
 
     def __init__(self, target: SerialTarget) -> None:
-        self._lock = _lock(target) if "://" in target.url else None
+        self._lock = _lock_socket(target) if "://" in target.url else None
         try:
-            self._port = self._open(target)
+            self._port = self._open_port(target)
         except BaseException:
             self._unlock()
             raise
@@ -67,9 +67,9 @@ class Line:
             self._descriptor = None
 
     @staticmethod
-    def _open(target: SerialTarget) -> serial.SerialBase:
+    def _open_port(target: SerialTarget) -> serial.SerialBase:
         try:
-            _check(target.url)
+            _check_url(target.url)
             return serial.serial_for_url(
                 target.url,
                 baudrate=target.baud,
@@ -125,7 +125,7 @@ class Line:
             self._lock = None
 
 
-def _check(url: str) -> None:
+def _check_url(url: str) -> None:
     """Raises ValueError if `url` is not a port; a missing port fails later, when it is opened."""
     if _SOCKET.fullmatch(url):
         return
@@ -136,7 +136,7 @@ def _check(url: str) -> None:
             raise ValueError("not a serial port")
 
 
-def _lock(target: SerialTarget) -> int:
+def _lock_socket(target: SerialTarget) -> int:
     """Locks a socket for this program, as the kernel does a port: a second client would hang
     silently.
 

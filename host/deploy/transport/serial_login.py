@@ -92,7 +92,7 @@ class Shell:
         while True:
             self._check_time("a login or shell prompt")
             self._line.write(b"\r")
-            seen = self._listen(_ANSWER, _LOGIN, _PROMPT, _FRAME)
+            seen = self._read_until(_ANSWER, _LOGIN, _PROMPT, _FRAME)
             if _LOGIN.search(seen):
                 self._log_in()
             elif not seen.strip() or _FRAME.search(seen):
@@ -106,7 +106,7 @@ class Shell:
         """Returns the path of a Python 3.9 or newer. Raises IncompatibleError."""
         names = " ".join(f"python3{v}" for v in ("", ".13", ".12", ".11", ".10", ".9"))
         test = "import sys; sys.exit(sys.version_info < (3, 9))"
-        found = self._ask(
+        found = self._read_variable(
             f"v=; for p in {names}; do $p -ISc '{test}' 2>/dev/null && v=$(command -v $p) "
             '&& break; done; [ "$v" ] || v=$(python3 -V 2>&1)'
         )
@@ -119,7 +119,7 @@ class Shell:
 
     def start_agent(self, python: str, root: str, session: int) -> None:
         """Sends our program in pieces and starts it; the line carries frames from then on."""
-        pieces = _pieces()
+        pieces = _program_pieces()
         while True:
             self._check_time("Python to start")
             tag = secrets.token_hex(4)
@@ -135,7 +135,7 @@ class Shell:
             if self._send_pieces(pieces, tag.encode()):
                 return
             self._line.write(b"\x03\r")
-            self._listen(_ANSWER, _PROMPT)
+            self._read_until(_ANSWER, _PROMPT)
 
     def leave(self, seconds: float) -> None:
         """Ends our program and logs out if we logged in; restores the console to its original
@@ -143,16 +143,16 @@ class Shell:
         if self._started:
             self._line.write(2 * HANGUP)  # twice: one may be damaged
             self._end = time.monotonic() + 2 * seconds
-            self._listen(seconds, _PROMPT)
+            self._read_until(seconds, _PROMPT)
         if self._logged_in:
             self._line.write(b"exit\r")
-            self._listen(seconds, _LOGIN)  # closing the line immediately may lose it
+            self._read_until(seconds, _LOGIN)  # closing the line immediately may lose it
 
     def _send_pieces(self, pieces: list[bytes], tag: bytes) -> bool:
         """Returns whether the receiver has everything; False if it did not start or has exited."""
         counts = re.compile(rb"%s=(\d+);|%s-(ended);" % (tag, tag))
         pokes = int(_SLOW / _ANSWER)
-        while not counts.search(seen := self._listen(_ANSWER, answer=counts)) and pokes:
+        while not counts.search(seen := self._read_until(_ANSWER, answer=counts)) and pokes:
             self._line.write(b"\n:\n")  # makes it report its position; a no-op for a shell
             pokes -= 1
         while (found := counts.findall(seen)) and not found[-1][1]:
@@ -163,7 +163,7 @@ class Shell:
             coded = binascii.b2a_base64(data, newline=False)
             # The first newline terminates the remains of a damaged piece.
             self._line.write(b"\n%d:%d:%s\n" % (number, zlib.crc32(data), coded))
-            fresh = self._listen(_ANSWER, answer=counts)
+            fresh = self._read_until(_ANSWER, answer=counts)
             seen = fresh if counts.search(fresh) else seen
             self._check_time("our program to arrive")
         return False
@@ -172,7 +172,7 @@ class Shell:
         user = self._target.user
         self._logins += 1
         self._line.write(user.encode() + b"\r")
-        seen = self._listen(_SLOW, _PASSWORD, _REFUSED, _PROMPT)
+        seen = self._read_until(_SLOW, _PASSWORD, _REFUSED, _PROMPT)
         if _PASSWORD.search(seen):
             if self._target.password is None:
                 self._line.write(b"\r")
@@ -181,7 +181,7 @@ class Shell:
                     "found that the console asks for one; give it with EDGEKIT_PASSWORD"
                 )
             self._line.write(self._target.password.encode() + b"\r")
-            seen = self._listen(_SLOW, _REFUSED, _PROMPT, _LOGIN)
+            seen = self._read_until(_SLOW, _REFUSED, _PROMPT, _LOGIN)
         found = _REFUSED.search(seen)
         if found or self._logins == _LOGINS:
             text = found[0].decode() if found else "the login prompt again"
@@ -195,20 +195,20 @@ class Shell:
         tag = secrets.token_hex(4)
         self._line.write(f"printf '%s-shell;\\n' {tag}\r".encode())
         answer = re.compile(rf"{tag}-shell;".encode())
-        return bool(answer.search(self._listen(_ANSWER, _prompt_after(tag), answer=answer)))
+        return bool(answer.search(self._read_until(_ANSWER, _prompt_after(tag), answer=answer)))
 
-    def _ask(self, command: str) -> str:
+    def _read_variable(self, command: str) -> str:
         """Runs `command` and returns the variable v it sets; printed twice to detect corruption."""
         while True:
             self._check_time("an answer from the shell")
             tag = secrets.token_hex(4)
             self._line.write(f'{command}; printf \'%s(%s)%s;\\n\' {tag} "$v" "$v"\r'.encode())
             answer = re.compile(rf"{tag}\((.*?)\)\1;".encode(), re.DOTALL)
-            if found := answer.search(self._listen(_SLOW, _prompt_after(tag), answer=answer)):
+            if found := answer.search(self._read_until(_SLOW, _prompt_after(tag), answer=answer)):
                 return " ".join(found[1].decode("utf-8", "replace").split())
             self._line.write(b"\x03\r")
 
-    def _listen(
+    def _read_until(
         self, seconds: float, *prompts: re.Pattern[bytes], answer: re.Pattern[bytes] = _NOTHING
     ) -> bytes:
         """Reads until `answer` matches, or one of `prompts` matches and the console is quiet."""
@@ -241,7 +241,7 @@ def _prompt_after(tag: str) -> re.Pattern[bytes]:
 
 
 @functools.cache
-def _pieces() -> list[bytes]:
+def _program_pieces() -> list[bytes]:
     """Returns the program's modules, compressed and split."""
     agent = importlib.resources.files("edgekit.device.runtime.agent")
     modules = [(name, "") for name in ("edgekit", "edgekit.device", "edgekit.device.runtime.agent")]

@@ -118,7 +118,7 @@ class Session:
     def next(self, end: float) -> Message:
         """Returns the board's next message, which may be a refusal."""
         while not self._arrived:
-            self._turn(end)
+            self._pump(end)
         return self._arrived.pop(0)
 
     def expect(self, kind: bytes, end: float) -> Message:
@@ -133,7 +133,7 @@ class Session:
     def drain(self, below: int, end: float) -> None:
         """Waits until at most `below` bytes are unacknowledged. Raises RefusedError."""
         while self._channel.link.backlog > below:
-            self._turn(end)
+            self._pump(end)
             if self._arrived and self._arrived[0].kind == messages.FAILED:
                 self.expect(messages.FAILED, end)
 
@@ -147,7 +147,7 @@ class Session:
             self._shell.leave(_LEAVE_SECONDS)
         self._line.close()
 
-    def _turn(self, end: float) -> None:
+    def _pump(self, end: float) -> None:
         """Writes pending data and waits briefly for input."""
         now = time.monotonic()
         link = self._channel.link

@@ -54,16 +54,16 @@ class SerialStream:
         self._pinger.start()
 
     def send(self, data: bytes, *, deadline: float) -> None:
-        with self._using(deadline) as end:
+        with self._acquire_line(deadline) as end:
             for start in range(0, len(data), CHUNK_BYTES):
                 if self._ended is None:
                     self._session.send(messages.DATA, data[start : start + CHUNK_BYTES])
                     self._session.drain(_AHEAD, end)
 
     def receive(self, size: int, *, deadline: float) -> bytes:
-        with self._using(deadline) as end:
+        with self._acquire_line(deadline) as end:
             while not self._output and self._ended is None:
-                self._take(end)
+                self._receive_message(end)
             data = bytes(self._output[:size])
             del self._output[:size]
             return data
@@ -71,26 +71,26 @@ class SerialStream:
     def close(self, *, deadline: float) -> Completed:
         if self._ended is None:
             try:
-                with self._using(deadline + _KILL_SECONDS):
+                with self._acquire_line(deadline + _KILL_SECONDS):
                     self._session.send(messages.DATA)
-                    self._finish(time.monotonic() + deadline)
+                    self._wait_for_exit(time.monotonic() + deadline)
             except UnreachableError:
-                self._end(-9, good=False)
+                self._set_ended(-9, good=False)
         self._over.set()
         assert self._ended is not None
         return self._ended
 
-    def _finish(self, end: float) -> None:
+    def _wait_for_exit(self, end: float) -> None:
         """Waits for the program to exit; kills it if it is late."""
         try:
             while self._ended is None:
-                self._take(end)
+                self._receive_message(end)
         except LateError:
             self._session.send(messages.KILL)
             while self._ended is None:
-                self._take(time.monotonic() + _KILL_SECONDS)
+                self._receive_message(time.monotonic() + _KILL_SECONDS)
 
-    def _take(self, end: float) -> None:
+    def _receive_message(self, end: float) -> None:
         message = self._session.next(end)
         if message.kind == messages.OUT:
             self._output += message.payload
@@ -98,41 +98,41 @@ class SerialStream:
             self._errors += message.payload
             del self._errors[:-_ERROR_BYTES]
         elif message.kind == messages.EXIT:
-            self._end(answer(message, Exit)["code"], good=True)
+            self._set_ended(answer(message, Exit)["code"], good=True)
         elif message.kind == messages.FAILED:
             raise refusal(message)
 
-    def _end(self, code: int, good: bool) -> None:
+    def _set_ended(self, code: int, good: bool) -> None:
         if self._ended is None:
             self._ended = Completed(code, b"", bytes(self._errors))
             self._over.set()
             self._on_end(good)
 
     @contextlib.contextmanager
-    def _using(self, deadline: float) -> Iterator[float]:
+    def _acquire_line(self, deadline: float) -> Iterator[float]:
         """Acquires the line for one call; yields the call's deadline."""
         try:
             with self._lock:
                 yield time.monotonic() + deadline
         except RefusedError as error:
-            self._end(127, good=True)
+            self._set_ended(127, good=True)
             raise UnreachableError(
                 f"board '{self._board}': expected to run {self._program}, found: {error}"
             ) from None
         except LateError:
-            self._end(-9, good=False)
+            self._set_ended(-9, good=False)
             raise UnreachableError(
                 f"board '{self._board}': expected '{self._name}' to answer within {deadline:g} s, "
                 "found it still running; see what the board is doing, then try again"
             ) from None
         except (LineLostError, CancelledError) as error:
-            self._end(-9, good=False)
+            self._set_ended(-9, good=False)
             raise LinkLostError(
                 f"board '{self._board}': expected an answer of '{self._name}', found the line "
                 f"lost: {error}; check the cable, then try again"
             ) from None
         except BaseException:
-            self._end(-9, good=False)
+            self._set_ended(-9, good=False)
             raise
 
     def _keep_alive(self) -> None:

@@ -83,11 +83,11 @@ class Sftp:
         self._root = root
         self._received = bytearray()
         self._number = 0
-        self._send(_INIT, struct.pack(">I", 3))
-        kind, body = self._receive()
+        self._send_packet(_INIT, struct.pack(">I", 3))
+        kind, body = self._receive_packet()
         if kind != _VERSION:
             raise NotSftpError(f"expected SFTP's version, found {body[:40]!r}")
-        self._extensions = _extensions(_Fields(body))
+        self._extensions = _parse_extensions(_Fields(body))
         if not self._is_there(root):
             raise NotSftpError(
                 f"expected the folder {printable(root, _SHOWN)} over SFTP, found none, though "
@@ -100,13 +100,15 @@ class Sftp:
     def open(self, path: str, flags: int) -> bytes:
         """Opens a file and returns its handle; new files are private."""
         attributes = struct.pack(">II", _HAS_MODE, 0o600)
-        return self._handle(_OPEN, self._below(path), struct.pack(">I", flags), attributes)
+        return self._request_handle(
+            _OPEN, self._encode_path(path), struct.pack(">I", flags), attributes
+        )
 
     def close_file(self, handle: bytes) -> None:
-        self._done(_CLOSE, _bytes(handle))
+        self._request_status(_CLOSE, _pack_bytes(handle))
 
     def facts(self, handle: bytes) -> FileFacts:
-        facts = _facts(self._call(_ATTRIBUTES, _FSTAT, _bytes(handle)))
+        facts = _parse_attributes(self._request(_ATTRIBUTES, _FSTAT, _pack_bytes(handle)))
         if facts is None:
             raise NotSftpError("expected the size of a file from SFTP, found none")
         return facts
@@ -114,23 +116,23 @@ class Sftp:
     def sync(self, handle: bytes) -> None:
         """Flushes the file to disk, if the server supports it."""
         if "fsync@openssh.com" in self._extensions:
-            self._done(_EXTENDED, _text("fsync@openssh.com"), _bytes(handle))
+            self._request_status(_EXTENDED, _pack_text("fsync@openssh.com"), _pack_bytes(handle))
 
     def rename(self, source: str, target: str) -> None:
         """Renames atomically, replacing `target`."""
-        paths = (self._below(source), self._below(target))
-        self._done(_EXTENDED, _text("posix-rename@openssh.com"), *paths)
+        paths = (self._encode_path(source), self._encode_path(target))
+        self._request_status(_EXTENDED, _pack_text("posix-rename@openssh.com"), *paths)
 
     def make_folder(self, path: str) -> None:
-        self._done(_MKDIR, self._below(path), struct.pack(">II", _HAS_MODE, 0o700))
+        self._request_status(_MKDIR, self._encode_path(path), struct.pack(">II", _HAS_MODE, 0o700))
 
     def remove(self, path: str) -> None:
-        self._done(_REMOVE, self._below(path))
+        self._request_status(_REMOVE, self._encode_path(path))
 
     def names(self, folder: str) -> list[str]:
         """Lists a folder; empty if it does not exist."""
         try:
-            handle = self._handle(_OPENDIR, self._below(folder))
+            handle = self._request_handle(_OPENDIR, self._encode_path(folder))
         except SftpError as error:
             if error.code != NO_SUCH_FILE:
                 raise
@@ -138,7 +140,7 @@ class Sftp:
         found: list[str] = []
         try:
             for _ in range(_MOST_ANSWERS):
-                found += _names(self._call(_NAME, _READDIR, _bytes(handle)))
+                found += _parse_names(self._request(_NAME, _READDIR, _pack_bytes(handle)))
         except SftpError as error:
             if error.code != _END_OF_FILE:
                 raise
@@ -159,12 +161,14 @@ class Sftp:
                 pending = _Request(offset, min(CHUNK, len(data) - offset), time.monotonic())
                 offset += pending.size
                 head = struct.pack(">Q", pending.offset)
-                chunk = _bytes(data[pending.offset : offset])
-                waiting.append(pending.numbered(self._ask(_WRITE, _bytes(handle), head, chunk)))
+                chunk = _pack_bytes(data[pending.offset : offset])
+                waiting.append(
+                    pending.numbered(self._send_request(_WRITE, _pack_bytes(handle), head, chunk))
+                )
                 continue
             pending = waiting.popleft()
             try:
-                self._answer(pending.number, _STATUS)
+                self._receive_answer(pending.number, _STATUS)
             except SftpError as error:
                 failure = failure or error  # the answers in flight must still be read
                 continue
@@ -185,11 +189,13 @@ class Sftp:
                 pending = _Request(offset, min(CHUNK, size - offset), time.monotonic())
                 offset += pending.size
                 request = struct.pack(">QI", pending.offset, pending.size)
-                waiting.append(pending.numbered(self._ask(_READ, _bytes(handle), request)))
+                waiting.append(
+                    pending.numbered(self._send_request(_READ, _pack_bytes(handle), request))
+                )
                 continue
             pending = waiting.popleft()
             try:
-                chunk = self._answer(pending.number, _DATA).string()
+                chunk = self._receive_answer(pending.number, _DATA).string()
             except SftpError as error:
                 failure = failure or error
                 continue
@@ -209,39 +215,39 @@ class Sftp:
 
     def _is_there(self, path: str) -> bool:
         try:
-            self._call(_ATTRIBUTES, _STAT, _text(path))
+            self._request(_ATTRIBUTES, _STAT, _pack_text(path))
         except SftpError as error:
             if error.code != NO_SUCH_FILE:
                 raise
             return False
         return True
 
-    def _below(self, path: str) -> bytes:
-        return _text(f"{self._root}/{path}")
+    def _encode_path(self, path: str) -> bytes:
+        return _pack_text(f"{self._root}/{path}")
 
-    def _handle(self, kind: int, *fields: bytes) -> bytes:
-        handle = self._call(_HANDLE, kind, *fields).string()
+    def _request_handle(self, kind: int, *fields: bytes) -> bytes:
+        handle = self._request(_HANDLE, kind, *fields).string()
         if not 0 < len(handle) <= _LONGEST_HANDLE:
             raise NotSftpError(f"expected a handle from SFTP, found one of {len(handle)} bytes")
         return handle
 
-    def _done(self, kind: int, *fields: bytes) -> None:
-        self._call(_STATUS, kind, *fields)
+    def _request_status(self, kind: int, *fields: bytes) -> None:
+        self._request(_STATUS, kind, *fields)
 
-    def _call(self, expected: int, kind: int, *fields: bytes) -> _Fields:
-        return self._answer(self._ask(kind, *fields), expected)
+    def _request(self, expected: int, kind: int, *fields: bytes) -> _Fields:
+        return self._receive_answer(self._send_request(kind, *fields), expected)
 
-    def _ask(self, kind: int, *fields: bytes) -> int:
+    def _send_request(self, kind: int, *fields: bytes) -> int:
         self._number += 1
-        self._send(kind, struct.pack(">I", self._number), *fields)
+        self._send_packet(kind, struct.pack(">I", self._number), *fields)
         return self._number
 
-    def _answer(self, number: int, expected: int) -> _Fields:
+    def _receive_answer(self, number: int, expected: int) -> _Fields:
         """Returns the body of the answer of type `expected`; raises SftpError for an error status.
 
         Servers answer in request order.
         """
-        kind, body = self._receive()
+        kind, body = self._receive_packet()
         fields = _Fields(body)
         found = fields.number()
         if found != number:
@@ -254,22 +260,22 @@ class Sftp:
             raise NotSftpError(f"expected SFTP's answer {expected}, found {kind}")
         return fields
 
-    def _send(self, kind: int, *fields: bytes) -> None:
+    def _send_packet(self, kind: int, *fields: bytes) -> None:
         body = b"".join(fields)
         self._channel.sendall(struct.pack(">IB", len(body) + 1, kind) + body)
 
-    def _receive(self) -> tuple[int, bytes]:
-        self._fill(4)
+    def _receive_packet(self) -> tuple[int, bytes]:
+        self._fill_buffer(4)
         length = struct.unpack_from(">I", self._received)[0]
         if not 0 < length <= _LARGEST_ANSWER:
             text = bytes(self._received[:60])
             raise NotSftpError(f"expected SFTP, found {text!r}: does a login script print that?")
-        self._fill(4 + length)
+        self._fill_buffer(4 + length)
         packet = bytes(self._received[4 : 4 + length])
         del self._received[: 4 + length]
         return packet[0], packet[1:]
 
-    def _fill(self, size: int) -> None:
+    def _fill_buffer(self, size: int) -> None:
         while len(self._received) < size:
             more = self._channel.recv(1 << 17)
             if not more:
@@ -315,12 +321,12 @@ class _Window:
             self.size = min(2 + int(carried / CHUNK), _MOST_UNANSWERED)
 
 
-def _bytes(value: bytes | memoryview) -> bytes:
+def _pack_bytes(value: bytes | memoryview) -> bytes:
     return struct.pack(">I", len(value)) + value
 
 
-def _text(value: str) -> bytes:
-    return _bytes(value.encode("utf-8", "surrogateescape"))
+def _pack_text(value: str) -> bytes:
+    return _pack_bytes(value.encode("utf-8", "surrogateescape"))
 
 
 class _Fields:
@@ -335,15 +341,15 @@ class _Fields:
         return self._at < len(self._body)
 
     def number(self, size: int = 4) -> int:
-        return int.from_bytes(self._take(size), "big")
+        return int.from_bytes(self._take_bytes(size), "big")
 
     def string(self) -> bytes:
-        return self._take(self.number())
+        return self._take_bytes(self.number())
 
     def text(self) -> str:
         return self.string().decode("utf-8", "surrogateescape")
 
-    def _take(self, size: int) -> bytes:
+    def _take_bytes(self, size: int) -> bytes:
         left = len(self._body) - self._at
         if size > left:
             raise NotSftpError(f"expected {size} bytes more in SFTP's answer, found {left}")
@@ -351,7 +357,7 @@ class _Fields:
         return self._body[self._at - size : self._at]
 
 
-def _extensions(fields: _Fields) -> frozenset[str]:
+def _parse_extensions(fields: _Fields) -> frozenset[str]:
     fields.number()  # the version: the same for every server
     found = []
     while fields.more:
@@ -360,7 +366,7 @@ def _extensions(fields: _Fields) -> frozenset[str]:
     return frozenset(found)
 
 
-def _facts(fields: _Fields) -> FileFacts | None:
+def _parse_attributes(fields: _Fields) -> FileFacts | None:
     """None if the attributes do not include the size."""
     flags = fields.number()
     size = fields.number(8) if flags & _HAS_SIZE else None
@@ -372,12 +378,12 @@ def _facts(fields: _Fields) -> FileFacts | None:
     return None if size is None else FileFacts(size, changed)
 
 
-def _names(fields: _Fields) -> list[str]:
+def _parse_names(fields: _Fields) -> list[str]:
     found = []
     for _ in range(fields.number()):
         name = fields.text()
         fields.string()  # the `ls -l` form
-        _facts(fields)
+        _parse_attributes(fields)
         if "/" in name or "\0" in name:
             raise NotSftpError(f"expected the name of a file from SFTP, found {name[:_SHOWN]!r}")
         found.append(name)

@@ -107,22 +107,26 @@ class SshTransport:
         end = Deadline(deadline)
         name = f"running '{name_of(command)}'"
         # Nothing has been asked of the board yet, so a cut link is harmless.
-        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
-        with self._guarded(name, end, _GRACE_SECONDS):
+        link, channel = self._run_retrying(
+            name, deadline, lambda link, _: (link, _open_channel(link))
+        )
+        with self._abort_at_deadline(name, end, _GRACE_SECONDS):
             if command[0] == _PYTHON:
                 command = [self.python, *command[1:]]
-            return self._run(link, channel, start(self._root, command), end, on_line)
+            return self._run_order(link, channel, start(self._root, command), end, on_line)
 
     def open(self, command: Sequence[str], *, deadline: float) -> SshStream:
         end = Deadline(deadline)
         name = f"starting '{name_of(command)}'"
-        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
-        with self._guarded(name, end, _GRACE_SECONDS):
+        link, channel = self._run_retrying(
+            name, deadline, lambda link, _: (link, _open_channel(link))
+        )
+        with self._abort_at_deadline(name, end, _GRACE_SECONDS):
             if command[0] == _PYTHON:
                 command = [self.python, *command[1:]]
             order = start(self._root, command, create=False)
             channel.exec_command(order.line)
-            stream = SshStream(channel, self.board, order.name, lambda g: self._kill(link, g))
+            stream = SshStream(channel, self.board, order.name, lambda g: self._kill_group(link, g))
             try:
                 stream.begin(end.left)
             except NotStartedError as error:
@@ -141,28 +145,28 @@ class SshTransport:
             def hashed(found: str, size: int) -> str | None:
                 return self._prefix_hash(link, end, found, size)
 
-            with self._session(link, end) as sftp:
+            with self._sftp_session(link, end) as sftp:
                 upload.attempt(sftp, hashed)
 
-        self._transfer(f"sending {path!r}", path, deadline, progress, attempt)
+        self._run_transfer(f"sending {path!r}", path, deadline, progress, attempt)
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
         progress = Progress(on_bytes)
         download = Download(path, progress)
 
         def attempt(link: Link, end: Deadline) -> None:
-            with self._session(link, end) as sftp:
+            with self._sftp_session(link, end) as sftp:
                 download.attempt(sftp)
 
-        self._transfer(f"fetching {path!r}", path, deadline, progress, attempt)
+        self._run_transfer(f"fetching {path!r}", path, deadline, progress, attempt)
         return bytes(download.data)
 
     def remove(self, path: str, *, deadline: float) -> None:
         order = start(self._root, ["rm", "-rf", "--", path])
-        done = self._call(
+        done = self._run_retrying(
             f"removing {path!r}",
             deadline,
-            lambda link, end: self._run(link, _channel(link), order, end),
+            lambda link, end: self._run_order(link, _open_channel(link), order, end),
         )
         if done.exit_code != 0:
             raise TransferError(
@@ -175,10 +179,10 @@ class SshTransport:
         self._closed = True
         link, running = self._link, self._running
         if link is not None and running is not None:
-            self._kill(link, running.group)
-        self._drop()
+            self._kill_group(link, running.group)
+        self._drop_link()
 
-    def _call(
+    def _run_retrying(
         self,
         doing: str,
         seconds: float,
@@ -191,8 +195,8 @@ class SshTransport:
         self._closed = False
 
         def attempt() -> _T:
-            with self._guarded(doing, end):
-                return act(self._connected(end), end)
+            with self._abort_at_deadline(doing, end):
+                return act(self._ensure_link(end), end)
 
         retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, LinkLostError) and not self._closed),
@@ -205,7 +209,7 @@ class SshTransport:
         except LinkLostError as error:
             raise UnreachableError(str(error)) from None  # nothing irreversible can have happened
 
-    def _transfer(
+    def _run_transfer(
         self,
         doing: str,
         path: str,
@@ -214,7 +218,7 @@ class SshTransport:
         act: Callable[[Link, Deadline], None],
     ) -> None:
         try:
-            self._call(doing, seconds, act, progress)
+            self._run_retrying(doing, seconds, act, progress)
         except SftpError as error:
             raise TransferError(
                 f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
@@ -228,10 +232,10 @@ class SshTransport:
             ) from None
 
     @contextlib.contextmanager
-    def _guarded(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
+    def _abort_at_deadline(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
         """Aborts blocking calls at the deadline, and names the operation in the error."""
         try:
-            with closed_after(end.left + grace, self._drop):
+            with closed_after(end.left + grace, self._drop_link):
                 yield
         except (
             paramiko.SSHException,
@@ -240,7 +244,7 @@ class SshTransport:
             SftpEndedError,
             NoStatusError,
         ) as error:
-            self._drop()
+            self._drop_link()
             if self._closed:
                 raise UnreachableError(
                     f"board '{self.board}': expected to end {doing}, found the connection closed "
@@ -256,12 +260,12 @@ class SshTransport:
                 f"({str(error) or type(error).__name__}); check power, cable and network"
             ) from None
 
-    def _connected(self, end: Deadline) -> Link:
+    def _ensure_link(self, end: Deadline) -> Link:
         """Returns the link, or a new one. After a first connection, an unreachable board counts as
         a cut."""
         if self._link is not None and self._link.is_up:
             return self._link
-        self._drop()
+        self._drop_link()
         try:
             link = open_link(self._target, Deadline(min(self._connect_seconds, end.left)))
         except UnreachableError as error:
@@ -275,7 +279,7 @@ class SshTransport:
 
     def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
         """Returns the board's folder, "" if it does not exist, and the interpreter."""
-        found = self._run(link, _channel(link), find_python(self._root), end)
+        found = self._run_order(link, _open_channel(link), find_python(self._root), end)
         if found.exit_code != 0:
             raise IncompatibleError(
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
@@ -290,10 +294,10 @@ class SshTransport:
         return lines[0], lines[1]
 
     def _make_folder(self, link: Link, end: Deadline) -> str:
-        made = self._run(link, _channel(link), make_folder(self._root), end)
+        made = self._run_order(link, _open_channel(link), make_folder(self._root), end)
         return made.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
 
-    def _run(
+    def _run_order(
         self,
         link: Link,
         channel: Any,
@@ -306,16 +310,16 @@ class SshTransport:
             channel.exec_command(order.line)
             return running.finish(end.left)
         except KeyboardInterrupt:
-            self._kill(link, running.group)  # leaves no process behind
+            self._kill_group(link, running.group)  # leaves no process behind
             raise
         except LateError:
-            self._kill(link, running.group)
+            self._kill_group(link, running.group)
             raise UnreachableError(
                 f"board '{self.board}': expected '{order.name}' to end within {end.seconds:g} s, "
                 "found it still running; see what the board is doing, then try again"
             ) from None
         except FloodError as error:
-            self._kill(link, running.group)
+            self._kill_group(link, running.group)
             raise TransferError(
                 f"board '{self.board}': expected '{order.name}' to print less, found: {error}; "
                 "see what it does there, then try again"
@@ -327,25 +331,25 @@ class SshTransport:
         finally:
             self._running = None
 
-    def _kill(self, link: Link, group: int | None) -> None:
+    def _kill_group(self, link: Link, group: int | None) -> None:
         if group is None or not link.is_up:
             return
         with (
             contextlib.suppress(paramiko.SSHException, EOFError, OSError),
             closed_after(_GRACE_SECONDS, link.close),
         ):
-            channel = _channel(link)
+            channel = _open_channel(link)
             channel.exec_command(kill_line(group))
             channel.recv_exit_status()
             channel.close()
 
     def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
         order = start(self._root, prefix_hash(self.python, path, size))
-        found = self._run(link, _channel(link), order, end)
+        found = self._run_order(link, _open_channel(link), order, end)
         return found.stdout.decode("ascii", "replace").strip() if found.exit_code == 0 else None
 
     @contextlib.contextmanager
-    def _session(self, link: Link, end: Deadline) -> Iterator[Sftp]:
+    def _sftp_session(self, link: Link, end: Deadline) -> Iterator[Sftp]:
         """Yields an SFTP session, reused for the next file unless requests were left unanswered."""
         try:
             if self._sftp is None:
@@ -360,20 +364,20 @@ class SshTransport:
                 sftp.close()
             raise
 
-    def _drop(self) -> None:
+    def _drop_link(self) -> None:
         link, self._link, self._sftp = self._link, None, None
         if link is not None:
             link.close()
 
 
 def _open_sftp(link: Link, folder: str) -> Sftp:
-    channel = _channel(link)
+    channel = _open_channel(link)
     channel.settimeout(_STALL_SECONDS)
     try:
         channel.invoke_subsystem("sftp")
         return Sftp(channel, folder)
     except (paramiko.SSHException, SftpEndedError):
-        _channel(link).close()  # fails if the link itself ended
+        _open_channel(link).close()  # fails if the link itself ended
         raise NotSftpError(
             "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
         ) from None
@@ -383,5 +387,5 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and len(text) <= _LONGEST_PATH
 
 
-def _channel(link: Link) -> Any:
+def _open_channel(link: Link) -> Any:
     return link.board.open_session(timeout=_STALL_SECONDS)

@@ -105,7 +105,7 @@ class Order:
 def start(root: str, command: Sequence[str], create: bool = True) -> Order:
     """Returns the order that runs `command` in the folder `root`, which it creates if asked to."""
     script = (_CREATE if create else _ENTER) + _START
-    return Order(_line(script, root, command), command[0], name_of(command))
+    return Order(_shell_line(script, root, command), command[0], name_of(command))
 
 
 def find_python(root: str) -> Order:
@@ -113,12 +113,12 @@ def find_python(root: str) -> Order:
 
     The first line is empty if there is no such folder; the exit code is 1 without such a Python.
     """
-    return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
+    return Order(_shell_line(_FIND_PYTHON, root, ()), "python3", "python3")
 
 
 def make_folder(root: str) -> Order:
     """Returns the order that creates `root` and prints its path."""
-    return Order(_line(_MAKE_FOLDER, root, ()), "mkdir", "mkdir")
+    return Order(_shell_line(_MAKE_FOLDER, root, ()), "mkdir", "mkdir")
 
 
 def kill_line(group: int) -> str:
@@ -158,16 +158,16 @@ class RemoteCommand:
         try:
             self._read_output(end)
             while reader.is_alive() or not self._channel.exit_status_ready():
-                self._check(end)
+                self._check_limits(end)
                 reader.join(_POLL_SECONDS)
             code = self._channel.recv_exit_status()
         finally:
             self._ended.set()
             self._channel.close()
             reader.join()
-        return self._completed(code)
+        return self._to_completed(code)
 
-    def _completed(self, code: int) -> Completed:
+    def _to_completed(self, code: int) -> Completed:
         self._check_flood()
         if code < 0:
             raise NoStatusError("no exit code")
@@ -176,7 +176,7 @@ class RemoteCommand:
             raise NotStartedError(not_started(code, bytes(self._stderr.raw)))
         return Completed(exit_code_of(code), bytes(self._stdout.content), stderr)
 
-    def _check(self, end: float) -> None:
+    def _check_limits(self, end: float) -> None:
         self._check_flood()
         if time.monotonic() >= end:
             raise LateError(self.group)
@@ -187,7 +187,7 @@ class RemoteCommand:
 
     def _read_output(self, end: float) -> None:
         while True:
-            self._check(end)
+            self._check_limits(end)
             try:
                 data = self._channel.recv(_READ)
             except TimeoutError:
@@ -205,11 +205,11 @@ class RemoteCommand:
             if not data:
                 break
             for line in self._stderr.add(data):
-                self._tell(line)
+                self._emit_line(line)
         if self._stderr.rest:
-            self._tell(bytes(self._stderr.rest))
+            self._emit_line(bytes(self._stderr.rest))
 
-    def _tell(self, line: bytes) -> None:
+    def _emit_line(self, line: bytes) -> None:
         if self._on_line is not None:
             self._on_line(line.decode("utf-8", "replace"))
 
@@ -266,6 +266,6 @@ def not_started(code: int, stderr: bytes) -> str:
     return printable(lines[-1], 200) if lines else f"exit code {code}"
 
 
-def _line(script: str, root: str, arguments: Sequence[str]) -> str:
+def _shell_line(script: str, root: str, arguments: Sequence[str]) -> str:
     folder = f'"$HOME"/{shlex.quote(root[2:])}' if root.startswith("~/") else shlex.quote(root)
     return f"exec sh -c {shlex.quote(script)} {folder} {shlex.join(arguments)}"

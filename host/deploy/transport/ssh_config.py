@@ -73,23 +73,23 @@ def literal_hosts(config: Path) -> tuple[str, ...]:
     """Returns the `Host` names in an ssh config that are not patterns, sorted."""
     if not config.is_file():
         return ()
-    names = _parse(config).get_hostnames()
+    names = _parse_config(config).get_hostnames()
     return tuple(sorted(name for name in names if not set(name) & set("*?!")))
 
 
 class _Config:
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._parsed = _parse(path) if path is not None and path.is_file() else None
+        self._parsed = _parse_config(path) if path is not None and path.is_file() else None
 
     def hops(self, target: SshTarget) -> tuple[Hop, ...]:
         found = self._lookup(target.host)
         known = (target.known_hosts,) if target.known_hosts else None
-        last = self._hop(target.host, target.user, target.port, target.identity, known)
+        last = self._build_hop(target.host, target.user, target.port, target.identity, known)
         proxy = target.proxy or found.get("proxyjump")
-        return (*self._jumps(proxy, known, 0), last)
+        return (*self._resolve_jumps(proxy, known, 0), last)
 
-    def _jumps(self, proxy: str, known: tuple[Path, ...] | None, depth: int) -> list[Hop]:
+    def _resolve_jumps(self, proxy: str, known: tuple[Path, ...] | None, depth: int) -> list[Hop]:
         """Resolves `ProxyJump a,b`: to a, via a's own jumps, and from there to b."""
         if proxy.lower() in ("", "none"):
             return []
@@ -105,12 +105,12 @@ class _Config:
                 raise InputError(f"expected ProxyJump [USER@]HOST[:PORT], found '{text}'")
             name = match["host"].strip("[]")
             if number == 0:
-                way += self._jumps(self._lookup(name).get("proxyjump"), known, depth + 1)
+                way += self._resolve_jumps(self._lookup(name).get("proxyjump"), known, depth + 1)
             port = int(match["port"]) if match["port"] else None
-            way.append(self._hop(name, match["user"], port, None, known))
+            way.append(self._build_hop(name, match["user"], port, None, known))
         return way
 
-    def _hop(
+    def _build_hop(
         self,
         name: str,
         user: str | None,
@@ -128,9 +128,9 @@ class _Config:
         return Hop(
             name=found.get("hostkeyalias", name),
             host=found.get("hostname", name),
-            port=port or _port(found.get("port", "22"), name),
+            port=port or _parse_port(found.get("port", "22"), name),
             user=user or found.get("user") or getpass.getuser(),
-            identities=(identity,) if identity else _identities(found.identities),
+            identities=(identity,) if identity else _identity_files(found.identities),
             use_agent=identity is None and found.get("identitiesonly", "no").lower() != "yes",
             known_hosts=known or tuple(Path(f).expanduser() for f in files),
         )
@@ -160,19 +160,19 @@ class _Found:
         return self.options.get(key, default)
 
 
-def _parse(path: Path) -> paramiko.SSHConfig:
+def _parse_config(path: Path) -> paramiko.SSHConfig:
     try:
-        return _parsed("\n".join(_lines(path, path.parent, 0)))
+        return _parse_text("\n".join(_expand_includes(path, path.parent, 0)))
     except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
         raise InputError(f"{path}: expected an ssh config, found: {error}; fix it") from None
 
 
 @functools.lru_cache(maxsize=2)  # a fleet's boards are looked up in one file, one after the other
-def _parsed(text: str) -> paramiko.SSHConfig:
+def _parse_text(text: str) -> paramiko.SSHConfig:
     return paramiko.SSHConfig.from_text(text)
 
 
-def _lines(path: Path, base: Path, depth: int) -> list[str]:
+def _expand_includes(path: Path, base: Path, depth: int) -> list[str]:
     """Returns the file's lines with Include expanded, which paramiko does not support."""
     lines: list[str] = []
     section = "Host *"
@@ -187,19 +187,19 @@ def _lines(path: Path, base: Path, depth: int) -> list[str]:
             wanted = Path(pattern.strip('"')).expanduser()
             found = wanted if wanted.is_absolute() else base / wanted
             for file in sorted(filter(Path.is_file, found.parent.glob(found.name))):
-                lines += _lines(file, base, depth + 1)
+                lines += _expand_includes(file, base, depth + 1)
         lines.append(section)
     return lines
 
 
-def _identities(found: tuple[str, ...]) -> tuple[Path, ...]:
+def _identity_files(found: tuple[str, ...]) -> tuple[Path, ...]:
     if found:
         return tuple(Path(name).expanduser() for name in found if name.lower() != "none")
     folder = Path.home() / ".ssh"
     return tuple(folder / name for name in _DEFAULT_KEYS if (folder / name).is_file())
 
 
-def _port(text: str, name: str) -> int:
+def _parse_port(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
         raise InputError(f"ssh config: {name}: expected Port 1 to 65535, found '{text}'")
     return int(text)

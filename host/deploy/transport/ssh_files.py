@@ -99,17 +99,17 @@ class Upload:
     def attempt(self, sftp: Sftp, prefix_hash: PrefixHash) -> None:
         """Sends the missing bytes and moves the file into place."""
         if self._part is not None and self._is_in_place(prefix_hash):
-            self._discard(sftp)  # the answer to the last rename was lost
+            self._discard_partial(sftp)  # the answer to the last rename was lost
             self._progress.reach(len(self._data))
             return
-        handle = self._resume(sftp, prefix_hash) or self._begin(sftp)
+        handle = self._resume_partial(sftp, prefix_hash) or self._create_partial(sftp)
         try:
             done = min(sftp.facts(handle).size, len(self._data))
             self._progress.reach(done)
             sftp.write(handle, self._data, done, self._progress.reach)
             sftp.sync(handle)
             sftp.close_file(handle)
-            self._place(sftp)
+            self._move_into_place(sftp)
         except SftpError as error:
             if error.code == NO_SUCH_FILE and self._is_taken(sftp):
                 # Another deploy took over the file, and may have finished it. If not, an attempt
@@ -118,10 +118,10 @@ class Upload:
                 if not self._is_in_place(prefix_hash):
                     self.attempt(sftp, prefix_hash)
                 return
-            self._discard(sftp)  # refused, not cut off: it would only fill the disk
+            self._discard_partial(sftp)  # refused, not cut off: it would only fill the disk
             raise
 
-    def _resume(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
+    def _resume_partial(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
         """Opens an earlier attempt's partial file, if it is a prefix of our data."""
         if len(self._data) <= _SMALL:
             return None
@@ -141,7 +141,7 @@ class Upload:
         if 0 < size <= len(self._data) and prefix_hash(self._part, size) == expected:
             return handle
         sftp.close_file(handle)
-        self._discard(sftp)
+        self._discard_partial(sftp)
         return None
 
     def _take_over(self, sftp: Sftp) -> str | None:
@@ -153,7 +153,7 @@ class Upload:
                     return mine
         return None
 
-    def _begin(self, sftp: Sftp) -> bytes:
+    def _create_partial(self, sftp: Sftp) -> bytes:
         self._part = self._new_name()
         path = self._part
         try:
@@ -164,7 +164,7 @@ class Upload:
         _make_folders(sftp, posixpath.dirname(path))
         return sftp.open(path, WRITE | CREATE | EXCLUSIVE)
 
-    def _place(self, sftp: Sftp) -> None:
+    def _move_into_place(self, sftp: Sftp) -> None:
         assert self._part is not None
         try:
             sftp.rename(self._part, self._path)
@@ -186,7 +186,7 @@ class Upload:
         expected = hashlib.sha256(self._data).hexdigest()
         return prefix_hash(self._path, len(self._data) + 1) == expected
 
-    def _discard(self, sftp: Sftp) -> None:
+    def _discard_partial(self, sftp: Sftp) -> None:
         if self._part is not None:
             with contextlib.suppress(SftpError):
                 sftp.remove(self._part)
@@ -216,12 +216,12 @@ class Download:
             self.data.clear()
         while len(self.data) < facts.size:
             before = len(self.data)
-            sftp.read(handle, before, facts.size, self._got)
+            sftp.read(handle, before, facts.size, self._on_chunk)
             if len(self.data) == before:
                 raise SftpError(0, "it became shorter meanwhile")
         sftp.close_file(handle)
 
-    def _got(self, chunk: bytes) -> None:
+    def _on_chunk(self, chunk: bytes) -> None:
         self.data += chunk
         self._progress.reach(len(self.data))
 

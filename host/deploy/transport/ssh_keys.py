@@ -122,7 +122,7 @@ def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
                 break
         else:
             try:
-                keys.append(Candidate(str(path), _load(path)))
+                keys.append(Candidate(str(path), _load_key(path)))
             except AuthenticationError as error:
                 notes.append(str(error))
     if use_agent:
@@ -158,7 +158,7 @@ def _check_file(path: Path) -> None:
         raise AuthenticationError(f"{path}: others may write it; run: chmod go-w {path}")
 
 
-def _load(path: Path) -> paramiko.PKey:
+def _load_key(path: Path) -> paramiko.PKey:
     try:
         _check_file(path)
         with contextlib.suppress(FileNotFoundError):

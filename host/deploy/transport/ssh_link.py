@@ -133,36 +133,36 @@ class _Way:
 
     def walk(self) -> Link:
         for hop in self._hops[:-1]:
-            self._enter(hop, self._jump_expects(hop))
-        self._enter(self._hops[-1], self._board_expects())
+            self._connect_hop(hop, self._jump_expects(hop))
+        self._connect_hop(self._hops[-1], self._board_expects())
         return Link(tuple(self._transports))
 
     def last_key(self) -> HostKey:
         for hop in self._hops[:-1]:
-            self._enter(hop, self._jump_expects(hop))
-        return _shown(self._greet(self._hops[-1], ()))
+            self._connect_hop(hop, self._jump_expects(hop))
+        return _server_key(self._negotiate(self._hops[-1], ()))
 
     def close(self) -> None:
         for item in reversed(self._open):
             with contextlib.suppress(OSError):
                 item.close()
 
-    def _enter(self, hop: Hop, expected: _Expected) -> None:
-        transport = self._trusted(hop, expected)
+    def _connect_hop(self, hop: Hop, expected: _Expected) -> None:
+        transport = self._open_verified(hop, expected)
         self._log_in(hop, transport)
         transport.set_keepalive(_KEEP_ALIVE_SECONDS)
         self._transports.append(transport)
 
-    def _trusted(self, hop: Hop, expected: _Expected) -> paramiko.Transport:
+    def _open_verified(self, hop: Hop, expected: _Expected) -> paramiko.Transport:
         """Connects with encryption and verifies the host key; does not attempt a login."""
         try:
-            transport = self._greet(hop, expected.algorithms)
-            found = _shown(transport)
+            transport = self._negotiate(hop, expected.algorithms)
+            found = _server_key(transport)
         except paramiko.ssh_exception.IncompatiblePeer as error:
             if not expected.keys:
                 raise self._no_answer("agreeing on ciphers with", hop, error) from None
             # The server has no key of the expected type: report the one it has.
-            found = _shown(self._greet(hop, ()))
+            found = _server_key(self._negotiate(hop, ()))
         if found in expected.keys:
             return transport
         self.close()
@@ -193,15 +193,15 @@ class _Way:
             f"log in there once with: ssh {hop.name}, and compare",
         )
 
-    def _greet(self, hop: Hop, algorithms: tuple[str, ...]) -> paramiko.Transport:
+    def _negotiate(self, hop: Hop, algorithms: tuple[str, ...]) -> paramiko.Transport:
         """Negotiates keys with a server; `algorithms` restricts the host key types it may show."""
-        transport = paramiko.Transport(self._socket(hop), default_window_size=_WINDOW)
+        transport = paramiko.Transport(self._open_socket(hop), default_window_size=_WINDOW)
         self._open.append(transport)
         transport.banner_timeout = transport.handshake_timeout = _LONG
         transport.auth_timeout = transport.channel_timeout = _LONG
         options = transport.get_security_options()
-        options.ciphers = _preferred(options.ciphers, _CIPHERS)
-        options.digests = _preferred(options.digests, ())
+        options.ciphers = _order_algorithms(options.ciphers, _CIPHERS)
+        options.digests = _order_algorithms(options.digests, ())
         if algorithms:
             options.key_types = [name for name in algorithms if name in options.key_types]
         try:
@@ -213,7 +213,7 @@ class _Way:
             raise self._no_answer(step, hop, error) from None
         return transport
 
-    def _socket(self, hop: Hop) -> Any:
+    def _open_socket(self, hop: Hop) -> Any:
         try:
             if self._transports:
                 to, of = (hop.host, hop.port), ("127.0.0.1", 0)
@@ -260,12 +260,12 @@ class _Way:
         )
 
 
-def _shown(transport: paramiko.Transport) -> HostKey:
+def _server_key(transport: paramiko.Transport) -> HostKey:
     key = transport.get_remote_server_key()
     return HostKey(key.get_name(), key.asbytes())
 
 
-def _preferred(there: Sequence[str], first: tuple[str, ...]) -> list[str]:
+def _order_algorithms(there: Sequence[str], first: tuple[str, ...]) -> list[str]:
     strong = [name for name in there if not any(weak in name for weak in _WEAK)]
     return sorted(strong, key=lambda name: first.index(name) if name in first else len(first))
 

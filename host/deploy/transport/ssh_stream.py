@@ -50,7 +50,7 @@ class SshStream:
             data = self._read(_CHUNK, end, seconds)
             seen += data
             if not data or len(seen) > _MOST_BEFORE_MARK:
-                self._drain()
+                self._drain_stderr()
                 code = self._exit_code(end)
                 self._channel.close()
                 raise NotStartedError(not_started(code, bytes(self._errors)))
@@ -81,7 +81,7 @@ class SshStream:
                 code = self._exit_code(end)
                 if code < 0:
                     self._kill(self._group)
-                self._drain()
+                self._drain_stderr()
             except (paramiko.SSHException, EOFError, OSError):
                 pass  # the link is gone, and the program's input with it
             finally:
@@ -93,7 +93,7 @@ class SshStream:
 
     def _read(self, size: int, end: float, deadline: float) -> bytes:
         while True:
-            self._drain()
+            self._drain_stderr()
             try:
                 data: bytes = self._channel.recv(size)
             except TimeoutError:
@@ -120,7 +120,7 @@ class SshStream:
             return -1
         return int(self._channel.exit_status)
 
-    def _drain(self) -> None:
+    def _drain_stderr(self) -> None:
         """Reads standard error, which shares the session's window: unread, it would stall standard
         output."""
         while self._channel.recv_stderr_ready():

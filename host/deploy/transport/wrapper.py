@@ -26,33 +26,39 @@ class TransportWrapper:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        return self._reached().run(self._command(command), deadline=deadline, on_line=on_line)
+        return self._usable_transport().run(
+            self._map_command(command), deadline=deadline, on_line=on_line
+        )
 
     def open(self, command: Sequence[str], *, deadline: float) -> Stream:
-        return self._reached().open(self._command(command), deadline=deadline)
+        return self._usable_transport().open(self._map_command(command), deadline=deadline)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
-        self._reached().put(data, self._path(path), deadline=deadline, on_bytes=on_bytes)
+        self._usable_transport().put(
+            data, self._map_path(path), deadline=deadline, on_bytes=on_bytes
+        )
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
-        return self._reached().get(self._path(path), deadline=deadline, on_bytes=on_bytes)
+        return self._usable_transport().get(
+            self._map_path(path), deadline=deadline, on_bytes=on_bytes
+        )
 
     def remove(self, path: str, *, deadline: float) -> None:
-        self._reached().remove(self._path(path), deadline=deadline)
+        self._usable_transport().remove(self._map_path(path), deadline=deadline)
 
     def close(self) -> None:
         self._transport.close()
 
-    def _reached(self) -> Transport:
+    def _usable_transport(self) -> Transport:
         """Returns the transport that executes a call; raises if calls are not allowed."""
         return self._transport
 
-    def _command(self, command: Sequence[str]) -> Sequence[str]:
+    def _map_command(self, command: Sequence[str]) -> Sequence[str]:
         return command
 
-    def _path(self, path: str) -> str:
+    def _map_path(self, path: str) -> str:
         return path
 
 
@@ -64,8 +70,8 @@ class SubdirTransport(TransportWrapper):
         super().__init__(transport)
         self._folder = folder
 
-    def _command(self, command: Sequence[str]) -> list[str]:
+    def _map_command(self, command: Sequence[str]) -> list[str]:
         return ["sh", "-c", _ENTER, self._folder, *command]
 
-    def _path(self, path: str) -> str:
+    def _map_path(self, path: str) -> str:
         return f"{self._folder}/{path}"

@@ -19,7 +19,7 @@ _Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 _MOST_OPERATORS = 65536
 
 
-class Subject(Struct, forbid_unknown_fields=True, frozen=True):
+class MeasuredRelease(Struct, forbid_unknown_fields=True, frozen=True):
     release: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     model: _Text
     model_sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -74,7 +74,7 @@ class Batch(Struct, forbid_unknown_fields=True, frozen=True):
     ended_ns: _Count
     clock: _Number
     lost: _Count
-    subject: Subject
+    subject: MeasuredRelease
     inferences: _Count
     every: _Number
     whole: Spread
@@ -95,14 +95,14 @@ def decode_batch(body: bytes) -> Batch:
     try:
         found = _BATCH.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(_why(body, str(error))) from None
-    odd = next((text for text in _texts(found) if not text.isprintable()), None)
+        raise InputError(_decode_error_text(body, str(error))) from None
+    odd = next((text for text in _text_fields(found) if not text.isprintable()), None)
     if odd is not None:
         raise InputError(f"profile batch: expected printable text, found {odd!r}")
     return found
 
 
-def _texts(batch: Batch) -> Iterator[str]:
+def _text_fields(batch: Batch) -> Iterator[str]:
     for value in msgspec.structs.asdict(batch.subject).values():
         yield value if isinstance(value, str) else ""
     yield batch.environment.cluster
@@ -113,7 +113,7 @@ def _texts(batch: Batch) -> Iterator[str]:
         yield operator.kernel
 
 
-def _why(body: bytes, error: str) -> str:
+def _decode_error_text(body: bytes, error: str) -> str:
     try:
         schema = _HEAD.decode(body).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

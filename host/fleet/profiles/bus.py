@@ -90,14 +90,14 @@ class Bus:
             ) from None
         self._nats: Any = nats
         self._servers = [one.strip() for one in url.split(",")]
-        self.name = ",".join(_shown(server) for server in self._servers)
+        self.name = ",".join(_redact_address(server) for server in self._servers)
         self._replicas = replicas
         self._connect_seconds, self._patience_seconds = connect_seconds, patience_seconds
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: Any = None
         try:
-            self._call(self._connect(), connect_seconds + patience_seconds)
+            self._run_sync(self._connect(), connect_seconds + patience_seconds)
         except BaseException:
             self.close()
             raise
@@ -126,36 +126,38 @@ class Bus:
             name = hashlib.sha256(board.encode() + b"/" + payload).hexdigest()[:32]
             headers = {"Nats-Msg-Id": name, "Edgekit-Board": board}
             work = self._publish(subject, payload, headers)
-            self._call(work, self._patience_seconds + 2 * _ANSWER_SECONDS)
+            self._run_sync(work, self._patience_seconds + 2 * _ANSWER_SECONDS)
 
     def waiting(self) -> dict[int, int]:
         """Number of unwritten messages in each partition that has any."""
-        info = self._call(self._js.stream_info(_STREAM, subjects_filter=f"{_SUBJECTS}.*"))
+        info = self._run_sync(self._js.stream_info(_STREAM, subjects_filter=f"{_SUBJECTS}.*"))
         return {int(k.rpartition(".")[2]): n for k, n in (info.state.subjects or {}).items()}
 
     def cursor(self, partition: int) -> tuple[Cursor, int]:
         """The cursor of a partition and its revision."""
-        return self._call(self._cursor(f"{self.id}.{partition}"))
+        return self._run_sync(self._get_cursor(f"{self.id}.{partition}"))
 
     def move(self, partition: int, revision: int, to: Cursor) -> int | None:
         """Replaces the cursor if it is still at `revision`; returns the new revision, or None if
         another writer changed it first."""
-        return self._call(self._move(f"{self.id}.{partition}", revision, msgspec.json.encode(to)))
+        return self._run_sync(
+            self._move_cursor(f"{self.id}.{partition}", revision, msgspec.json.encode(to))
+        )
 
     def read(
         self, partition: int, after: int, until: int | None, most: int, most_bytes: int
     ) -> list[Message]:
         """Consecutive messages after number `after`, up to number `until`: at most `most` of them,
         or about `most_bytes` unpacked."""
-        work = self._read(f"{_SUBJECTS}.{partition}", after, until, most, most_bytes)
-        return self._call(work, 60.0)
+        work = self._read_messages(f"{_SUBJECTS}.{partition}", after, until, most, most_bytes)
+        return self._run_sync(work, 60.0)
 
     def forget(self, partition: int, last: int) -> None:
         """Removes the messages up to number `last`, which are written."""
         subject = f"{_SUBJECTS}.{partition}"
-        self._call(self._js.purge_stream(_STREAM, seq=last + 1, subject=subject))
+        self._run_sync(self._js.purge_stream(_STREAM, seq=last + 1, subject=subject))
 
-    def _call(self, work: Coroutine[Any, Any, _T], seconds: float = 2 * _ANSWER_SECONDS) -> _T:
+    def _run_sync(self, work: Coroutine[Any, Any, _T], seconds: float = 2 * _ANSWER_SECONDS) -> _T:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result(seconds)
@@ -174,7 +176,7 @@ class Bus:
             connect_timeout=2,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.25,
-            error_cb=_ignored,  # failed calls raise their own errors
+            error_cb=_ignore_error,  # failed calls raise their own errors
         )
         try:
             self._client = await asyncio.wait_for(connecting, self._connect_seconds)
@@ -190,9 +192,9 @@ class Bus:
                 f"acknowledges, found {version}; use a newer one"
             )
         self._js = self._client.jetstream(timeout=_ANSWER_SECONDS)
-        self._bucket = await self._patiently(self._made)
+        self._bucket = await self._retry(self._create_stream)
 
-    async def _made(self) -> Any:
+    async def _create_stream(self) -> Any:
         """The stream's configuration; creates stream and bucket if they do not exist."""
         api, errors = self._nats.js.api, self._nats.js.errors
         made = api.StreamConfig(
@@ -223,7 +225,7 @@ class Bus:
                 f"batch, found: {_reason(error)}; start more servers, or use fewer: --replicas"
             ) from None
         for config in (info.config, kept):
-            self._check(config)
+            self._check_stream(config)
         about = info.config.metadata or {}
         try:
             self.id, self.partitions = about["edgekit.id"], int(about["edgekit.partitions"])
@@ -234,7 +236,7 @@ class Bus:
             ) from None
         return bucket
 
-    def _check(self, config: Any) -> None:
+    def _check_stream(self, config: Any) -> None:
         api = self._nats.js.api
         copies = config.num_replicas or 1
         if copies < self._replicas or config.storage != api.StorageType.FILE:
@@ -244,7 +246,7 @@ class Bus:
                 f"{config.name} --replicas {self._replicas}, or use fewer: --replicas"
             )
 
-    async def _patiently(self, work: Any) -> Any:
+    async def _retry(self, work: Any) -> Any:
         """Returns the result of `work`, retried while the cluster has no leader."""
         end = self._loop.time() + self._patience_seconds
         while True:
@@ -257,24 +259,24 @@ class Bus:
             await asyncio.sleep(0.25)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
-        await self._patiently(
+        await self._retry(
             lambda: self._js.publish(subject, payload, _ANSWER_SECONDS, _STREAM, headers)
         )
 
-    async def _cursor(self, key: str) -> tuple[Cursor, int]:
+    async def _get_cursor(self, key: str) -> tuple[Cursor, int]:
         try:
             entry = await self._bucket.get(key)
         except self._nats.js.errors.KeyNotFoundError:
             return Cursor(), 0
         return msgspec.json.decode(entry.value, type=Cursor), int(entry.revision)
 
-    async def _move(self, key: str, revision: int, value: bytes) -> int | None:
+    async def _move_cursor(self, key: str, revision: int, value: bytes) -> int | None:
         try:
             return int(await self._bucket.update(key, value, last=revision))
         except self._nats.js.errors.KeyWrongLastSequenceError:
             return None
 
-    async def _read(
+    async def _read_messages(
         self, subject: str, after: int, until: int | None, most: int, most_bytes: int
     ) -> list[Message]:
         api = self._nats.js.api
@@ -292,7 +294,7 @@ class Bus:
         try:
             left = int((await source.consumer_info()).num_pending or 0)
             while left and len(found) < most and size < most_bytes:
-                for message in await self._fetched(source, min(_FETCHED, most, left)):
+                for message in await self._fetch(source, min(_FETCHED, most, left)):
                     about = message.metadata
                     if about.sequence.consumer != len(found) + 1:
                         return found  # a message was lost in transit
@@ -309,7 +311,7 @@ class Bus:
             await source.unsubscribe()
         return found
 
-    async def _fetched(self, source: Any, most: int) -> list[Any]:
+    async def _fetch(self, source: Any, most: int) -> list[Any]:
         """Fetches the next messages; retries because another server of the cluster may not know the
         consumer yet."""
         end = self._loop.time() + _ANSWER_SECONDS
@@ -338,7 +340,7 @@ def _reason(error: Exception) -> str:
     return printable(reason.removeprefix("nats: "), 160)
 
 
-def _shown(server: str) -> str:
+def _redact_address(server: str) -> str:
     """The address without any password."""
     try:
         parts = urlsplit(server if _SCHEME.match(server) else "")
@@ -353,5 +355,5 @@ def _shown(server: str) -> str:
     return f"{parts.scheme}://{host}:{port or 4222}"
 
 
-async def _ignored(_: Exception) -> None:
+async def _ignore_error(_: Exception) -> None:
     pass

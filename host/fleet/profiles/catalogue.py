@@ -86,7 +86,7 @@ class Catalogue:
             if version < _VERSION:
                 self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            raise self._broken(error) from None
+            raise self._catalog_error(error) from None
 
     def close(self) -> None:
         self._db.close()
@@ -97,7 +97,7 @@ class Catalogue:
         for start in range(0, len(uuids), _ASKED):
             some = uuids[start : start + _ASKED]
             marks = ",".join("?" * len(some))
-            rows = self._rows(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
+            rows = self._query(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
             found.update(row[0] for row in rows)
         return found
 
@@ -138,11 +138,11 @@ class Catalogue:
                 self._db.execute("DELETE FROM parts WHERE path = ?", (part.path,))
 
     def parts(self) -> list[Part]:
-        rows = self._rows("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
+        rows = self._query("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
         return [Part(*row) for row in rows]
 
     def boards(self) -> list[BoardSummary]:
-        rows = self._rows(
+        rows = self._query(
             "SELECT b.board, max(b.profile), (SELECT count(*) FROM batches WHERE board = b.board),"
             " (SELECT count(DISTINCT release) FROM batches WHERE board = b.board),"
             " sum(b.dropped), sum(b.quarantined), max(b.last)"
@@ -150,11 +150,11 @@ class Catalogue:
         )
         return [BoardSummary(*row) for row in rows]
 
-    def _rows(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise self._broken(error) from None
+            raise self._catalog_error(error) from None
 
     def _add_part(self, part: Part) -> None:
         self._db.execute(
@@ -170,13 +170,13 @@ class Catalogue:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-            raise self._broken(error) from None
+            raise self._catalog_error(error) from None
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise
 
-    def _broken(self, error: sqlite3.Error) -> InputError:
+    def _catalog_error(self, error: sqlite3.Error) -> InputError:
         return InputError(
             f"{self._path}: expected to read and write the catalogue, found: {error}; free some "
             "space, or restore it from a backup"

@@ -17,9 +17,11 @@ def certificate(path: Path) -> str:
     with locked(path.with_suffix(".lock")):
         if not path.exists() or path.stat().st_size == 0:
             path.touch(mode=0o600)  # restricts access before the key is written
-            atomic_write(path, _made())
+            atomic_write(path, _create_certificate())
     try:
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text()))).hexdigest()
+        return hashlib.sha256(
+            ssl.PEM_cert_to_DER_cert(_extract_certificate(path.read_text()))
+        ).hexdigest()
     except ValueError as error:
         raise InputError(
             f"{path}: expected the server's certificate and key, found: {error}; restore it from "
@@ -38,12 +40,12 @@ def server_context(path: Path) -> ssl.SSLContext:
     return context
 
 
-def _first(text: str) -> str:
+def _extract_certificate(text: str) -> str:
     """Extracts the certificate, which follows the key."""
     return text[text.find("-----BEGIN CERTIFICATE-----") :]
 
 
-def _made() -> bytes:
+def _create_certificate() -> bytes:
     """Creates a key and its certificate; boards ignore its dates."""
     try:
         from cryptography import x509

@@ -92,14 +92,14 @@ def compare(store: Source, before: str, after: str) -> Comparison:
         found = [database.execute(_SUBJECTS, [name]).fetchall() for name in (before, after)]
         newest = [row[0] for row in database.execute(_NEWEST).fetchall()]
         first, second = (
-            _release(store, name, rows, newest)
+            _resolve_release(store, name, rows, newest)
             for name, rows in zip((before, after), found, strict=True)
         )
-        board_type, variant, threads, model = _subject(first, second, *found)
+        board_type, variant, threads, model = _common_subject(first, second, *found)
         key = [first, second, variant, threads]
         rows = database.execute(_TIMES, key + key).fetchall()
     times, kinds = _by_name(rows, first)
-    boards, paired = _boards(times[_WHOLE])
+    boards, paired = _pair_boards(times[_WHOLE])
     counts = tuple(sum(len(side[i]) for side in boards.values()) for i in (0, 1))
     if min(counts) < _LEAST_BATCHES:
         raise InputError(
@@ -107,9 +107,11 @@ def compare(store: Source, before: str, after: str) -> Comparison:
             f"found {counts[0]} of {first} and {counts[1]} of {second}; "
             "fetch more: edgekit profile pull"
         )
-    both = {name: _boards(t, paired)[0] for name, t in times.items()}
+    both = {name: _pair_boards(t, paired)[0] for name, t in times.items()}
     common = [name for name, sides in both.items() if sides and name != _WHOLE]
-    changes = {n: _change(n, kinds[n], both[n], len(common) + 1) for n in (_WHOLE, *common)}
+    changes = {
+        n: _estimate_change(n, kinds[n], both[n], len(common) + 1) for n in (_WHOLE, *common)
+    }
     return Comparison(
         first,
         second,
@@ -124,7 +126,9 @@ def compare(store: Source, before: str, after: str) -> Comparison:
     )
 
 
-def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Sequence[str]) -> str:
+def _resolve_release(
+    store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Sequence[str]
+) -> str:
     ids = sorted({row[0] for row in rows})
     if not newest:
         raise InputError(
@@ -140,7 +144,7 @@ def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Se
     return str(ids[0])
 
 
-def _subject(
+def _common_subject(
     first: str, second: str, before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]
 ) -> tuple[str, int, int, str]:
     """The board type, variant, threads and model for which both releases have batches."""
@@ -173,7 +177,7 @@ def _by_name(
     return times, kinds
 
 
-def _boards(times: _Times, paired: bool | None = None) -> tuple[dict[str, _Sides], bool]:
+def _pair_boards(times: _Times, paired: bool | None = None) -> tuple[dict[str, _Sides], bool]:
     """Times of the boards that ran both releases; if there are none, all boards pooled as one."""
     before, after = times
     common = sorted(before.keys() & after.keys())
@@ -183,14 +187,14 @@ def _boards(times: _Times, paired: bool | None = None) -> tuple[dict[str, _Sides
         return {board: (before[board], after[board]) for board in common}, True
     if not before or not after:
         return {}, False
-    return {"": (_together(before), _together(after))}, False
+    return {"": (_pool(before), _pool(after))}, False
 
 
-def _together(side: Mapping[str, _Vector]) -> _Vector:
+def _pool(side: Mapping[str, _Vector]) -> _Vector:
     return np.sort(np.concatenate([*side.values()]))
 
 
-def _change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> Change:
+def _estimate_change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> Change:
     random = np.random.default_rng(_SEED)
     count = len(boards)
     weights = random.multinomial(count, [1 / count] * count, size=_DRAWS) / count
@@ -214,12 +218,12 @@ def _drawn_medians(ordered: _Vector, random: np.random.Generator) -> _Vector:
     n = len(ordered)
     k = (n + 1) // 2
     place = random.beta(k, n + 1 - k, _DRAWS)
-    middle = ordered[_index(place, n)]
+    middle = ordered[_rank_index(place, n)]
     if n % 2:
         return middle
     above = 1 - (1 - place) * random.random(_DRAWS) ** (1 / (n - k))
-    return (middle + ordered[_index(above, n)]) / 2
+    return (middle + ordered[_rank_index(above, n)]) / 2
 
 
-def _index(place: _Vector, n: int) -> NDArray[np.intp]:
+def _rank_index(place: _Vector, n: int) -> NDArray[np.intp]:
     return np.minimum((place * n).astype(np.intp), n - 1)

@@ -33,7 +33,7 @@ def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
         options = ("--acknowledge", receipt) if receipt else ()
         found = board.call("profile", *options, deadline=_SECONDS)
         state = Pulled(stored, found["dropped"], found["quarantined"], found["on"])
-        stream = _unpacked(board.name, found["data"])
+        stream = _unpack(board.name, found["data"])
         if not stream:
             return state
         stored += store.add(board.name, stream)
@@ -46,7 +46,7 @@ def switch(board: BoardCalls, on: bool) -> None:
     board.call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
 
 
-def _unpacked(board: str, text: str) -> bytes:
+def _unpack(board: str, text: str) -> bytes:
     try:
         packed = binascii.a2b_base64(text)
         unpacker = zlib.decompressobj()

@@ -147,19 +147,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
-            board = self._board()
-            stored = self.server.store_stream(board, self._stream(board))
+            board = self._authenticate()
+            stored = self.server.store_stream(board, self._read_body(board))
         except _RefusedError as refused:
-            self._answer(refused.status, str(refused), refused.seconds)
+            self._respond(refused.status, str(refused), refused.seconds)
         except TransferError as error:
-            self._answer(HTTPStatus.BAD_REQUEST, str(error))
+            self._respond(HTTPStatus.BAD_REQUEST, str(error))
         except (EdgekitError, OSError) as error:
             _log.error("profiles: nothing can be stored: %s", error)
-            self._answer(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300)
+            self._respond(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300)
         else:
             for why in stored.refused:
                 _log.warning("profiles: board '%s': %s", board, why)
-            self._answer(HTTPStatus.OK, f"{stored.new} new, {stored.known} known")
+            self._respond(HTTPStatus.OK, f"{stored.new} new, {stored.known} known")
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug("profiles: %s", format % args)
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "edgekit"
 
-    def _board(self) -> str:
+    def _authenticate(self) -> str:
         """The sending board, which the token must match."""
         path = _PATH.fullmatch(self.path)
         if path is None:
@@ -180,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(HTTPStatus.FORBIDDEN, "the token of another board")
         return board
 
-    def _stream(self, board: str) -> bytes:
+    def _read_body(self, board: str) -> bytes:
         """The unpacked body."""
         length = self.headers.get("Content-Length", "")
         if not _LENGTH.fullmatch(length):
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected compressed batches")
         return stream
 
-    def _answer(self, status: HTTPStatus, text: str, seconds: float = 0) -> None:
+    def _respond(self, status: HTTPStatus, text: str, seconds: float = 0) -> None:
         body = f"{text}\n".encode()
         if status != HTTPStatus.OK:
             self.close_connection = True  # the body may not have been read completely

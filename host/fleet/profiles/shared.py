@@ -56,8 +56,8 @@ class SharedStore:
         self.folder = where.partition("?")[0]
         self.remote: Any = None
         if where.startswith("s3://"):
-            with self._named(where):
-                self.remote, self._base = _s3(where)
+            with self._convert_errors(where):
+                self.remote, self._base = _open_s3(where)
         elif "://" in where:
             raise InputError(
                 f"expected a folder or s3://BUCKET/FOLDER, found {printable(where, 80)!r}"
@@ -69,22 +69,22 @@ class SharedStore:
     def make(self) -> None:
         """Creates the store if it does not exist; raises an error if it is not writable."""
         if self.remote is None:
-            with self._named(self.folder):
+            with self._convert_errors(self.folder):
                 Path(self._base).mkdir(parents=True, exist_ok=True)
                 for path in Path(self._base).glob("parts/*/*/.*"):
                     if time.time() - path.stat().st_mtime > _OLD_SECONDS:
                         path.unlink(missing_ok=True)
-        self._write(_MARK, lambda file: file.write(msgspec.json.encode({"schema": _SCHEMA})))
+        self._write_file(_MARK, lambda file: file.write(msgspec.json.encode({"schema": _SCHEMA})))
 
     def write(self, path: str, table: pyarrow.Table) -> None:
         """Writes a file of rows durably, at a path relative to `parts`. An existing file of that
         name, which has the same rows, is replaced."""
-        self._write(f"parts/{path}", lambda file: self._write_rows(table, file))
+        self._write_file(f"parts/{path}", lambda file: self._write_rows(table, file))
 
     def keep_refused(self, name: str, body: bytes, why: str) -> None:
         """Stores a batch that cannot be read."""
-        self._write(f"refused/{name}.txt", lambda file: file.write(f"{why}\n".encode()))
-        self._write(f"refused/{name}.json", lambda file: file.write(body))
+        self._write_file(f"refused/{name}.txt", lambda file: file.write(f"{why}\n".encode()))
+        self._write_file(f"refused/{name}.json", lambda file: file.write(body))
 
     def parts(self) -> list[str]:
         """The files of rows, as paths relative to `parts`."""
@@ -92,7 +92,7 @@ class SharedStore:
 
         top = f"{self._base}/parts"
         chosen = pyarrow.fs.FileSelector(top, allow_not_found=True, recursive=True)
-        with self._named(self.folder):
+        with self._convert_errors(self.folder):
             found = self._fs.get_file_info(chosen)
         paths = (info.path[len(top) + 1 :] for info in found if info.is_file)
         return sorted(p for p in paths if p.endswith(".parquet") and "/." not in p)
@@ -100,7 +100,7 @@ class SharedStore:
     def uuids(self, path: str) -> list[str]:
         """UUIDs of the batches in a file of rows."""
         _, pq = libraries()
-        with self._named(f"{self.folder}/parts/{path}"):
+        with self._convert_errors(f"{self.folder}/parts/{path}"):
             column = pq.read_table(
                 f"{self._base}/parts/{path}",
                 columns=["uuid"],
@@ -115,7 +115,7 @@ class SharedStore:
         """Same interface as ProfileStore.reading, but without a catalog."""
         import pyarrow.fs
 
-        with self._named(self.folder):
+        with self._convert_errors(self.folder):
             mark = self._fs.get_file_info(f"{self._base}/{_MARK}")
         if mark.type != pyarrow.fs.FileType.File:
             raise InputError(
@@ -137,9 +137,9 @@ class SharedStore:
             for board, profile, batches, releases, last in rows
         ]
 
-    def _write(self, path: str, fill: Any) -> None:
+    def _write_file(self, path: str, fill: Any) -> None:
         target = f"{self._base}/{path}"
-        with self._named(f"{self.folder}/{path}"):
+        with self._convert_errors(f"{self.folder}/{path}"):
             if self.remote is not None:
                 with self._fs.open_output_stream(target) as stream:
                     fill(stream)
@@ -155,7 +155,7 @@ class SharedStore:
                 folder = folder.parent
 
     @contextlib.contextmanager
-    def _named(self, what: str) -> Iterator[None]:
+    def _convert_errors(self, what: str) -> Iterator[None]:
         """Converts errors to one-line messages that name `what`."""
         pa, _ = libraries()
         try:
@@ -167,12 +167,12 @@ class SharedStore:
             found = os.strerror(number) if number and self.remote is None else str(error)
             raise TransferError(
                 f"{what.partition('?')[0]}: expected to read and write there, found: "
-                f"{printable(_reason(found), 200)}; fix that and run it again: nothing is lost, "
-                "unwritten batches stay in NATS"
+                f"{printable(_aws_reason(found), 200)}; fix that and run it again: nothing is "
+                "lost, unwritten batches stay in NATS"
             ) from None
 
 
-def _s3(where: str) -> tuple[Any, str]:
+def _open_s3(where: str) -> tuple[Any, str]:
     """The file system of a URL, and the folder in it. Query parameters endpoint_override, scheme
     and region are those of PyArrow."""
     import pyarrow.fs
@@ -195,7 +195,7 @@ def _s3(where: str) -> tuple[Any, str]:
     return remote, f"{parts.netloc}{parts.path}".rstrip("/")
 
 
-def _reason(text: str) -> str:
+def _aws_reason(text: str) -> str:
     """Extracts the relevant part of an AWS library error."""
     for sign, meaning in (
         ("ACCESS_DENIED", "403, access denied: the keys may not do that"),

@@ -55,11 +55,11 @@ def keep_refused(
         atomic_write(folder / f"{name}.txt", f"{board}: {why}\n".encode())
         atomic_write(folder / f"{name}.json", body)
     if folder.is_dir():
-        _bound(folder, most_batches, most_bytes)
+        _evict_oldest(folder, most_batches, most_bytes)
         sync_folder(folder)
 
 
-def _bound(folder: Path, most_batches: int, most_bytes: int) -> None:
+def _evict_oldest(folder: Path, most_batches: int, most_bytes: int) -> None:
     about = [(path.stat(), path) for path in folder.glob("*.json")]
     kept, size, gone = 0, 0, 0
     for found, path in sorted(about, key=lambda one: (-one[0].st_mtime_ns, one[1].name)):
@@ -123,22 +123,22 @@ class ProfileStore:
         TransferError if the stream was damaged in transit; nothing is stored then. Batches that
         arrive intact but do not decode are kept in refused/.
         """
-        came, found, refused = _sorted(board, stream)
+        came, found, refused = _split_stream(board, stream)
         batches = {batch.uuid: batch for batch, _ in found}
-        with self._changing() as catalogue:
+        with self._exclusive_catalog() as catalogue:
             if refused:
                 keep_refused(self.folder / "refused", board, refused)
             known = catalogue.known(list(batches))
             new = [batch for uuid, batch in batches.items() if uuid not in known]
-            rows = self._store(catalogue, board, new)
+            rows = self._store_batches(catalogue, board, new)
         again = came - len(refused) - len(new)
         return Stored(len(new), again, rows, tuple(why for _, why in refused))
 
     def hand_over(self, board: str, stream: bytes, bus: Bus) -> Stored:
         """Like `add`, but publishes to the writers behind `bus`, which remove duplicates."""
-        _, found, refused = _sorted(board, stream)
+        _, found, refused = _split_stream(board, stream)
         if refused:
-            self._make()
+            self._make_folder()
             with locked(self.folder / "lock"):
                 keep_refused(self.folder / "refused", board, refused)
         if found:
@@ -154,23 +154,23 @@ class ProfileStore:
     def compact(self) -> int:
         """Merges the small files of each partition; returns the number of files removed."""
         gone = 0
-        with self._changing() as catalogue:
+        with self._exclusive_catalog() as catalogue:
             small: dict[str, list[Part]] = {}
             for part in catalogue.parts():
                 if part.bytes < _SMALL_BYTES and self._is_whole(part):
                     small.setdefault(part.path.rpartition("/")[0], []).append(part)
             for parts in small.values():
-                tables = self._tables(parts) if len(parts) > _MOST_SMALL else {}
+                tables = self._read_tables(parts) if len(parts) > _MOST_SMALL else {}
                 parts = list(tables)
                 if len(parts) > 1:
                     profile = parts[0].path.partition("/")[0].partition("=")[2]
                     new = self._write(self._parts, profile, parts[0].date, tables.values())
                     catalogue.replace(parts, new)
-                    self._unlink(parts)
+                    self._delete_parts(parts)
                     gone += len(parts)
         return gone
 
-    def _tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
+    def _read_tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
         """Reads the rows of files; skips corrupted ones, which readers report."""
         found = {}
         for part in parts:
@@ -182,19 +182,19 @@ class ProfileStore:
         """Deletes data that arrived more than `days` ago, and the oldest data above `most_bytes`;
         returns the counts of files and rows. UUIDs of deleted batches are kept, so that late
         duplicates stay out."""
-        with self._changing() as catalogue:
+        with self._exclusive_catalog() as catalogue:
             parts = catalogue.parts()  # oldest first
-            old = self._before(days, parts) if days is not None else 0
+            old = self._count_older(days, parts) if days is not None else 0
             if most_bytes is not None:
                 room = sum(part.bytes for part in parts[old:]) - most_bytes
                 while room > 0:
                     room -= parts[old].bytes
                     old += 1
             catalogue.replace(parts[:old], None)
-            self._unlink(parts[:old])
+            self._delete_parts(parts[:old])
         return old, sum(part.rows for part in parts[:old])
 
-    def _before(self, days: int, parts: list[Part]) -> int:
+    def _count_older(self, days: int, parts: list[Part]) -> int:
         """Number of these parts that arrived more than `days` ago."""
         last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
         return sum(part.date < last.date().isoformat() for part in parts)
@@ -203,8 +203,8 @@ class ProfileStore:
     def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
         """The catalog and the Parquet files that count, locked against removal. TransferError names
         a missing or truncated file."""
-        self._make()
-        with locked(self.folder / "lock", shared=True), self._catalogue() as catalogue:
+        self._make_folder()
+        with locked(self.folder / "lock", shared=True), self._open_catalog() as catalogue:
             parts = catalogue.parts()
             for part in parts:
                 if not self._is_whole(part):
@@ -212,7 +212,7 @@ class ProfileStore:
                     raise damaged(path, f"not {part.bytes} bytes")
             yield catalogue, [self._parts / part.path for part in parts]
 
-    def _store(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
+    def _store_batches(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
         received = self._now()
         date = datetime.fromtimestamp(received, UTC).date().isoformat()
         by_profile: dict[str, list[Batch]] = {}
@@ -225,16 +225,16 @@ class ProfileStore:
                 stored.append((self._write(self._parts, profile, date, [table]), some))
             catalogue.add(board, received, stored)
         except Exception:
-            self._unlink(part for part, _ in stored)
+            self._delete_parts(part for part, _ in stored)
             raise
         return sum(part.rows for part, _ in stored)
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Catalogue]:
+    def _exclusive_catalog(self) -> Iterator[Catalogue]:
         """The catalog, locked exclusively; first deletes uncataloged files left by a killed
         process."""
-        self._make()
-        with locked(self.folder / "lock"), self._catalogue() as catalogue:
+        self._make_folder()
+        with locked(self.folder / "lock"), self._open_catalog() as catalogue:
             counted = {part.path for part in catalogue.parts()}
             for path in self._parts.glob("*/*/*"):
                 if str(path.relative_to(self._parts)) not in counted:
@@ -244,7 +244,7 @@ class ProfileStore:
             yield catalogue
 
     @contextlib.contextmanager
-    def _catalogue(self) -> Iterator[Catalogue]:
+    def _open_catalog(self) -> Iterator[Catalogue]:
         used = any(self._parts.glob("*/*/*.parquet"))
         catalogue = Catalogue(self.folder / "catalogue.sqlite", used)
         try:
@@ -252,7 +252,7 @@ class ProfileStore:
         finally:
             catalogue.close()
 
-    def _make(self) -> None:
+    def _make_folder(self) -> None:
         self._parts.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _is_whole(self, part: Part) -> bool:
@@ -260,13 +260,13 @@ class ProfileStore:
         path = self._parts / part.path
         return path.is_file() and path.stat().st_size == part.bytes
 
-    def _unlink(self, parts: Iterable[Part]) -> None:
+    def _delete_parts(self, parts: Iterable[Part]) -> None:
         for part in parts:
             with contextlib.suppress(OSError):  # a leftover file is deleted by the next change
                 (self._parts / part.path).unlink(missing_ok=True)
 
 
-def _sorted(
+def _split_stream(
     board: str, stream: bytes
 ) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
     """Splits a stream into batches: the total, those that decode with their bodies, and the others

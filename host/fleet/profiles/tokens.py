@@ -35,7 +35,7 @@ class Tokens:
             )
         token = secrets.token_hex(32)
         with locked(self.path.with_suffix(".lock")):
-            self._write({**self._read(), board: _hash(token)})
+            self._write({**self._read(), board: _hash_token(token)})
         return token
 
     def revoke(self, board: str) -> None:
@@ -56,8 +56,8 @@ class Tokens:
             found = self.path.stat()
         except FileNotFoundError:
             return None
-        boards = _boards(self, found.st_ino, found.st_mtime_ns)
-        return boards.get(_hash(token))  # tokens are random, so lookup timing reveals nothing
+        boards = _boards_by_hash(self, found.st_ino, found.st_mtime_ns)
+        return boards.get(_hash_token(token))  # tokens are random, so lookup timing reveals nothing
 
     def _read(self) -> _Hashes:
         try:
@@ -76,11 +76,11 @@ class Tokens:
 
 
 @functools.lru_cache(maxsize=2)
-def _boards(tokens: Tokens, *_: int) -> dict[str, str]:
+def _boards_by_hash(tokens: Tokens, *_: int) -> dict[str, str]:
     """Maps hashes to boards, cached until the file is replaced: reading it for every request would
     dominate the cost from about a thousand boards on."""
     return {found: board for board, found in tokens._read().items()}
 
 
-def _hash(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

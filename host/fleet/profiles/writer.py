@@ -140,7 +140,7 @@ class ProfileWriter:
             revision = moved
         if len(messages) != plan.count:
             return False  # another writer wrote and removed them meanwhile
-        written, found = self._write(partition, cursor.done, plan, messages)
+        written, found = self._write_batches(partition, cursor.done, plan, messages)
         if self._bus.move(partition, revision, Cursor(plan.last)) is None:
             return False
         self._known.add(partition, plan.last, found)
@@ -157,7 +157,7 @@ class ProfileWriter:
             seen = self._plans[partition] = (revision, time.monotonic())
         return plan.by == self._me or time.monotonic() - seen[1] >= self._lease
 
-    def _write(
+    def _write_batches(
         self, partition: int, done: int, plan: Plan, messages: Sequence[Message]
     ) -> tuple[Written, list[str]]:
         """Writes the new batches; returns the counts and their UUIDs. The result depends only on
@@ -165,7 +165,7 @@ class ProfileWriter:
         arrivals: dict[str, Arrival] = {}
         came = refused = 0
         for message in messages:
-            for body in _bodies(message):
+            for body in _decode_bodies(message):
                 came += 1
                 try:
                     batch = decode_batch(body)
@@ -223,7 +223,7 @@ class _Known:
 
     def add(self, partition: int, done: int, uuids: Sequence[str]) -> None:
         """Records the UUIDs written up to number `done`."""
-        self._insert(partition, uuids)
+        self._insert_uuids(partition, uuids)
         self._done[partition] = done
 
     def _catch_up(self, partition: int, done: int) -> None:
@@ -234,13 +234,13 @@ class _Known:
             if found[2] == self._stream:
                 if int(found[1]) != partition or int(found[3]) > done:
                     continue
-                self._insert(partition, self._store.uuids(path))
+                self._insert_uuids(partition, self._store.uuids(path))
             else:
-                self._insert(-1, self._store.uuids(path))
+                self._insert_uuids(-1, self._store.uuids(path))
             self._files.add(path)
         self._done[partition] = done
 
-    def _insert(self, partition: int, uuids: Sequence[str]) -> None:
+    def _insert_uuids(self, partition: int, uuids: Sequence[str]) -> None:
         self._db.execute("BEGIN")
         self._db.executemany(
             "INSERT OR IGNORE INTO known VALUES (?, ?)",
@@ -249,7 +249,7 @@ class _Known:
         self._db.execute("COMMIT")
 
 
-def _bodies(message: Message) -> list[bytes]:
+def _decode_bodies(message: Message) -> list[bytes]:
     found: list[bytes] = []
     with contextlib.suppress(DeviceInputError):
         found.extend(bodies(message.stream))

@@ -45,7 +45,7 @@ def with_builtin_operators(model: Path, folder: Path) -> Path:
     for operator in graph.operators:
         code = tree.operatorCodes[operator.opcodeIndex]
         if code.customCode == _CUSTOM:
-            _replace(schema, tree, graph, operator)
+            _to_builtin_operator(schema, tree, graph, operator)
     for code in tree.operatorCodes:
         if code.customCode == _CUSTOM:
             code.customCode, code.version = None, _VERSION_WITH_BIAS
@@ -57,7 +57,7 @@ def with_builtin_operators(model: Path, folder: Path) -> Path:
     return rewritten
 
 
-def _replace(schema: Any, tree: Any, graph: Any, operator: Any) -> None:
+def _to_builtin_operator(schema: Any, tree: Any, graph: Any, operator: Any) -> None:
     """The custom operator's inputs are x, weights, bias; its options padding and strides as i32."""
     padding, stride_w, stride_h = np.frombuffer(bytes(operator.customOptions), "<i4")
     shape = np.asarray(graph.tensors[operator.outputs[0]].shape, "<i4")
@@ -132,13 +132,13 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
     """
     inputs = scratch / "inputs.npz"
     cases.save(inputs)
-    ours = _outputs("edgekit", release, cases, inputs, scratch)
+    ours = _run_engine("edgekit", release, cases, inputs, scratch)
     runnable = with_builtin_operators(model, scratch)
     sets: dict[str, list[Array]] = {}
     failures: list[str] = []
     for name in KERNEL_SETS:
         try:
-            sets[name] = _outputs(f"litert:{name}", runnable, cases, inputs, scratch)
+            sets[name] = _run_engine(f"litert:{name}", runnable, cases, inputs, scratch)
         except InputError as error:
             failures.append(str(error))
     if not sets:
@@ -165,8 +165,8 @@ def compare_release(
 def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> OutputAgreement:
     """ours and every set: [calls, ...]; the first of `sets` is the reference."""
     calls = len(ours)
-    flat = {name: _rows(array) for name, array in sets.items()}
-    mine = _rows(ours)
+    flat = {name: _flatten_calls(array) for name, array in sets.items()}
+    mine = _flatten_calls(ours)
     reference = next(iter(flat.values()))
     if mine.shape != reference.shape:
         raise InputError(
@@ -176,9 +176,9 @@ def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> Output
     unit = np.maximum(np.abs(reference).max(axis=1), np.finfo(np.float32).tiny)
     scale = unit if floating else np.ones(calls)
     tolerance = _FLOAT_TOLERANCE if floating else 0.0
-    from_reference = _distance(mine, reference) / scale
-    nearest = np.min([_distance(mine, other) / scale for other in flat.values()], axis=0)
-    spread = _spread(list(flat.values())) / scale
+    from_reference = _max_distance(mine, reference) / scale
+    nearest = np.min([_max_distance(mine, other) / scale for other in flat.values()], axis=0)
+    spread = _max_spread(list(flat.values())) / scale
     good = from_reference <= tolerance
     if good.all():
         verdict = Verdict.EQUAL
@@ -201,24 +201,24 @@ def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> Output
     )
 
 
-def _rows(array: Array) -> Array:
+def _flatten_calls(array: Array) -> Array:
     """One row per call; NaN becomes a huge number so that it never counts as close."""
     wide = array.reshape(len(array), -1).astype(np.float64)
     return np.nan_to_num(wide, nan=1e300, posinf=1e300, neginf=-1e300)
 
 
-def _distance(a: Array, b: Array) -> Array:
+def _max_distance(a: Array, b: Array) -> Array:
     distance: Array = np.abs(a - b).max(axis=1)
     return distance
 
 
-def _spread(sets: Sequence[Array]) -> Array:
+def _max_spread(sets: Sequence[Array]) -> Array:
     """The largest distance between any two sets, per call."""
-    pairs = [_distance(a, b) for i, a in enumerate(sets) for b in sets[:i]]
+    pairs = [_max_distance(a, b) for i, a in enumerate(sets) for b in sets[:i]]
     return np.max(pairs, axis=0) if pairs else np.zeros(len(sets[0]))
 
 
-def _outputs(kind: str, model: Path, cases: Cases, inputs: Path, scratch: Path) -> list[Array]:
+def _run_engine(kind: str, model: Path, cases: Cases, inputs: Path, scratch: Path) -> list[Array]:
     path = scratch / f"{kind.replace(':', '-')}.npz"
     with Worker(kind, model) as worker:
         worker.run(inputs, path, cases.steps)

@@ -121,7 +121,7 @@ def estimate_peers(job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> tuple[Pee
 
 def driver_content() -> bytes:
     """The program that runs an engine; estimates depend on it."""
-    return (_guests() / _DRIVER).read_bytes()
+    return (_guest_folder() / _DRIVER).read_bytes()
 
 
 def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) -> PeerEstimate:
@@ -137,7 +137,7 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
         site = tools.site(root, engine.wheels, tell)
         view = tools.view(job.target.core.name, job.target.core, root)
         with tempfile.TemporaryDirectory() as folder:
-            file, sizes = _converted(name, job.model, job.shapes, Path(folder), tell)
+            file, sizes = _convert_for_engine(name, job.model, job.shapes, Path(folder), tell)
             driver = Path(folder) / _DRIVER
             driver.write_bytes(driver_content())
             command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
@@ -156,32 +156,32 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
     return PeerEstimate(name, version, "", cost, job.target.milliseconds(cost.cycles))
 
 
-def _guests() -> Path:
+def _guest_folder() -> Path:
     import edgekit.host.simulator
 
     return Path(next(iter(edgekit.host.simulator.__path__))) / "guest"
 
 
-def _converted(
+def _convert_for_engine(
     name: str, model: Path, shapes: Shapes, folder: Path, tell: Tell
 ) -> tuple[Path, dict[str, list[int]]]:
     """The model in the engine's own format, and the input shapes the engine must be given."""
     sizes = {key: list(shape) for key, shape in shapes.items()}
     if name == "mnn":
         made = folder / "model.mnn"
-        _convert(mnn_conversion(interpreter(name, model, tell), model, made), made)
+        _run_converter(mnn_conversion(interpreter(name, model, tell), model, made), made)
         return made, sizes
     if name == "ncnn":
         every = [list(shape) for shape, _ in onnx_inputs(model, shapes)]
         copy, made = folder / "model.onnx", folder / "model.ncnn.param"
         copy.write_bytes(model.read_bytes())
         listed = ",".join(str(shape).replace(" ", "") for shape in every)
-        _convert([_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
+        _run_converter([_find_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
         return made, {str(place): shape for place, shape in enumerate(every)}
     return model.resolve(), sizes
 
 
-def _pnnx(model: Path, tell: Tell) -> str:
+def _find_pnnx(model: Path, tell: Tell) -> str:
     """The path of the converter program, in whichever environment its wheel is installed."""
     python = interpreter("ncnn", model, tell)
     done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
@@ -190,7 +190,7 @@ def _pnnx(model: Path, tell: Tell) -> str:
     return done.stdout.strip()
 
 
-def _convert(command: Sequence[str], made: Path) -> None:
+def _run_converter(command: Sequence[str], made: Path) -> None:
     """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
     try:
         done = subprocess.run(

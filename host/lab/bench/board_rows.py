@@ -104,12 +104,12 @@ class Place:
 def kept_row(model: Path, place: Place) -> Row:
     """The stored row, possibly outdated."""
     try:
-        return msgspec.json.decode(_path(model, place).read_bytes(), type=Row)
+        return msgspec.json.decode(_row_path(model, place).read_bytes(), type=Row)
     except (OSError, msgspec.MsgspecError):
         return Row(model.stem, place.board, place.threads)
 
 
-def _compiled(model: Path, board: BoardProfile, options: CompileOptions) -> Bundle:
+def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -> Bundle:
     return build_bundle(compile_artifact(model, board, options=options), board)
 
 
@@ -123,7 +123,7 @@ class Steps:
     the result, and `plugin` is the name of the emulator's plugin for an architecture."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
-    bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compiled
+    bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
     ours: Callable[[Manifest, Mapping[str, bytes], Target, int, float], ModelEstimate] = (
         estimate_model
     )
@@ -143,7 +143,7 @@ def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> R
     for name in ENGINES:
         if name not in row.peers:
             row = replace(row, peers={**row.peers, name: steps.peer(name, job, tell)})
-            _keep(model, place, row)
+            _save_row(model, place, row)
     return row
 
 
@@ -155,39 +155,39 @@ def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> Row:
         bundle = steps.bundle(model, target.board, options)
         manifest, files = bundle.manifest, bundle.files
         shipped = (hashlib.sha256(files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
-        key = _digest(*shipped, _world(place, steps))
+        key = _hash_parts(*shipped, _environment_digest(place, steps))
         if row.ours is not None and row.ours_key == key:
             return row
         ours = steps.ours(manifest, files, target, place.threads, place.seconds)
         row = replace(row, ours=ours, ours_key=key, failure="")
     except EdgekitError as error:
         row = replace(row, ours=None, failure=str(error))
-    _keep(model, place, row)
+    _save_row(model, place, row)
     return row
 
 
-def _path(model: Path, place: Place) -> Path:
+def _row_path(model: Path, place: Place) -> Path:
     name = f"{place.board}-{place.threads}-{model.stem}.json"
     return cache_folder() / "performance" / name
 
 
-def _keep(model: Path, place: Place, row: Row) -> None:
-    path = _path(model, place)
+def _save_row(model: Path, place: Place, row: Row) -> None:
+    path = _row_path(model, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, msgspec.json.encode(row))
 
 
 def _peers_key(model: Path, place: Place, steps: Steps) -> str:
     driver = hashlib.sha256(driver_content()).hexdigest()
-    return _digest(model_hash(model), driver, _world(place, steps))
+    return _hash_parts(model_hash(model), driver, _environment_digest(place, steps))
 
 
-def _world(place: Place, steps: Steps) -> str:
+def _environment_digest(place: Place, steps: Steps) -> str:
     """A digest of what all results depend on: board core, plugin and threads."""
     target = place.target
     plugin = steps.plugin(target.board.arch)
-    return _digest(core_text(target.core), target.cpu, plugin, str(place.threads))
+    return _hash_parts(core_text(target.core), target.cpu, plugin, str(place.threads))
 
 
-def _digest(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

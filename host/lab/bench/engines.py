@@ -75,7 +75,7 @@ class OpenvinoContender:
             network.reshape({name: list(shape) for name, shape in shapes.items()})
         elif any(port.partial_shape.is_dynamic for port in network.inputs):
             # TensorFlow Lite files have a concrete shape even if the converter left the batch open.
-            network.reshape({port: _closed(port.partial_shape) for port in network.inputs})
+            network.reshape({port: _static_shape(port.partial_shape) for port in network.inputs})
         options = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
@@ -114,7 +114,7 @@ class MnnContender:
         self.version = str(mnn.version())
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "model.mnn"
-            _convert("MNN's converter", mnn_conversion(sys.executable, model, made), made)
+            _run_converter("MNN's converter", mnn_conversion(sys.executable, model, made), made)
             self._interpreter = mnn.Interpreter(str(made))
         options = {"numThread": threads, "precision": "high", "backend": "CPU"}
         self._session = self._interpreter.createSession(options)
@@ -166,7 +166,7 @@ class NcnnContender:
             copy.write_bytes(model.read_bytes())
             sizes = ",".join(str(list(shape)).replace(" ", "") for shape, _ in self.inputs)
             weights = copy.with_name("model.ncnn.bin")
-            _convert("pnnx", [_pnnx(), copy, f"inputshape={sizes}", "fp16=0"], weights)
+            _run_converter("pnnx", [_find_pnnx(), copy, f"inputshape={sizes}", "fp16=0"], weights)
             self._net.load_param(str(weights.with_suffix(".param")))
             self._net.load_model(str(weights))
         self._outputs = list(self._net.output_names())
@@ -189,7 +189,7 @@ class NcnnContender:
         return time_calls(self._infer, count)
 
 
-def _pnnx() -> Path:
+def _find_pnnx() -> Path:
     """The program inside pnnx's wheel; importing the package would require PyTorch."""
     found = importlib.util.find_spec("pnnx")
     for folder in (found and found.submodule_search_locations) or ():
@@ -198,7 +198,7 @@ def _pnnx() -> Path:
     raise ModuleNotFoundError("No module named 'pnnx'")
 
 
-def _convert(name: str, command: Sequence[object], made: Path) -> None:
+def _run_converter(name: str, command: Sequence[object], made: Path) -> None:
     """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
     done = subprocess.run(
         [str(part) for part in command],
@@ -213,7 +213,7 @@ def _convert(name: str, command: Sequence[object], made: Path) -> None:
         raise UnfitError(f"{name} wrote no model (exit code {done.returncode})")
 
 
-def _closed(shape: Any) -> list[int]:
+def _static_shape(shape: Any) -> list[int]:
     return [size.get_length() if size.is_static else 1 for size in shape]
 
 

@@ -86,20 +86,20 @@ def interpreter(
             if _OFF in os.environ:
                 raise InputError(f"not installed, and {_OFF} is set")
             tell(f"fetching {name}, once")
-            _make(folder, python, engine)
+            _create_environment(folder, python, engine)
     return str(python)
 
 
-def _make(folder: Path, python: Path, engine: Engine) -> None:
+def _create_environment(folder: Path, python: Path, engine: Engine) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _run([_base(engine), "-m", "venv", str(folder)], "a virtual environment")
-    _run([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
+    _run_command([_base_python(engine), "-m", "venv", str(folder)], "a virtual environment")
+    _run_command([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
     if engine.alone:
-        _run([str(python), *_PIP, *_PATIENCE, "--no-deps", *engine.alone], engine.alone[0])
+        _run_command([str(python), *_PIP, *_PATIENCE, "--no-deps", *engine.alone], engine.alone[0])
     (folder / "ready").touch()
 
 
-def _base(engine: Engine) -> str:
+def _base_python(engine: Engine) -> str:
     if not engine.pythons:
         return sys.executable
     for name in engine.pythons:
@@ -110,7 +110,7 @@ def _base(engine: Engine) -> str:
     raise InputError(f"not installed: it has wheels only for {', '.join(engine.pythons)}")
 
 
-def _run(command: Sequence[str], what: str) -> None:
+def _run_command(command: Sequence[str], what: str) -> None:
     try:
         done = subprocess.run(
             command,

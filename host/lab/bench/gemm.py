@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.tables.gemm_table import Answer, KnowledgeBase
 from edgekit.host.compiler.toolchain.kernels import write_kernels
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
 from edgekit.host.errors import InputError
@@ -26,8 +28,6 @@ from edgekit.host.lab.bench.process import AnsweringProcess
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Cost, Measurer, Question, Timed
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.gemm_table import Answer, KnowledgeBase
-from edgekit.kb.tables.method import Method, analytic_method
 from edgekit.kb.targets.board import BoardProfile, cpu_flags
 
 Dtype = Literal["f32", "s8"]
@@ -136,16 +136,16 @@ def measure_cases(
             )
             for (case, dtype), answer in zip(part, answers, strict=True)
         ]
-        found = measured(measurer, questions, _shifted(on_case, start, len(cases)))
+        found = measured(measurer, questions, _offset_progress(on_case, start, len(cases)))
         results += [
-            _result(case, dtype, answers[i], found[i])
+            _to_result(case, dtype, answers[i], found[i])
             for i, (case, dtype) in enumerate(part)
             if i in found
         ]
     return results
 
 
-def _shifted(on_case: OnCase, start: int, total: int) -> Callable[[int], None]:
+def _offset_progress(on_case: OnCase, start: int, total: int) -> Callable[[int], None]:
     return lambda done: on_case(start + done, total)
 
 
@@ -164,12 +164,12 @@ def measured(
     return found
 
 
-def _result(case: Case, dtype: Dtype, answer: Answer, timed: Timed) -> CaseResult:
+def _to_result(case: Case, dtype: Dtype, answer: Answer, timed: Timed) -> CaseResult:
     (ours,) = timed.methods
-    return CaseResult(case, dtype, answer, ours.median, ours.spread, _ratio(timed.default, ours))
+    return CaseResult(case, dtype, answer, ours.median, ours.spread, _speedup(timed.default, ours))
 
 
-def _ratio(other: Cost, ours: Cost) -> float:
+def _speedup(other: Cost, ours: Cost) -> float:
     return other.low / ours.low if ours.low > 0 else 1.0
 
 
@@ -189,7 +189,12 @@ def beside_peers(
         (folder / "loop.so").write_bytes(toolchain.build([Unit("loop", OPENBLAS_LOOP)]))
         process = AnsweringProcess(
             "the comparison of products",
-            [sys.executable, "-m", "edgekit.host.lab.bench.gemm_worker", _settings(folder, cpus)],
+            [
+                sys.executable,
+                "-m",
+                "edgekit.host.lab.bench.gemm_worker",
+                _worker_settings(folder, cpus),
+            ],
             _WORKER_SECONDS,
             worker_variables(threads),
         )
@@ -197,7 +202,7 @@ def beside_peers(
             hello = process.hello
             found = []
             for i, result in enumerate(results):
-                found.append(with_peers(result, process.ask(_question(result))))
+                found.append(with_peers(result, process.ask(_to_question(result))))
                 on_case(i + 1, len(results))
         finally:
             process.close()
@@ -205,7 +210,7 @@ def beside_peers(
     return found, Peers(versions, hello["missing"])
 
 
-def _settings(folder: Path, cpus: Sequence[int]) -> str:
+def _worker_settings(folder: Path, cpus: Sequence[int]) -> str:
     import json
 
     fields = {
@@ -227,7 +232,7 @@ def worker_variables(threads: int) -> dict[str, str]:
     return {name: str(threads) for name in names} | best | {"PYTHONPATH": path}
 
 
-def _question(result: CaseResult) -> dict[str, Any]:
+def _to_question(result: CaseResult) -> dict[str, Any]:
     shape = asdict(result.case.shape)
     return {**shape, "weights": result.case.weights, "dtype": result.dtype}
 

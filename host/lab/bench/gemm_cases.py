@@ -67,14 +67,14 @@ def random_cases(count: int, seed: int) -> list[Case]:
     """Products typical of inference: three quarters convolutions, the rest fully connected."""
     source = random.Random(seed)
     found: dict[Case, None] = {}
-    for case in _endless(source):
+    for case in _random_cases(source):
         if len(found) == count:
             break
         found[case] = None
     return list(found)
 
 
-def _endless(source: random.Random) -> Iterator[Case]:
+def _random_cases(source: random.Random) -> Iterator[Case]:
     while True:
         if source.random() < 0.75:
             side, window = source.choice(_IMAGES), source.choice(_WINDOWS)

@@ -180,7 +180,7 @@ class Torch:
     left = True
 
     def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
-        self._torch = _import("torch", load)
+        self._torch = _import_package("torch", load)
         self._torch.set_num_threads(threads)
         self._torch.set_grad_enabled(False)
         self.version = str(self._torch.__version__)
@@ -195,7 +195,7 @@ class Torch:
         call = torch.mm if floats else torch._int_mm
         call(x, y, out=c)
         check(self.name, c.numpy(), a, b)
-        return _timed(lambda: call(x, y, out=c))
+        return _timed_runner(lambda: call(x, y, out=c))
 
 
 class OneDnn:
@@ -205,7 +205,7 @@ class OneDnn:
     left = False
 
     def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
-        self._torch = _import("torch", load)
+        self._torch = _import_package("torch", load)
         self._torch.set_num_threads(threads)
         self._torch.set_grad_enabled(False)
         if not self._torch.backends.mkldnn.is_available():
@@ -223,7 +223,7 @@ class OneDnn:
         call = torch.ops.mkldnn._linear_pointwise
         found = call(rows, packed, None, "none", [], "").numpy()
         check(self.name, found, a, b)
-        return _timed(lambda: call(rows, packed, None, "none", [], ""))
+        return _timed_runner(lambda: call(rows, packed, None, "none", [], ""))
 
 
 class OnnxRuntime:
@@ -239,14 +239,14 @@ class OnnxRuntime:
     _WEIGHT_BYTES = 1 << 18  # of all nodes together: each has a copy, and all must fit the cache
 
     def __init__(self, threads: int, load: Load = importlib.import_module) -> None:
-        self._ort = _import("onnxruntime", load)
-        self._onnx = _import("onnx", load)
+        self._ort = _import_package("onnxruntime", load)
+        self._onnx = _import_package("onnx", load)
         self._threads = threads
         self.version = str(self._ort.__version__)
         ones = np.ones((1, 1), np.float32)
-        nothing, _ = self._session(ones, ones, 1)
+        nothing, _ = self._prepare_session(ones, ones, 1)
         # The minimum of many runs: the subtracted time must not include noise.
-        self._overhead = min(_timed(nothing)(1) for _ in range(_OVERHEAD_RUNS))
+        self._overhead = min(_timed_runner(nothing)(1) for _ in range(_OVERHEAD_RUNS))
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
         del case  # weights are b
@@ -255,17 +255,17 @@ class OnnxRuntime:
             # products on x86 without VNNI.
             a, b = a.view(np.uint8), b >> 1
         nodes = min(max(self._WEIGHT_BYTES // max(b.nbytes, 1), 1), self._MOST_NODES)
-        run, output = self._session(a, b, nodes)
+        run, output = self._prepare_session(a, b, nodes)
         run()
         check(self.name, output(), a, b)
-        return lambda count: self._time(run, count, nodes)
+        return lambda count: self._net_time(run, count, nodes)
 
-    def _time(self, run: Callable[[], object], count: int, nodes: int) -> float:
+    def _net_time(self, run: Callable[[], object], count: int, nodes: int) -> float:
         sessions = -(-count // nodes)
-        spent = _timed(run)(sessions) - sessions * self._overhead
+        spent = _timed_runner(run)(sessions) - sessions * self._overhead
         return spent * count / (sessions * nodes)
 
-    def _session(
+    def _prepare_session(
         self, x: Array, w: Array, nodes: int
     ) -> tuple[Callable[[], object], Callable[[], Array]]:
         """A function that runs the graph on preallocated memory, and one that reads the result."""
@@ -275,7 +275,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         # Otherwise identical nodes would be merged into one.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        model = self._model(x, w, nodes).SerializeToString()
+        model = self._build_model(x, w, nodes).SerializeToString()
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         binding = session.io_binding()
         binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x))
@@ -294,7 +294,7 @@ class OnnxRuntime:
 
         return run, output
 
-    def _model(self, x: Array, w: Array, nodes: int) -> Any:
+    def _build_model(self, x: Array, w: Array, nodes: int) -> Any:
         helper, floats = self._onnx.helper, x.dtype == np.float32
         types = self._onnx.TensorProto
         kind, result = ("MatMul", types.FLOAT) if floats else ("MatMulInteger", types.INT32)
@@ -311,7 +311,7 @@ class OnnxRuntime:
         return helper.make_model(graph, opset_imports=[version], ir_version=8)
 
 
-def _timed(call: Callable[[], object]) -> Runner:
+def _timed_runner(call: Callable[[], object]) -> Runner:
     def run(count: int) -> float:
         start = time.perf_counter_ns()
         for _ in range(count):
@@ -321,7 +321,7 @@ def _timed(call: Callable[[], object]) -> Runner:
     return run
 
 
-def _import(name: str, load: Load) -> Any:
+def _import_package(name: str, load: Load) -> Any:
     try:
         return load(name)
     except ImportError as error:

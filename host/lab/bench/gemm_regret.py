@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.bench.gemm import Dtype, OnCase, measured
 from edgekit.host.lab.bench.gemm_cases import Case, random_cases
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Measurer, Question, Timed
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
 from edgekit.kb.targets.board import BoardProfile
 
 REGRET_SEED = 77  # products different from the benchmark's own
@@ -89,10 +89,10 @@ def measure_regret(
     found: list[Regretted] = []
     for start in range(0, len(cases), _BATCH):
         asked = [
-            _searched(case, dtype, board, table, threads)
+            _prepare_search(case, dtype, board, table, threads)
             for case, dtype in cases[start : start + _BATCH]
         ]
-        found += _regretted(asked, measurer)
+        found += _measure_regret(asked, measurer)
         on_case(start + len(asked), len(cases))
     return Regret(tuple(found))
 
@@ -107,7 +107,7 @@ class _Searched:
     question: Question
 
 
-def _searched(
+def _prepare_search(
     case: Case, dtype: Dtype, board: BoardProfile, table: KnowledgeBase, threads: int
 ) -> _Searched:
     answer = table.choose(board, case.shape, dtype, threads, case.weights)
@@ -117,7 +117,7 @@ def _searched(
     return _Searched(case, dtype, answer.rule, Question(product, chosen, methods, _SEARCH_SECONDS))
 
 
-def _regretted(asked: Sequence[_Searched], measurer: Measurer) -> list[Regretted]:
+def _measure_regret(asked: Sequence[_Searched], measurer: Measurer) -> list[Regretted]:
     search = measured(measurer, [each.question for each in asked], lambda _: None)
     asked = [asked[i] for i in sorted(search)]
     answers = [search[i] for i in sorted(search)]
@@ -126,7 +126,7 @@ def _regretted(asked: Sequence[_Searched], measurer: Measurer) -> list[Regretted
         for each, timed in zip(asked, answers, strict=True)
     ]
     final = measured(measurer, last, lambda _: None)
-    return [_outcome(asked[i], last[i], final[i]) for i in sorted(final)]
+    return [_regret_of_case(asked[i], last[i], final[i]) for i in sorted(final)]
 
 
 def _finalists(question: Question, timed: Timed) -> tuple[Method, ...]:
@@ -134,7 +134,7 @@ def _finalists(question: Question, timed: Timed) -> tuple[Method, ...]:
     return tuple(method for _, method in costs[:_FINALISTS])
 
 
-def _outcome(asked: _Searched, final: Question, timed: Timed) -> Regretted:
+def _regret_of_case(asked: _Searched, final: Question, timed: Timed) -> Regretted:
     best, cost = final.default, timed.default.low
     for method, found in zip(final.methods, timed.methods, strict=True):
         if found.low < cost:
@@ -155,7 +155,7 @@ def every_method(board: BoardProfile, product: Product) -> list[Method]:
     that the product allows."""
     shape, dtype, threads = product.shape, product.dtype, product.threads
     found = [analytic_method(board, shape, dtype, threads, product.packed)]
-    for mr, nr in _tiles(board, product):
+    for mr, nr in _candidate_tiles(board, product):
         made = method_of_tile(board, mr, nr, shape, dtype, threads, product.packed)
         depths = {made.kc, shape.k} | ({max(made.kc // 2, 16)} if dtype == "f32" else set())
         packs_a = (False,) if product.packed == "a" else (False, True)
@@ -165,7 +165,7 @@ def every_method(board: BoardProfile, product: Product) -> list[Method]:
     return list(dict.fromkeys(method.cut(shape) for method in found))
 
 
-def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
     vl, shape = board.isa.vl, product.shape
     for nv, height in enumerate(board.isa.columns.of(product.dtype), 1):
         heights = sorted({height, max(height * 2 // 3, 1)})

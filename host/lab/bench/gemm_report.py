@@ -45,19 +45,19 @@ class GemmReport:
             "threads": self.threads,
             "unit": self.unit,
             "peers": asdict(self.peers) if self.peers else None,
-            "products": [self._product(result) for result in self.results],
+            "products": [self._result_to_json(result) for result in self.results],
             "refused": self.refused,
-            "summary": [_summary(each) for each in summarize(self.results)],
+            "summary": [_summary_to_json(each) for each in summarize(self.results)],
             "s8_over_f32": bytes_over_floats(self.results),
             "lookup_ns": asdict(self.lookup) if self.lookup else None,
-            "regret": _regret(self.regret),
+            "regret": _regret_to_json(self.regret),
         }
 
     def rate(self, result: CaseResult, cost: float) -> float | None:
         """GFLOP/s, or GOP/s for int8; None if instructions are counted."""
         return None if self.emulated else result.case.shape.operations / cost / 1e9
 
-    def _product(self, result: CaseResult) -> dict[str, Any]:
+    def _result_to_json(self, result: CaseResult) -> dict[str, Any]:
         return {
             **asdict(result.case.shape),
             "group": result.case.group,
@@ -84,7 +84,7 @@ class GemmReport:
         }
 
 
-def _summary(summary: Summary) -> dict[str, Any]:
+def _summary_to_json(summary: Summary) -> dict[str, Any]:
     worst = summary.worst
     return {
         "dtype": summary.dtype,
@@ -96,7 +96,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _regret(regret: Regret | None) -> dict[str, Any] | None:
+def _regret_to_json(regret: Regret | None) -> dict[str, Any] | None:
     if regret is None:
         return None
     return {

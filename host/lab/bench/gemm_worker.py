@@ -84,7 +84,7 @@ def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]
 
 def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool) -> dict[str, Any]:
     """Times one product with every contender that can compute it."""
-    a, b = _operands(case.shape, dtype)
+    a, b = _random_operands(case.shape, dtype)
     forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
     if (other := transposed(case)) is not None:
         columns, rows = (aligned(operand.T) for operand in (a, b))
@@ -110,7 +110,7 @@ def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, l
     _LEAST_BLOCK products: otherwise the cache contents left by others would decide large products,
     and some contenders share operands. settle: wait for the previous one's threads to go to sleep.
     """
-    counts = {name: _block(runner) for name, runner in runners.items()}
+    counts = {name: _block_size(runner) for name, runner in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
     order = list(runners)
     start = time.perf_counter_ns()
@@ -133,21 +133,21 @@ def wait_for_others(seconds: float = _SETTLE_S) -> bool:
     deadline = time.perf_counter() + seconds
     own = f"/proc/self/task/{threading.get_native_id()}"
     tasks = Path("/proc/self/task")
-    while any(_runs(task) for task in tasks.iterdir() if str(task) != own):
+    while any(_is_running(task) for task in tasks.iterdir() if str(task) != own):
         if time.perf_counter() > deadline:
             return False
         time.sleep(0.001)
     return True
 
 
-def _runs(task: Path) -> bool:
+def _is_running(task: Path) -> bool:
     try:
         return (task / "stat").read_text().rpartition(")")[2].split()[0] == "R"
     except OSError:  # the thread has ended
         return False
 
 
-def _block(runner: Runner) -> int:
+def _block_size(runner: Runner) -> int:
     """A number of consecutive products long enough to time, determined while warming up."""
     spent, count = runner(1), 1
     total = spent
@@ -158,7 +158,7 @@ def _block(runner: Runner) -> int:
     return max(int(_BLOCK_NS * count / max(spent, 1)), _LEAST_BLOCK)
 
 
-def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
+def _random_operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
     rng = np.random.default_rng(0)
     sizes = (shape.m, shape.k), (shape.k, shape.n)
     if dtype == "f32":

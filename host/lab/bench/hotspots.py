@@ -79,18 +79,21 @@ def judge(timing: Benchmark, found: ModelHotspots, target: BenchTarget) -> Verdi
     best = _with_peaks(_best_rates(timing.operators, decided), timing, target.profile)
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:SHOWN]
     operators = tuple(
-        _operator(o, decided.get(o.name), found, cached, best, timing, target) for o in slowest
+        _judge_operator(o, decided.get(o.name), found, cached, best, timing, target)
+        for o in slowest
     )
     for kind, why, advice in (
-        _disturbed(timing, found.seen, target),
+        _check_disturbances(timing, found.seen, target),
         _short_of_memory(timing, found, decided, cached, target),
-        _waiting(timing, found.seen, target),
-        _small(timing, target),
+        _check_waiting(timing, found.seen, target),
+        _check_small_operators(timing, target),
     ):
         if kind:
             return Verdict(kind, why, advice, operators)
     if not operators:
-        return Verdict("overhead", "the model has no operators", _fewer(timing, target), ())
+        return Verdict(
+            "overhead", "the model has no operators", _advise_fewer_threads(timing, target), ()
+        )
     first = operators[0]
     why = f"{first.name} ({first.op}, {first.share:.0%} of the time): {first.why}"
     return Verdict(first.kind, why, first.advice, operators)
@@ -115,7 +118,8 @@ def estimated(estimate: ModelEstimate | None, target: BenchTarget) -> Verdict:
             1e3 * estimate.milliseconds(o.cost.cycles),
             "estimated",
             f"its estimated cycles: {bound_text(o.cost)}",
-            f"measure other methods in simulated time: edgekit lab tune model {_rest(target)}",
+            "measure other methods in simulated time: edgekit lab tune model "
+            f"{_model_arguments(target)}",
         )
         for o in sorted(estimate.operators, key=lambda o: -o.cost.cycles)[:SHOWN]
     )
@@ -124,7 +128,7 @@ def estimated(estimate: ModelEstimate | None, target: BenchTarget) -> Verdict:
     return Verdict("estimated", why, first.advice if first else advice, operators)
 
 
-def _disturbed(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
+def _check_disturbances(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
     """Detects other programs, heat and a reduced clock."""
     caller = seen.threads[0] if seen.threads else None
     delayed = max((t.delayed or 0.0 for t in seen.threads), default=0.0)
@@ -141,14 +145,18 @@ def _disturbed(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> 
         advice = f"stop {stop}" if stop else "stop other programs on the board"
         free = max(int((noise.cores if noise else timing.threads) - others + 0.5), 1)
         if free < timing.threads:
-            advice += f"; or leave a core free: {_bench(target)} --threads {free}"
+            advice += f"; or leave a core free: {_bench_command(target)} --threads {free}"
         return "others", why, advice
     governor = timing.after.governor
     if noise is not None and noise.throttled:
-        return "heat", "heat reduces the clock", f"cool it; see edgekit doctor{_on(target)}"
+        return (
+            "heat",
+            "heat reduces the clock",
+            f"cool it; see edgekit doctor{_board_option(target)}",
+        )
     if reason(None, timing.threads, governor, 1.0) != reason(None, timing.threads, None, 1.0):
         why = f"the governor is {governor}: the clock may not be at its highest"
-        return "clock", why, f"see how to change it: edgekit doctor{_on(target)}"
+        return "clock", why, f"see how to change it: edgekit doctor{_board_option(target)}"
     return _NONE
 
 
@@ -167,20 +175,24 @@ def _short_of_memory(
         share = moved / (timing.median_ms / 1e3) / found.memory_bytes_per_second
     cause = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
     less = f"stop other programs there, or compile for less memory: edgekit compile {target.model}"
-    less += f"{_on(target)} --memory-limit 16MiB"
+    less += f"{_board_option(target)} --memory-limit 16MiB"
     if seen.major_faults >= _DISK_FAULTS:
         why = f"{seen.major_faults:.0f} pages a second are read back from disk: memory is short"
         return "memory", why, less
     if cause.kind == "memory" and cause.why.startswith("swapping"):
         return "memory", cause.why, less
     if cause.kind == "io":
-        return "io", cause.why, f"stop what uses the disk; see edgekit doctor{_on(target)}"
+        return (
+            "io",
+            cause.why,
+            f"stop what uses the disk; see edgekit doctor{_board_option(target)}",
+        )
     if cause.kind == "memory":
         return "memory", cause.why, _move_less(timing.operators, decided, target)
     return _NONE
 
 
-def _waiting(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
+def _check_waiting(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:
     if len(seen.threads) < 2 or not all(t.samples for t in seen.threads[:1]):
         return _NONE
     useful = [t.running * (100 - t.waiting) / 1e4 for t in seen.threads]
@@ -190,10 +202,14 @@ def _waiting(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _R
     parts = ", ".join(f"{share:.0%}" for share in useful)
     why = f"threads wait for each other: they run kernels for {parts} of the time"
     fewer = max(min(round(sum(useful)), timing.threads - 1), 1)
-    return "waiting", why, f"fewer threads may be as fast: {_bench(target)} --threads {fewer}"
+    return (
+        "waiting",
+        why,
+        f"fewer threads may be as fast: {_bench_command(target)} --threads {fewer}",
+    )
 
 
-def _small(timing: Benchmark, target: BenchTarget) -> _Reason:
+def _check_small_operators(timing: Benchmark, target: BenchTarget) -> _Reason:
     small = [o for o in timing.operators if o.median_us < _TINY_US]
     share = sum(o.share for o in small)
     if share < _TINY_SHARE:
@@ -201,11 +217,11 @@ def _small(timing: Benchmark, target: BenchTarget) -> _Reason:
     why = f"{len(small)} of {len(timing.operators)} operators take less than {_TINY_US:g} µs each, "
     why += f"{share:.0%} of the time: the overhead between them dominates"
     if timing.threads > 1:
-        return "overhead", why, f"use one thread: {_bench(target)} --threads 1"
+        return "overhead", why, f"use one thread: {_bench_command(target)} --threads 1"
     return "overhead", why, _other_orders(target)
 
 
-def _operator(
+def _judge_operator(
     operator: OperatorTime,
     made: Mapping[str, Any] | None,
     found: ModelHotspots,
@@ -215,11 +231,11 @@ def _operator(
     target: BenchTarget,
 ) -> HotOperator:
     identity = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
-    tune = f"measure other methods: edgekit lab tune model {_rest(target)}"
+    tune = f"measure other methods: edgekit lab tune model {_model_arguments(target)}"
     if made is None:
         why = "its work is unknown: another host compiled the release"
         return HotOperator(
-            *identity, "unknown", why, f"name the model: {_bench(target)} --hotspots"
+            *identity, "unknown", why, f"name the model: {_bench_command(target)} --hotspots"
         )
     seconds = operator.median_us / 1e6
     moved, products = made["bytes"], made.get("multiply_adds")
@@ -231,15 +247,17 @@ def _operator(
     facts = (moved, products, of_memory, of_products)
     if operator.median_us < _TINY_US:
         why = f"it takes {operator.median_us:.1f} µs, about the cost of the call"
-        return HotOperator(*identity, "overhead", why, _fewer(timing, target), *facts)
+        return HotOperator(
+            *identity, "overhead", why, _advise_fewer_threads(timing, target), *facts
+        )
     if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
-        why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
+        why = f"it moves {_format_megabytes(moved)} at {of_memory:.0%} of the memory's rate"
         advice = _move_less([operator], {operator.name: made}, target)
         return HotOperator(*identity, "memory", why, advice, *facts)
     if products is None or of_products is None:
         does = "multiplies nothing" if products == 0 else "multiplies at an unknown rate"
         where = "a cache" if cached or (of_memory or 0) > 1 else "memory"
-        why = f"it {does} and moves {_mega(moved)} through {where}"
+        why = f"it {does} and moves {_format_megabytes(moved)} through {where}"
         return HotOperator(*identity, "kernel", why, tune, *facts)
     giga = products / seconds / 1e9
     if of_products >= _NEAR:
@@ -291,63 +309,65 @@ def _move_less(
     made = [decided[o.name] for o in operators if o.name in decided]
     heaviest = max(made, key=lambda o: int(o["bytes"]))
     if heaviest["precision"] != "f32":
-        return f"less memory between operators: edgekit compile {_rest(target)} --order memory"
+        compile_command = f"edgekit compile {_model_arguments(target)}"
+        return f"less memory between operators: {compile_command} --order memory"
     if target.profile.computes_half:
-        return f"half the bytes: {_bench(target)} --precision f16"
+        return f"half the bytes: {_bench_command(target)} --precision f16"
     fewer = ""
     if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
-        fewer = _prune(heaviest, target)
+        fewer = _prune_advice(heaviest, target)
         if heaviest["op"] in _TO_QUANTIZE:
             how = "--weights int8"
-            return f"a quarter of the weights: {_bench(target)} {how}{fewer}"
-    return f"8 bits move a quarter of the bytes: {_quantize(target)}{fewer}"
+            return f"a quarter of the weights: {_bench_command(target)} {how}{fewer}"
+    return f"8 bits move a quarter of the bytes: {_quantize_command(target)}{fewer}"
 
 
 def _multiply_less(made: Mapping[str, Any], timing: Benchmark, target: BenchTarget) -> str:
     """Advice for when multiply-adds already run near the best rate."""
     noise = timing.noise
     if noise and noise.others is not None and timing.threads + noise.others + 0.5 < noise.cores:
-        return f"a core is free: {_bench(target)} --threads {timing.threads + 1}"
+        return f"a core is free: {_bench_command(target)} --threads {timing.threads + 1}"
     if made["precision"] == "f32":
         if target.profile.computes_half:
-            return f"twice the products at a time: {_bench(target)} --precision f16"
-        return f"8 bits are faster: {_quantize(target)}{_prune(made, target)}"
+            return f"twice the products at a time: {_bench_command(target)} --precision f16"
+        return f"8 bits are faster: {_quantize_command(target)}{_prune_advice(made, target)}"
     return f"a smaller model, or a faster board: edgekit estimate {target.model} --board BOARD"
 
 
-def _fewer(timing: Benchmark, target: BenchTarget) -> str:
+def _advise_fewer_threads(timing: Benchmark, target: BenchTarget) -> str:
     if timing.threads > 1:
-        return f"use one thread: {_bench(target)} --threads 1"
+        return f"use one thread: {_bench_command(target)} --threads 1"
     return _other_orders(target)
 
 
 def _other_orders(target: BenchTarget) -> str:
-    return f"other orders: edgekit lab tune model --orders 6 {_rest(target)}"
+    return f"other orders: edgekit lab tune model --orders 6 {_model_arguments(target)}"
 
 
-def _quantize(target: BenchTarget) -> str:
-    return f"edgekit quantize {target.model} --samples samples.npz{_on(target)}"
+def _quantize_command(target: BenchTarget) -> str:
+    return f"edgekit quantize {target.model} --samples samples.npz{_board_option(target)}"
 
 
-def _prune(made: Mapping[str, Any], target: BenchTarget) -> str:
+def _prune_advice(made: Mapping[str, Any], target: BenchTarget) -> str:
     """The alternative for float operators with weights; the prune command reports which of the
     layers will run sparse."""
     if made["op"] not in _TO_PRUNE:
         return ""
-    return f"; or prune weights: edgekit prune {target.model} --samples samples.npz{_on(target)}"
+    command = f"edgekit prune {target.model} --samples samples.npz{_board_option(target)}"
+    return f"; or prune weights: {command}"
 
 
-def _bench(target: BenchTarget) -> str:
-    return f"edgekit bench model {_rest(target)}"
+def _bench_command(target: BenchTarget) -> str:
+    return f"edgekit bench model {_model_arguments(target)}"
 
 
-def _rest(target: BenchTarget) -> str:
-    return f"{target.model}{_on(target)}"
+def _model_arguments(target: BenchTarget) -> str:
+    return f"{target.model}{_board_option(target)}"
 
 
-def _on(target: BenchTarget) -> str:
+def _board_option(target: BenchTarget) -> str:
     return f" --board {target.board}"
 
 
-def _mega(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / 1e6:.2f} MB"

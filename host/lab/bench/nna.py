@@ -166,7 +166,7 @@ def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) 
     """Emulates a random product; writes a trace of its first instructions to `trace`."""
     unit = unit_of(board)
     check_product(product)
-    emulate, expected = _prepare(product, unit)
+    emulate, expected = _prepare_product(product, unit)
     done = emulate("native", True, _EVENTS if trace else 0)
     if trace:
         document = trace_document(done.events, f"{board.name}: {product.text}")
@@ -179,16 +179,18 @@ def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) 
         unit=unit,
         account=done.account,
         correct=bool(np.array_equal(done.sums, expected)),
-        native=_time(lambda: emulate("native", False, 0), product),
-        native_account=_time(lambda: emulate("native", True, 0), product),
-        python=_time(lambda: emulate("python", True, 0), product) if small else None,
+        native=_time_runs(lambda: emulate("native", False, 0), product),
+        native_account=_time_runs(lambda: emulate("native", True, 0), product),
+        python=_time_runs(lambda: emulate("python", True, 0), product) if small else None,
         traced=len(done.events),
     )
 
 
-def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int], Emulated], Array]:
+def _prepare_product(
+    product: Product, unit: NnaUnit
+) -> tuple[Callable[[str, bool, int], Emulated], Array]:
     """A function emulating the product (emulator, with account, events), and NumPy's sums."""
-    emulate, operands, expected = _random(product)
+    emulate, operands, expected = _random_product(product)
 
     def run(emulator: str, account: bool, trace: int) -> Emulated:
         return emulate(*operands, account=account, chip=unit.chip, emulator=emulator, trace=trace)
@@ -196,7 +198,7 @@ def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int]
     return run, expected
 
 
-def _random(product: Product) -> tuple[Callable[..., Emulated], tuple[Array, Array], Array]:
+def _random_product(product: Product) -> tuple[Callable[..., Emulated], tuple[Array, Array], Array]:
     """The emulator for the kind of product, random operands, and NumPy's sums."""
     random = np.random.default_rng(0)
 
@@ -224,7 +226,7 @@ def _matmul(a: Array, f: Array) -> Array:
     return (a.astype(np.float64) @ f.astype(np.float64)).astype(np.int64).astype(np.int32)
 
 
-def _windows(x: Array, stride: int) -> Array:
+def _conv_windows(x: Array, stride: int) -> Array:
     """Windows [rows, columns, channels, 3, 3] of the padded image."""
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
     windows: Array = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
@@ -232,17 +234,17 @@ def _windows(x: Array, stride: int) -> Array:
 
 
 def _depthwise(x: Array, w: Array, product: Depthwise) -> Array:
-    sums: Array = np.einsum("yxcij,ijc->yxc", _windows(x, product.stride), w, dtype=np.int32)
+    sums: Array = np.einsum("yxcij,ijc->yxc", _conv_windows(x, product.stride), w, dtype=np.int32)
     return sums
 
 
 def _conv(x: Array, w: Array, stride: int) -> Array:
-    windows = _windows(x, stride).transpose(0, 1, 3, 4, 2)
+    windows = _conv_windows(x, stride).transpose(0, 1, 3, 4, 2)
     sums = _matmul(windows.reshape(-1, w[0].size), w.reshape(len(w), -1).T)
     return sums.reshape((*windows.shape[:2], len(w)))
 
 
-def _time(run: Callable[[], object], product: Product) -> Timing:
+def _time_runs(run: Callable[[], object], product: Product) -> Timing:
     times: list[float] = []
     while not times or sum(times) < _SECONDS:
         start = time.perf_counter()

@@ -120,7 +120,7 @@ def bench_outlier(
     cells = []
     try:
         for i, shape in enumerate(shapes):
-            cells.append(_cell(shape, process.ask(asdict(shape))))
+            cells.append(_to_cell(shape, process.ask(asdict(shape))))
             on_cell(i + 1, len(shapes))
         hello = process.hello
     finally:
@@ -130,7 +130,7 @@ def bench_outlier(
     )
 
 
-def _cell(shape: GemmShape, answer: dict[str, Any]) -> Cell:
+def _to_cell(shape: GemmShape, answer: dict[str, Any]) -> Cell:
     times: dict[str, list[float]] = answer["times"]
     seconds = {name: statistics.median(found) * 1e-9 for name, found in times.items()}
     ratios = {}

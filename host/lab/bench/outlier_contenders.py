@@ -58,8 +58,8 @@ class Peers:
 def our_contenders() -> dict[str, Prepare]:
     """Our contenders by name: the measured one, and its baselines when there are no peers."""
     return {
-        OURS: lambda layer, threads: _split(layer, threads, "auto"),
-        INT8[0]: lambda layer, threads: _split(layer, threads, "int8"),
+        OURS: lambda layer, threads: _outlier_call(layer, threads, "auto"),
+        INT8[0]: lambda layer, threads: _outlier_call(layer, threads, "int8"),
         FLOATS[0]: _our_floats,
     }
 
@@ -80,7 +80,7 @@ def peer_contenders() -> Peers:
         missing["torch"] = f"{error}; install it: pip install torch"
     try:
         versions[BITSANDBYTES] = str(importlib.import_module(BITSANDBYTES).__version__)
-        found[BITSANDBYTES] = _bitsandbytes
+        found[BITSANDBYTES] = _bitsandbytes_call
     except ImportError as error:
         missing[BITSANDBYTES] = f"{error}; install it: pip install bitsandbytes"
     return Peers(found, versions, missing)
@@ -98,7 +98,7 @@ def runner_of(call: Callable[[], Array]) -> Runner:
     return run
 
 
-def _split(layer: Layer, threads: int, path: str) -> Callable[[], Array]:
+def _outlier_call(layer: Layer, threads: int, path: str) -> Callable[[], Array]:
     weights = OutlierWeights.from_int8(layer.values, layer.scale)
     return lambda: outlier_matmul(layer.x, weights, threads=threads, path=path)
 
@@ -189,7 +189,7 @@ def _torch_floats(layer: Layer, threads: int) -> Callable[[], Array]:
     return lambda: np.asarray(torch.mm(x, weights))
 
 
-def _bitsandbytes(layer: Layer, threads: int) -> Callable[[], Array]:
+def _bitsandbytes_call(layer: Layer, threads: int) -> Callable[[], Array]:
     torch, x, _, _ = _torch_layer(layer, threads)
     nn: Any = importlib.import_module("bitsandbytes.nn")
     k, n = layer.values.shape

@@ -122,15 +122,15 @@ def compare_latency(
             except InputError as error:
                 reason = str(error).removeprefix(f"{spec.kind}: ")
                 missing[spec.name] = PeerTiming(spec.name, missing=reason)
-        own_times, *times = _interleave([own, *workers.values()], runs)
+        own_times, *times = _time_interleaved([own, *workers.values()], runs)
         timed = {
-            name: _compare(name, worker.version, theirs, own_times)
+            name: _compare_times(name, worker.version, theirs, own_times)
             for (name, worker), theirs in zip(workers.items(), times, strict=True)
         }
     found = timed | missing
     rounds = len(own_times)
     return PeerResult(
-        _latency(own_times), tuple(found[spec.name] for spec in others), threads, cpus, rounds
+        _to_latency(own_times), tuple(found[spec.name] for spec in others), threads, cpus, rounds
     )
 
 
@@ -148,7 +148,7 @@ def _warm_up(worker: Worker) -> None:
         spent += sum(worker.time(5))
 
 
-def _interleave(workers: Sequence[Worker], runs: int) -> list[list[list[int]]]:
+def _time_interleaved(workers: Sequence[Worker], runs: int) -> list[list[list[int]]]:
     """Times in nanoseconds: per worker, one list per round."""
     rounds = min(_ROUNDS, max(1, runs))
     blocks = []
@@ -165,16 +165,18 @@ def _interleave(workers: Sequence[Worker], runs: int) -> list[list[list[int]]]:
     return times
 
 
-def _compare(name: str, version: str, theirs: list[list[int]], ours: list[list[int]]) -> PeerTiming:
+def _compare_times(
+    name: str, version: str, theirs: list[list[int]], ours: list[list[int]]
+) -> PeerTiming:
     ratios = [
         statistics.median(peer) / max(statistics.median(own), 1)
         for peer, own in zip(theirs, ours, strict=True)
     ]
     low, high = _percentile(ratios, 10), _percentile(ratios, 90)
-    return PeerTiming(name, version, "", _latency(theirs), statistics.median(ratios), low, high)
+    return PeerTiming(name, version, "", _to_latency(theirs), statistics.median(ratios), low, high)
 
 
-def _latency(rounds: list[list[int]]) -> Latency:
+def _to_latency(rounds: list[list[int]]) -> Latency:
     times = [ns / 1e6 for block in rounds for ns in block]
     return Latency(
         statistics.median(times), _percentile(times, 10), _percentile(times, 90), len(times)

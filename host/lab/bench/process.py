@@ -46,7 +46,7 @@ class AnsweringProcess:
             env={**environment, **(variables or {})},
         )
         try:
-            self.hello = self._reply()
+            self.hello = self._read_reply()
         except BaseException:
             self.close()
             raise
@@ -58,11 +58,11 @@ class AnsweringProcess:
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Sends one question and returns the answer."""
         assert self._process.stdin is not None
-        # _reply detects a dead process, and knows its exit code.
+        # _read_reply detects a dead process, and knows its exit code.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
-        return self._reply()
+        return self._read_reply()
 
     def close(self) -> None:
         process = self._process
@@ -77,7 +77,7 @@ class AnsweringProcess:
         if process.stdout:
             process.stdout.close()
 
-    def _reply(self) -> dict[str, Any]:
+    def _read_reply(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], self._deadline_s)
         if not ready:
@@ -118,7 +118,7 @@ class Worker:
         sizes = json.dumps(shapes or {})
         python = interpreter(kind, model, tell)
         command = [python, str(_SCRIPT), kind, str(model.resolve()), str(threads), cpu_list, sizes]
-        self._process = AnsweringProcess(kind, command, deadline_s, _variables(python))
+        self._process = AnsweringProcess(kind, command, deadline_s, _worker_environment(python))
         hello = self._process.hello
         self.version = str(hello["version"])
         self.stateful = bool(hello["stateful"])
@@ -147,7 +147,7 @@ class Worker:
         self._process.close()
 
 
-def _variables(python: str) -> dict[str, str]:
+def _worker_environment(python: str) -> dict[str, str]:
     """Environment variables that let worker.py in another environment find this edgekit."""
     if python == sys.executable:
         return {}

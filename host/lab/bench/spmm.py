@@ -69,7 +69,7 @@ def layers_of(path: Path | None) -> list[Layer]:
         made = []
         for shape in _STANDARD:
             values = rng.standard_normal(shape).astype(np.float32)
-            made.append(Layer(f"{shape[0]} x {shape[1]}", _pruned(rng, values)))
+            made.append(Layer(f"{shape[0]} x {shape[1]}", _prune_random(rng, values)))
         return made
     if path.suffix.lower() != ".npz":
         return _of_model(path)
@@ -134,7 +134,7 @@ def bench_layer(
 
 
 @functools.cache
-def _library() -> GemmLibrary:
+def _gemm_library() -> GemmLibrary:
     return GemmLibrary(*find_library())
 
 
@@ -143,13 +143,15 @@ def _dense_timer(
     side: str | None,
 ) -> Timer:  # fmt: skip
     (m, k), n = w.shape, x.shape[1]
-    how, _ = _library().lookup("f32", m, n, k, threads, side)
+    how, _ = _gemm_library().lookup("f32", m, n, k, threads, side)
     a = Operand(w.ctypes.data, k, 1)
-    packed = _library().pack("f32", "a", m, k, how, a) if side else None
+    packed = _gemm_library().pack("f32", "a", m, k, how, a) if side else None
     if packed:
         a = Operand(packed.address, k, 1, packed=True)
     b, c = Operand(x.ctypes.data, n, 1), Operand(y.ctypes.data, n, 1)
-    return _library().timer(Product("f32", m, n, k, a, b, c), how, threads, keep=(packed, w, x, y))
+    return _gemm_library().timer(
+        Product("f32", m, n, k, a, b, c), how, threads, keep=(packed, w, x, y)
+    )
 
 
 def mean_ratio(results: Sequence[SpmmResult]) -> float:
@@ -157,6 +159,6 @@ def mean_ratio(results: Sequence[SpmmResult]) -> float:
     return math.exp(sum(math.log(r.ratio) for r in results) / max(len(results), 1))
 
 
-def _pruned(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _prune_random(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     values[rng.random(values.shape) >= _DENSITY] = 0
     return values

@@ -92,21 +92,21 @@ def bench_matrix(
     calls: list[Call] = []
     found: list[Contender] = []
     for peer in peers:
-        made = _prepare(peer, matrix, x, threads, expected)
+        made = _prepare_call(peer, matrix, x, threads, expected)
         if isinstance(made, str):
             found.append(Contender(peer, missing=made))
         else:
-            found.append(Contender(peer, _version(peer)))
+            found.append(Contender(peer, _package_version(peer)))
             calls.append(made)
     y = np.empty_like(expected)
     calls += [lambda: mine.matvec(x, threads, out=y), lambda: mine.matvec(x, threads)]
     with pinned(threads):
         timers = [call_timer(call) for call in calls]
-        timers.insert(0, library().gather_timer(x.ctypes.data, *_columns(matrix, x), threads))
+        timers.insert(0, library().gather_timer(x.ctypes.data, *_index_buffer(matrix, x), threads))
         gathers, *times, product, own = interleave(timers, seconds, cutoff=math.inf)
     theirs = iter(times)
-    timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
-    ours = _timed(Contender("edgekit"), own, own)
+    timed = [c if c.missing else _with_times(c, next(theirs), own) for c in found]
+    ours = _with_times(Contender("edgekit"), own, own)
     moved = mine.form.streamed + x.nbytes + expected.nbytes
     sizes = (matrix.shape, mine.nnz, mine.form.padding, moved, threads)
     medians = [summary(times)["median_us"] * 1e-6 for times in (product, gathers)]
@@ -115,7 +115,7 @@ def bench_matrix(
     return SpmvResult(name, *sizes, ours, tuple(timed), triad, *medians)
 
 
-def _columns(matrix: Csr, x: Any) -> tuple[int, int]:
+def _index_buffer(matrix: Csr, x: Any) -> tuple[int, int]:
     """Address and count of a matrix's column indices; count 0 if x is not float32."""
     return matrix.indices.ctypes.data, len(matrix.indices) if x.dtype == np.float32 else 0
 
@@ -126,7 +126,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def _timed(contender: Contender, nanoseconds: list[float], ours: list[float]) -> Contender:
+def _with_times(contender: Contender, nanoseconds: list[float], ours: list[float]) -> Contender:
     s = summary(nanoseconds)
     median, p10, p90 = (s[name] * 1e-6 for name in ("median_us", "p10_us", "p90_us"))
     ratio = statistics.median(a / b for a, b in zip(nanoseconds, ours, strict=True))
@@ -145,21 +145,23 @@ def call_timer(call: Call) -> Timer:
     return timed
 
 
-def _version(peer: str) -> str:
+def _package_version(peer: str) -> str:
     try:
         return version(_PACKAGES[peer])
     except PackageNotFoundError:
         return ""
 
 
-def _prepare(peer: str, matrix: Csr, x: Any, threads: int, expected: Any) -> Call | str:
+def _prepare_call(peer: str, matrix: Csr, x: Any, threads: int, expected: Any) -> Call | str:
     """A call that computes the product, checked against ours; or why it is unavailable."""
     if peer == "scipy" and threads > 1:
         return "has one thread"
     if matrix.data.dtype.name not in ("float32", "float64"):
         return f"has no {matrix.data.dtype}"
     try:
-        call = {"scipy": _scipy, "torch": _torch, "mkl": _mkl}[peer](matrix, x, threads)
+        call = {"scipy": _scipy_call, "torch": _torch_call, "mkl": _mkl_call}[peer](
+            matrix, x, threads
+        )
         made = np.asarray(call())
     except ImportError as error:
         return f"not installed: {str(error)[:60]}"
@@ -169,7 +171,7 @@ def _prepare(peer: str, matrix: Csr, x: Any, threads: int, expected: Any) -> Cal
     return call
 
 
-def _scipy(matrix: Csr, x: Any, threads: int) -> Call:
+def _scipy_call(matrix: Csr, x: Any, threads: int) -> Call:
     del threads
     sparse = importlib.import_module("scipy.sparse")
     arrays = (matrix.data, matrix.indices, matrix.indptr.astype(np.int32))
@@ -177,7 +179,7 @@ def _scipy(matrix: Csr, x: Any, threads: int) -> Call:
     return lambda: made @ x
 
 
-def _torch(matrix: Csr, x: Any, threads: int) -> Call:
+def _torch_call(matrix: Csr, x: Any, threads: int) -> Call:
     torch = importlib.import_module("torch")
     torch.set_num_threads(threads)
     arrays = (matrix.indptr.astype(np.int32), matrix.indices, matrix.data)
@@ -188,7 +190,7 @@ def _torch(matrix: Csr, x: Any, threads: int) -> Call:
     return lambda: made @ vector
 
 
-def _mkl(matrix: Csr, x: Any, threads: int) -> Call:
+def _mkl_call(matrix: Csr, x: Any, threads: int) -> Call:
     beside = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
     if beside:  # pip's location, which sparse-dot-mkl does not search
         os.environ.setdefault("MKL_RT", str(beside[0]))

@@ -51,7 +51,7 @@ def open_matrix(name: str, dtype: str = "float32") -> Csr:
         ) from None
     except DeviceInputError as error:
         raise InputError(str(error)) from None
-    values = _values(len(rows), dtype)
+    values = _random_values(len(rows), dtype)
     return checked_coo(rows, cols, values, shape)
 
 
@@ -68,82 +68,82 @@ def _from_file(path: Path, dtype: str) -> Csr:
     return checked_csr(indptr, indices, data, shape)
 
 
-def _values(count: int, dtype: str) -> Any:
+def _random_values(count: int, dtype: str) -> Any:
     rng = np.random.default_rng(1)
     if dtype == "int8":
         return rng.integers(-128, 128, count, np.int8)
     return rng.random(count, np.float32).astype(dtype)
 
 
-def _sized(count: float) -> int:
+def _checked_size(count: float) -> int:
     if not 0 <= count <= _LARGEST:
         raise InputError(f"expected a matrix of up to {_LARGEST} non-zeros, found {count:g}")
     return int(count)
 
 
-def _dense(rows: float, cols: float, density: float) -> Pattern:
-    wanted = _sized(rows * cols * min(max(density, 0), 1))
+def _dense_pattern(rows: float, cols: float, density: float) -> Pattern:
+    wanted = _checked_size(rows * cols * min(max(density, 0), 1))
     rng = np.random.default_rng(2)
     places = rng.choice(int(rows) * int(cols), wanted, replace=False)
     return places // int(cols), places % int(cols), (int(rows), int(cols))
 
 
-def _random(n: float, density: float) -> Pattern:
-    return _dense(n, n, density)
+def _random_pattern(n: float, density: float) -> Pattern:
+    return _dense_pattern(n, n, density)
 
 
-def _uniform(n: float, per_row: float) -> Pattern:
+def _uniform_pattern(n: float, per_row: float) -> Pattern:
     rng = np.random.default_rng(3)
-    count = _sized(n * per_row)
+    count = _checked_size(n * per_row)
     rows = np.repeat(np.arange(int(n)), int(per_row))
     return rows, rng.integers(0, int(n), count), (int(n), int(n))
 
 
-def _power(n: float, mean: float) -> Pattern:
+def _power_law_pattern(n: float, mean: float) -> Pattern:
     """Pareto row lengths, with low columns more frequent, as in a web graph."""
     rng = np.random.default_rng(4)
     lengths = rng.pareto(1.2, int(n)) + 0.3
     lengths = np.minimum(lengths * mean / lengths.mean(), n / 4).astype(np.int64) + 1
     rows = np.repeat(np.arange(int(n)), lengths)
-    cols = (rng.random(_sized(len(rows))) ** 3 * n).astype(np.int64)
+    cols = (rng.random(_checked_size(len(rows))) ** 3 * n).astype(np.int64)
     places = np.unique(rows * int(n) + cols)
     return places // int(n), places % int(n), (int(n), int(n))
 
 
-def _stencil(n: int, offsets: dict[int, np.ndarray[Any, Any]]) -> Pattern:
+def _stencil_pattern(n: int, offsets: dict[int, np.ndarray[Any, Any]]) -> Pattern:
     """Diagonals of an n x n matrix: each offset with a mask of the rows that have it."""
     rows = [np.flatnonzero(kept) for kept in offsets.values()]
     cols = [r + offset for r, offset in zip(rows, offsets, strict=True)]
     return np.concatenate(rows), np.concatenate(cols), (n, n)
 
 
-def _banded(n: float, diagonals: float) -> Pattern:
+def _banded_pattern(n: float, diagonals: float) -> Pattern:
     size, half = int(n), int(diagonals) // 2
-    _sized(n * diagonals)
+    _checked_size(n * diagonals)
     at = np.arange(size)
     offsets = {o: (at + o >= 0) & (at + o < size) for o in range(-half, half + 1)}
-    return _stencil(size, offsets)
+    return _stencil_pattern(size, offsets)
 
 
-def _poisson(side: float, dimensions: int) -> Pattern:
+def _poisson_pattern(side: float, dimensions: int) -> Pattern:
     s = int(side)
     size = s**dimensions
-    _sized(size * (2 * dimensions + 1))
+    _checked_size(size * (2 * dimensions + 1))
     at = np.arange(size)
     offsets = {0: np.ones(size, bool)}
     for d in range(dimensions):
         step = s**d
         place = at // step % s
         offsets[-step], offsets[step] = place > 0, place < s - 1
-    return _stencil(size, offsets)
+    return _stencil_pattern(size, offsets)
 
 
 _CLASSES: dict[str, tuple[Callable[..., Pattern], int]] = {
-    "random": (_random, 2),
-    "dense": (_dense, 3),
-    "uniform": (_uniform, 2),
-    "power": (_power, 2),
-    "banded": (_banded, 2),
-    "poisson2": (lambda side: _poisson(side, 2), 1),
-    "poisson3": (lambda side: _poisson(side, 3), 1),
+    "random": (_random_pattern, 2),
+    "dense": (_dense_pattern, 3),
+    "uniform": (_uniform_pattern, 2),
+    "power": (_power_law_pattern, 2),
+    "banded": (_banded_pattern, 2),
+    "poisson2": (lambda side: _poisson_pattern(side, 2), 1),
+    "poisson3": (lambda side: _poisson_pattern(side, 3), 1),
 }

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.kb.features import GemmShape, Packed, packed_of
-from edgekit.kb.tables.method import Method
 
 SOURCES = ("tuner", "benchmark", "profile", "import")
 UNITS = ("seconds", "instructions")

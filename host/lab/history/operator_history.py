@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.compiler.costs.methods.operators import NEAR, OperatorMethod
+from edgekit.host.compiler.tables.gemm_table import FEATURES, OperatorIndex, OperatorRow
 from edgekit.host.lab.history.measurement import check_measured
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
-from edgekit.kb.tables.gemm_table import FEATURES, OperatorIndex
-from edgekit.kb.tables.operators import NEAR, OperatorMethod, OperatorRow
 
 # Weight of a measurement by source: tuner turns against the default method, times of operators
 # that were compiled anyway, and simulated board time, which is off by a few percent.
@@ -83,7 +83,7 @@ def operator_rows(
         same = (m.board, m.model, m.operator, m.method, m.source, m.unit, m.kit_version)
         found[key].pop(same, None)
         found[key][same] = m
-    return tuple(_row(key, _of_newest_kit(found[key].values())) for key in sorted(found))
+    return tuple(_select_row(key, _of_newest_kit(found[key].values())) for key in sorted(found))
 
 
 def without_operator_repeats(
@@ -107,20 +107,20 @@ def without_operator_repeats(
 
 def _of_newest_kit(history: Iterable[OperatorMeasurement]) -> list[OperatorMeasurement]:
     made = list(history)
-    newest = max(_version(m) for m in made)
-    return [m for m in made if _version(m) == newest]
+    newest = max(_version_key(m) for m in made)
+    return [m for m in made if _version_key(m) == newest]
 
 
-def _version(m: OperatorMeasurement) -> tuple[int, ...]:
+def _version_key(m: OperatorMeasurement) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", m.kit_version))
 
 
-def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
+def _select_row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
     runs: dict[_Run, _Known] = defaultdict(lambda: defaultdict(dict))
     for m in history:
         runs[m.board, m.model, m.source, m.unit][m.method][m.operator] = m
-    methods = sorted({m.method for m in history}, key=_order)
-    scores = {method: _score(method, runs) for method in methods}
+    methods = sorted({m.method for m in history}, key=_sort_key)
+    scores = {method: _mean_ratio(method, runs) for method in methods}
     best = min(methods, key=lambda method: scores[method])
     shapes = sorted({m.shape for m in history})
     center = min(shapes, key=lambda s: (sum(s.log_distance(o) for o in shapes), s))
@@ -133,24 +133,24 @@ def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
     return OperatorRow(key, best, center, source, ratio, radius)
 
 
-def _order(method: OperatorMethod) -> tuple[object, ...]:
+def _sort_key(method: OperatorMethod) -> tuple[object, ...]:
     sizes = method.mr or 0, method.nr or 0, method.kc or 0, method.members
     band = -1 if method.band is None else method.band
     return method.family, method.precision, *sizes, method.split, band
 
 
-def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:
+def _mean_ratio(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:
     """The weighted geometric mean over runs of the cost ratio between a method and the default, for
     the operators of a key."""
     total = weights = 0.0
     for run, known in runs.items():
         weight = WEIGHTS[run[2]]
-        total += weight * math.log(_ratio(method, known))
+        total += weight * math.log(_run_ratio(method, known))
         weights += weight
     return math.exp(total / weights)
 
 
-def _ratio(method: OperatorMethod, known: _Known) -> float:
+def _run_ratio(method: OperatorMethod, known: _Known) -> float:
     """The cost ratio over all operators of a run. If a method was not tried on an operator, it was
     not promising there, so it is charged the worst cost that was measured."""
     cost = default = 0.0

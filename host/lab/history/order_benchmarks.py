@@ -40,7 +40,7 @@ def keep_orders(
         }
         if not tuned:
             return 0
-        found = _measured(model, board, options, timing, tuned)
+        found = _part_measurements(model, board, options, timing, tuned)
         usual = [(m, cost) for m, cost in found if m.order == m.searched]
         if not usual:
             return 0
@@ -52,7 +52,7 @@ def keep_orders(
         )
 
 
-def _measured(
+def _part_measurements(
     model: Path,
     board: BoardProfile,
     options: CompileOptions,

@@ -60,13 +60,13 @@ def order_rows(history: Iterable[OrderMeasurement]) -> tuple[OrderRow, ...]:
     found: dict[str, list[OrderMeasurement]] = defaultdict(list)
     for m in history:
         found[m.graph].append(m)
-    rows = (_row(found[graph]) for graph in sorted(found))
+    rows = (_select_row(found[graph]) for graph in sorted(found))
     return tuple(row for row in rows if row is not None)
 
 
-def _row(history: Sequence[OrderMeasurement]) -> OrderRow | None:
-    newest = max(_version(m) for m in history)
-    of_newest = [m for m in history if _version(m) == newest]
+def _select_row(history: Sequence[OrderMeasurement]) -> OrderRow | None:
+    newest = max(_version_key(m) for m in history)
+    of_newest = [m for m in history if _version_key(m) == newest]
     searched = of_newest[-1].searched
     last = {
         (m.board, m.model, m.part, m.threads, m.source, m.unit, m.order): m
@@ -76,7 +76,7 @@ def _row(history: Sequence[OrderMeasurement]) -> OrderRow | None:
     by_order: dict[Order, list[OrderMeasurement]] = defaultdict(list)
     for m in last.values():
         by_order[m.order].append(m)
-    ratios = {order: _mean(of_order) for order, of_order in by_order.items()}
+    ratios = {order: _weighted_mean_ratio(of_order) for order, of_order in by_order.items()}
     best = min(ratios, key=lambda order: (ratios[order], order))
     if best == searched or ratios[best] > WORTH:
         return None
@@ -93,12 +93,12 @@ def _row(history: Sequence[OrderMeasurement]) -> OrderRow | None:
     )
 
 
-def _mean(history: Sequence[OrderMeasurement]) -> float:
+def _weighted_mean_ratio(history: Sequence[OrderMeasurement]) -> float:
     """The weighted geometric mean of the ratios."""
     weights = [WEIGHTS[m.source] for m in history]
     logs = (w * math.log(m.ratio) for w, m in zip(weights, history, strict=True))
     return math.exp(sum(logs) / sum(weights))
 
 
-def _version(m: OrderMeasurement) -> tuple[int, ...]:
+def _version_key(m: OrderMeasurement) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", m.kit_version))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+from edgekit.host.compiler.costs.methods.bands import BANDS
+from edgekit.host.compiler.costs.methods.gemm import split_of
+from edgekit.host.compiler.costs.methods.operators import Family, OperatorMethod
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.orders import OrderMeasurement
-from edgekit.kb.costs.bands import BANDS
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.method import split_of
-from edgekit.kb.tables.operators import Family, OperatorMethod
 
 OPERATOR_COLUMNS = (
     "board", "platform", "model", "operator", "form", "threads", "m", "k", "n", "family",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.costs.methods.gemm import Method, split_of
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
@@ -29,7 +30,6 @@ from edgekit.host.lab.history.records import (
     order_row,
 )
 from edgekit.kb.features import GemmShape, packed_of
-from edgekit.kb.tables.method import Method, split_of
 
 _WAIT_SECONDS = 30  # for another writer
 _VERSION = 7
@@ -92,7 +92,7 @@ class History:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or data_folder() / "history.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors():
+        with self._convert_errors():
             self._db = sqlite3.connect(
                 self.path,
                 timeout=_WAIT_SECONDS,
@@ -101,7 +101,7 @@ class History:
             )
             self._use_journal()
             self._db.execute("PRAGMA synchronous = FULL")
-            self._create()
+            self._create_tables()
 
     def __enter__(self) -> History:
         return self
@@ -114,23 +114,23 @@ class History:
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Stores all measurements or none; returns their number."""
-        rows = [_row(m) for m in measurements]
+        rows = [_to_row(m) for m in measurements]
         with self._transaction():
-            self._insert("gemm", _COLUMNS, rows)
+            self._insert_rows("gemm", _COLUMNS, rows)
         return len(rows)
 
     def add_operators(self, measurements: Iterable[OperatorMeasurement]) -> int:
         """Like `add`, for operators of models."""
         rows = [operator_row(m) for m in measurements]
         with self._transaction():
-            self._insert("operators", OPERATOR_COLUMNS, rows)
+            self._insert_rows("operators", OPERATOR_COLUMNS, rows)
         return len(rows)
 
     def add_orders(self, measurements: Iterable[OrderMeasurement]) -> int:
         """Like `add`, for orders of operators."""
         rows = [order_row(m) for m in measurements]
         with self._transaction():
-            self._insert("orders", ORDER_COLUMNS, rows)
+            self._insert_rows("orders", ORDER_COLUMNS, rows)
         return len(rows)
 
     def add_new(self, measurements: Iterable[Measurement]) -> int:
@@ -138,7 +138,7 @@ class History:
         with self._transaction():
             known = {_without_time(m) for m in self.read().measurements}
             new = {w: m for m in measurements if (w := _without_time(m)) not in known}
-            self._insert("gemm", _COLUMNS, [_row(m) for m in new.values()])
+            self._insert_rows("gemm", _COLUMNS, [_to_row(m) for m in new.values()])
         return len(new)
 
     def merge(
@@ -147,14 +147,14 @@ class History:
         """Adds the rows of another history that are not in this one; returns how many were new."""
         with self._transaction():
             here = set(self.read().measurements)
-            rows = [_row(m) for m in dict.fromkeys(products) if m not in here]
-            self._insert("gemm", _COLUMNS, rows)
+            rows = [_to_row(m) for m in dict.fromkeys(products) if m not in here]
+            self._insert_rows("gemm", _COLUMNS, rows)
             known = set(self.read_operators().measurements)
             more = [operator_row(m) for m in dict.fromkeys(operators) if m not in known]
-            self._insert("operators", OPERATOR_COLUMNS, more)
+            self._insert_rows("operators", OPERATOR_COLUMNS, more)
         return len(rows) + len(more)
 
-    def _insert(
+    def _insert_rows(
         self, table: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]
     ) -> None:
         names = ", ".join(f'"{c}"' for c in columns)
@@ -163,17 +163,17 @@ class History:
 
     def read(self, platform: str | None = None) -> Read[Measurement]:
         """Measurements of products, optionally of one platform, in insertion order."""
-        return self._read("gemm", _COLUMNS, _measurement, platform)
+        return self._read_rows("gemm", _COLUMNS, _from_row, platform)
 
     def read_operators(self, platform: str | None = None) -> Read[OperatorMeasurement]:
         """Like `read`, for operators of models."""
-        return self._read("operators", OPERATOR_COLUMNS, operator_measurement, platform)
+        return self._read_rows("operators", OPERATOR_COLUMNS, operator_measurement, platform)
 
     def read_orders(self, platform: str | None = None) -> Read[OrderMeasurement]:
         """Like `read`, for orders of operators."""
-        return self._read("orders", ORDER_COLUMNS, order_measurement, platform)
+        return self._read_rows("orders", ORDER_COLUMNS, order_measurement, platform)
 
-    def _read(
+    def _read_rows(
         self,
         table: str,
         columns: Sequence[str],
@@ -184,7 +184,7 @@ class History:
         where, values = ("WHERE platform = ?", (platform,)) if platform else ("", ())
         found: list[_M] = []
         skipped = 0
-        with self._errors():
+        with self._convert_errors():
             rows = self._db.execute(f"SELECT {names} FROM {table} {where} ORDER BY id", values)
             for row in rows:
                 try:
@@ -206,11 +206,11 @@ class History:
                     raise
                 time.sleep(0.02)
 
-    def _create(self) -> None:
-        if self._version() == _VERSION:
+    def _create_tables(self) -> None:
+        if self._schema_version() == _VERSION:
             return  # without taking a lock: many open the history while one writes
         with self._transaction():
-            version = self._version()
+            version = self._schema_version()
             if version == _VERSION:
                 return  # another program just created it
             if version:
@@ -222,12 +222,12 @@ class History:
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
 
-    def _version(self) -> int:
+    def _schema_version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._errors():
+        with self._convert_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -237,7 +237,7 @@ class History:
             self._db.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -251,7 +251,7 @@ def _without_time(m: Measurement) -> Measurement:
     return replace(m, when="", kit_version="")
 
 
-def _row(m: Measurement) -> tuple[object, ...]:
+def _to_row(m: Measurement) -> tuple[object, ...]:
     s, w = m.shape, m.method
     return (
         m.board, m.platform, m.dtype, m.threads, s.m, s.k, s.n, w.mc, w.kc, w.nc,
@@ -260,7 +260,7 @@ def _row(m: Measurement) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _measurement(row: tuple[object, ...]) -> Measurement:
+def _from_row(row: tuple[object, ...]) -> Measurement:
     v = Values(_COLUMNS, row)
     whole, real = v.whole, v.real
     method = Method(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod, candidates_of
 from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model, model_hash
@@ -16,9 +17,8 @@ from edgekit.host.compiler.lowering.groups import Group
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
 from edgekit.kb.features import GemmKey, key_of
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
 from edgekit.kb.targets.board import BoardProfile
 
 WORTH = 1.4  # try methods up to this multiple of the least estimated cost
@@ -79,23 +79,23 @@ def tuning_task_of(
     source = import_model(model, options.shapes)
     options = replace(options, threads=threads)
     today, usual = (prepare_graph(source, board, options, each) for each in (current, table))
-    compiled = _compiled(today, board, options, current)
+    compiled = _compiled_methods(today, board, options, current)
     methods = {group.name: group.method for group in today.groups}
     groups = tuple(
-        _group(group, methods.get(group.name, group.method), board, table, threads)
+        _tunable_group(group, methods.get(group.name, group.method), board, table, threads)
         for group in usual.groups
         if len(group.candidates) > 1
     )
     operators = tuple(
-        _standing(name, form, method, compiled.get(name, method), board, table, threads)
-        for name, (form, method) in _chosen(usual, board, options, table).items()
+        _tunable_operator(name, form, method, compiled.get(name, method), board, table, threads)
+        for name, (form, method) in _chosen_methods(usual, board, options, table).items()
     )
     digest = model_hash(model)
     every = (*groups, *operators)
     return TuningTask(model.stem, threads, source, digest, board, options, table, every)
 
 
-def _chosen(
+def _chosen_methods(
     made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, tuple[Form, OperatorMethod]]:
     """Form and method of each operator that has several methods and is timed on its own."""
@@ -107,7 +107,7 @@ def _chosen(
     }
 
 
-def _compiled(
+def _compiled_methods(
     made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, OperatorMethod]:
     """The method of each operator, including members of chains."""
@@ -121,7 +121,7 @@ def _compiled(
     return found
 
 
-def _standing(
+def _tunable_operator(
     name: str,
     form: Form,
     default: OperatorMethod,
@@ -139,11 +139,11 @@ def _standing(
         for c in found
         if _may_matter(c.method, cheapest.method, form, board)
     }
-    key = _key(form, board, table, threads)
+    key = _gemm_key(form, board, table, threads)
     return TunableOp(name, key, form, default, current, costs, frozenset({name}))
 
 
-def _group(
+def _tunable_group(
     group: Group,
     current: OperatorMethod,
     board: BoardProfile,
@@ -152,11 +152,11 @@ def _group(
 ) -> TunableOp:
     least = min(c.cost for c in group.candidates if c.proven) or 1.0
     costs = {c.method: c.cost / least for c in group.candidates}
-    key = _key(group.form, board, table, threads)
+    key = _gemm_key(group.form, board, table, threads)
     return TunableOp(group.name, key, group.form, group.method, current, costs, group.steps)
 
 
-def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
+def _gemm_key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
     index = table.platforms.index(board.platform)
     return key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
 
@@ -191,10 +191,10 @@ def methods_to_try(
     by_key: dict[GemmKey, list[TunableOp]] = defaultdict(list)
     for each in operators:
         by_key[each.key].append(each)
-    return {key: _promising(standing, worth) for key, standing in by_key.items()}
+    return {key: _promising_methods(standing, worth) for key, standing in by_key.items()}
 
 
-def _promising(standing: Sequence[TunableOp], most: float) -> list[OperatorMethod]:
+def _promising_methods(standing: Sequence[TunableOp], most: float) -> list[OperatorMethod]:
     defaults = {each.default for each in standing}
     least: dict[OperatorMethod, float] = {}
     for each in standing:

@@ -60,7 +60,7 @@ class DaskPool:
         self._futures: dict[Any, Task] = {}
         self._hosts: Mapping[str, Sequence[str]] = {}
         self._alone_since: float | None = None
-        if not self._workers():
+        if not self._worker_addresses():
             self._client.close()
             raise UnreachableError(
                 f"--dask: expected workers at {address}, found none; on a host that reaches "
@@ -70,7 +70,7 @@ class DaskPool:
     def look_for(self, boards: Sequence[str]) -> None:
         """Asks the workers which boards they reach; a board's tasks run only there. InputError for
         a board that no worker reaches."""
-        found: Mapping[str, list[str]] = self._client.run(_reached, list(boards))
+        found: Mapping[str, list[str]] = self._client.run(_reachable_boards, list(boards))
         hosts: dict[str, list[str]] = {}
         for worker, names in found.items():
             for name in names:
@@ -86,7 +86,7 @@ class DaskPool:
     def start(self, task: Task) -> None:
         where = self._hosts.get(task.board)
         future = self._client.submit(
-            _leased, task, self._stop, pure=False, retries=_RETRIES, workers=where
+            _run_leased, task, self._stop, pure=False, retries=_RETRIES, workers=where
         )
         self._futures[future] = task
         future.add_done_callback(lambda done: self._ended.put((task, done)))
@@ -100,7 +100,7 @@ class DaskPool:
                     return given_up
                 continue
             if self._futures.pop(future, None) is not None:
-                return task, self._report(future)
+                return task, self._report_of(future)
 
     def close(self) -> None:
         if self._futures:
@@ -109,12 +109,12 @@ class DaskPool:
                 future.cancel()
         self._client.close()
 
-    def _workers(self) -> list[str]:
+    def _worker_addresses(self) -> list[str]:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _without_workers(self) -> tuple[Task, Report] | None:
         """Gives up and returns a task that no suitable worker has been available for too long."""
-        hosts = {_host_of(worker) for worker in self._workers()}
+        hosts = {_host_of(worker) for worker in self._worker_addresses()}
         for future, task in self._futures.items():
             if hosts & set(self._hosts.get(task.board, hosts)):
                 continue
@@ -131,7 +131,7 @@ class DaskPool:
         self._alone_since = None
         return None
 
-    def _report(self, future: Any) -> Report:
+    def _report_of(self, future: Any) -> Report:
         try:
             report: Report = future.result()
         except Exception as error:  # Dask's errors vary if a worker died or lacks a package
@@ -143,7 +143,7 @@ class DaskPool:
         return report
 
 
-def _leased(task: Task, stop: str) -> Report:
+def _run_leased(task: Task, stop: str) -> Report:
     """Runs a task on a worker while holding the board's lease."""
     from distributed import Event, Semaphore, get_worker
 
@@ -173,7 +173,7 @@ def _leased(task: Task, stop: str) -> Report:
     return replace(report, worker=name)
 
 
-def _reached(boards: Sequence[str]) -> list[str]:
+def _reachable_boards(boards: Sequence[str]) -> list[str]:
     """The boards that this worker's inventory names or that it runs; connects to none of them."""
     found = []
     for name in boards:

@@ -88,10 +88,10 @@ def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Repor
             worker=worker,
         )
     if task.leased:
-        _learn(task.rows)
-    code, out, message = _run(_words(task), stopped)
+        _merge_rows(task.rows)
+    code, out, message = _run_child(_command_line(task), stopped)
     rows = rows_of(task.board) if task.leased else Rows()
-    document = _document(out) if code == 0 else None
+    document = _parse_json_object(out) if code == 0 else None
     if code == 0 and document is None:
         code, message = 1, f"worker {worker}: expected a JSON document, found: {out[:80]!r}"
     return Report(code, document, message, rows, worker)
@@ -113,7 +113,7 @@ def rows_of(board: str) -> Rows:
     )
 
 
-def _learn(rows: Rows) -> int:
+def _merge_rows(rows: Rows) -> int:
     """Merges rows from elsewhere into the local history; returns how many were new."""
     if not (rows.products or rows.operators):
         return 0
@@ -123,12 +123,12 @@ def _learn(rows: Rows) -> int:
 
 def bring_home(report: Report) -> int:
     """Stores a worker's measurements; returns how many rows were new here."""
-    return _learn(report.rows)
+    return _merge_rows(report.rows)
 
 
-def _words(task: Task) -> list[str]:
+def _command_line(task: Task) -> list[str]:
     """The command line, with the task's files placed in a folder of the cache."""
-    folder = cache_folder() / "jobs" / _digest(task.files)
+    folder = cache_folder() / "jobs" / _hash_files(task.files)
     for name, content in task.files.items():
         path = folder / name
         if not path.is_file():
@@ -137,7 +137,7 @@ def _words(task: Task) -> list[str]:
     return [str(folder / w.name) if isinstance(w, Sent) else w for w in task.command]
 
 
-def _digest(files: Mapping[str, bytes]) -> str:
+def _hash_files(files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode())
@@ -145,10 +145,10 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _run(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
+def _run_child(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
     """Returns the exit code, stdout, and the last line of stderr."""
     command = [sys.executable, "-c", _CHILD, *words]
-    with _started(command) as child:
+    with _child_process(command) as child:
         asked = False
         while True:
             try:
@@ -164,7 +164,7 @@ def _run(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
 
 
 @contextlib.contextmanager
-def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+def _child_process(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A child process that is stopped on exit from the context, also on an exception."""
     child = subprocess.Popen(
         command,
@@ -186,7 +186,7 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
                 child.communicate()
 
 
-def _document(text: str) -> Mapping[str, Any] | None:
+def _parse_json_object(text: str) -> Mapping[str, Any] | None:
     try:
         found = json.loads(text)
     except ValueError:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.operator_history import (
     OperatorMeasurement,
@@ -15,9 +17,6 @@ from edgekit.host.lab.history.operator_history import (
 )
 from edgekit.host.lab.tune.method_stats import Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.method import Method
-from edgekit.kb.tables.operators import OperatorRow
 from edgekit.kb.targets.board import BoardProfile
 
 _DEFAULT = Method(1, 1, 1, pack_a=False, pack_b=False, mr=1, nr=1)  # placeholder: analytic rule

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_key
 from edgekit.kb.features import GemmKey
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.operators import OperatorMethod, OperatorRow
 
 AnyRow = Row | OperatorRow
 
@@ -88,11 +88,13 @@ def changed_operators(
         assert row is not None
         methods = was.method if was else None, now.method if now else None
         if methods[0] != methods[1]:
-            found.append(Change(row, *methods, _why(methods, measured[key])))
+            found.append(Change(row, *methods, _explain_change(methods, measured[key])))
     return tuple(found)
 
 
-def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]) -> str:
+def _explain_change(
+    methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]
+) -> str:
     """The measured costs of both methods, as multiples of the cost without a row."""
     parts = []
     for word, method in zip(("the old", "the new"), methods, strict=True):

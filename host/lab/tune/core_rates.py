@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work
-from edgekit.host.compiler.tables.layout_table import LayoutTable
 from edgekit.kb.tables.core_rates import CoreRates
 
 _SIZES = len(AMOUNTS)
@@ -33,7 +33,7 @@ _SMALL_TYPE = 0.5  # relative to the time of 32 bits
 _FLOOR = 0.02  # minimum rate, relative to the prior, when fitting operators
 _COLUMN_BYTES = 6  # per nonzero weight, including its column index
 _SPARSE = {
-    "sparse": "planar_conv2d/f32",
+    "sparse": "channels_first_conv2d/f32",
     "sparse_row": "pruned_fully_connected/f32",
     "sparse_codes": "pruned_conv2d/s8",
 }
@@ -72,62 +72,62 @@ def fitted(core: str, recorded: Sequence[Recorded], layouts: LayoutTable | None)
     """Returns the best-fitting rates."""
     counts: Counter[str] = Counter()
     parents: dict[str, str] = {}
-    for work in (w for r in recorded for o in r.operators for w, _ in _leaves(o.work)):
+    for work in (w for r in recorded for o in r.operators for w, _ in _leaf_work(o.work)):
         counts[work.groups[0]] += 1
         parents[work.groups[0]] = work.groups[1]
     kinds = sorted(set(parents.values()))
     own = sorted(name for name, count in counts.items() if count >= _FEWEST)
-    assumed = {name: _assumed(name) for name in kinds}
-    scale = statistics.median(r.cycles / _cycles(r, assumed) for r in recorded)
+    assumed = {name: _prior_rates(name) for name in kinds}
+    scale = statistics.median(r.cycles / _predicted_cycles(r, assumed) for r in recorded)
     assumed = {name: rates * scale for name, rates in assumed.items()}
-    by_kind = _fit(recorded, (), assumed, _KIND_PULL)
+    by_kind = _fit_rates(recorded, (), assumed, _KIND_PULL)
     near = {name: np.maximum(by_kind[name], _FLOOR * assumed[name]) for name in kinds}
     near |= {name: near[parents[name]] for name in own}
     sparse = _layout_rows(layouts, near)
-    found = _fit(recorded, sparse, near, _OPERATOR_PULL)
+    found = _fit_rates(recorded, sparse, near, _OPERATOR_PULL)
     product = found["matrix/f32"][AMOUNTS.index("steps")]
     for rates in found.values():  # no recorded model has such products
         rates[AMOUNTS.index("floats")] = product
-    errors = [abs(_cycles(r, found) / r.cycles - 1) for r in recorded]
+    errors = [abs(_predicted_cycles(r, found) / r.cycles - 1) for r in recorded]
     operators = sum(o.cycles is not None for r in recorded for o in r.operators)
     source = (
         f"recorded cycles of {len(recorded)} models and {operators} operators; "
         f"median error of these models {statistics.median(errors):.1%}"
     )
-    return CoreRates(core, source, _named(found))
+    return CoreRates(core, source, _rates_by_name(found))
 
 
-def _leaves(work: Work, times: int = 1) -> Iterator[tuple[Work, int]]:
+def _leaf_work(work: Work, times: int = 1) -> Iterator[tuple[Work, int]]:
     """The leaf operators of the work, and how often each runs."""
     if work.members:
         for member in work.members:
-            yield from _leaves(member, times * work.times)
+            yield from _leaf_work(member, times * work.times)
     elif work.kind != "none":
         yield work, times
 
 
-def _assumed(name: str) -> Floats:
+def _prior_rates(name: str) -> Floats:
     kind, dtype = name.split("/")
     step = _STEP[kind] * (1.0 if dtype == "f32" else _SMALL_TYPE)
     return np.array([{**_ASSUMED, "steps": step}[amount] for amount in AMOUNTS])
 
 
-def _fit(
+def _fit_rates(
     recorded: Sequence[Recorded], more: Sequence[_Row], assumed: Groups, pull: float
 ) -> Groups:
     found = assumed
     for _ in range(_ROUNDS):
-        rows = [row for r in recorded for row in _rows(r, found)]
-        found = _solved([*rows, *more], assumed, pull)
+        rows = [row for r in recorded for row in _equations(r, found)]
+        found = _solve_nnls([*rows, *more], assumed, pull)
     return found
 
 
-def _rows(model: Recorded, rates: Groups) -> Iterator[_Row]:
+def _equations(model: Recorded, rates: Groups) -> Iterator[_Row]:
     """The equations of a model and of its operators that are not memory-bound."""
     total: dict[str, Floats] = {}
     waits = 0.0
     for operator in model.operators:
-        mine = _amounts(operator.work, rates)
+        mine = _amounts_by_group(operator.work, rates)
         if operator.far > sum(float(rates[g] @ a) for g, a in mine.items()):
             waits += operator.far
             continue
@@ -140,18 +140,18 @@ def _rows(model: Recorded, rates: Groups) -> Iterator[_Row]:
     yield _Row({g: a / model.cycles for g, a in total.items()}, 1 - waits / model.cycles, 1.0)
 
 
-def _amounts(work: Work, rates: Groups) -> dict[str, Floats]:
+def _amounts_by_group(work: Work, rates: Groups) -> dict[str, Floats]:
     found: dict[str, Floats] = {}
-    for leaf, times in _leaves(work):
+    for leaf, times in _leaf_work(work):
         group = next(name for name in leaf.groups if name in rates)
         amounts = times * np.array(leaf.amounts.values())
         found[group] = found.get(group, np.zeros(_SIZES)) + amounts
     return found
 
 
-def _cycles(model: Recorded, rates: Groups) -> float:
+def _predicted_cycles(model: Recorded, rates: Groups) -> float:
     return sum(
-        max(sum(float(rates[g] @ a) for g, a in _amounts(o.work, rates).items()), o.far)
+        max(sum(float(rates[g] @ a) for g, a in _amounts_by_group(o.work, rates).items()), o.far)
         for o in model.operators
     )
 
@@ -173,7 +173,7 @@ def _layout_rows(table: LayoutTable | None, groups: dict[str, Floats]) -> list[_
     return rows
 
 
-def _solved(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
+def _solve_nnls(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
     """Nonnegative least-squares rates, by coordinate descent in units of the prior."""
     names = list(assumed)
     units = np.concatenate([assumed[name] for name in names])
@@ -197,7 +197,7 @@ def _solved(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
     return dict(zip(names, found, strict=True))
 
 
-def _named(groups: Groups) -> dict[str, dict[str, float]]:
+def _rates_by_name(groups: Groups) -> dict[str, dict[str, float]]:
     """Rates by amount. Kinds without a dtype, and unknown operators, get the rates for float."""
     every = dict(groups)
     every |= {kind: groups[f"{kind}/f32"] for kind in _STEP if f"{kind}/f32" in groups}

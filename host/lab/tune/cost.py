@@ -63,7 +63,9 @@ def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) ->
     for sample in samples:
         families[sample.work.family].append(sample)
     fitted = {
-        name: _fitted(group) for name, group in families.items() if len(group) >= _LEAST_OF_A_FAMILY
+        name: _fit_costs(group)
+        for name, group in families.items()
+        if len(group) >= _LEAST_OF_A_FAMILY
     }
     assumed = CostModel(board)
     ratios = [s.measured_us / assumed.cost_of(s.work) for s in samples]
@@ -120,7 +122,7 @@ def _accuracy(pairs: Sequence[tuple[float, float]]) -> Accuracy:
     )
 
 
-def _fitted(samples: Sequence[Sample]) -> tuple[float, ...]:
+def _fit_costs(samples: Sequence[Sample]) -> tuple[float, ...]:
     """Nonnegative microseconds per amount, minimizing relative errors.
 
     Iteratively reweighted to reduce the influence of outliers, so that the typical operator

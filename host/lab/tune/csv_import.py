@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.compiler.costs.methods.gemm import Method, split_of
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.kb.features import GemmShape, packed_of
-from edgekit.kb.tables.method import Method, split_of
 
 REQUIRED = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
@@ -44,31 +44,31 @@ def read_csv(path: Path, kit_version: str, when: str) -> Imported:
                     f"{path}: expected the columns {', '.join(REQUIRED)}, found none named "
                     f"{', '.join(missing)}; add them to the first line"
                 )
-            return _rows(reader, kit_version, when)
+            return _parse_rows(reader, kit_version, when)
     except OSError as error:
         raise InputError(f"{path}: expected a CSV file, found: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: expected a CSV file, found: {error}") from None
 
 
-def _rows(reader: csv.DictReader[str], kit_version: str, when: str) -> Imported:
+def _parse_rows(reader: csv.DictReader[str], kit_version: str, when: str) -> Imported:
     measurements, refused = [], []
     for row in reader:
         try:
-            measurements.append(_measurement(row, kit_version, when))
+            measurements.append(_parse_measurement(row, kit_version, when))
         except (TypeError, ValueError) as error:
             refused.append(f"line {reader.line_num}: {error}")
     return Imported(measurements, refused)
 
 
-def _flag(row: Mapping[str, str], name: str) -> bool:
+def _parse_flag(row: Mapping[str, str], name: str) -> bool:
     value = row[name].strip().lower()
     if value not in (*_TRUE, *_FALSE):
         raise ValueError(f"expected {name} to be 0 or 1, found '{row[name]}'")
     return value in _TRUE
 
 
-def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measurement:
+def _parse_measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measurement:
     def whole(name: str) -> int:
         try:
             return int(row[name])
@@ -88,7 +88,8 @@ def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measure
         return value
 
     method = Method(
-        whole("mc"), whole("kc"), whole("nc"), _flag(row, "pack_a"), _flag(row, "pack_b"),
+        whole("mc"), whole("kc"), whole("nc"),
+        _parse_flag(row, "pack_a"), _parse_flag(row, "pack_b"),
         whole("mr"), whole("nr"), split_of(row.get("split") or "m"),
     )  # fmt: skip
     return Measurement(

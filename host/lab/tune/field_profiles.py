@@ -26,11 +26,11 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any, NamedTuple
 
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.fleet.profiles import ProfileStore, asking
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _NEAREST = 5  # operators that determine an expected time
@@ -126,23 +126,23 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
         times, boards, left_out = (
             database.execute(sql).fetchall() for sql in (_TIMES, _BOARDS, _LEFT_OUT)
         )
-    profiles = {name for name in {row[2] for row in times} if _platform(name) == platform}
+    profiles = {name for name in {row[2] for row in times} if _platform_of(name) == platform}
     groups: dict[_Key, list[tuple[Any, ...]]] = defaultdict(list)
     for row in times:
         if row[2] in profiles:
             groups[_Key(*row[:5])].append(row[5:])
-    known = {key: found for key, rows in groups.items() if (found := _joined(key, rows))}
+    known = {key: found for key, rows in groups.items() if (found := _join_explanation(key, rows))}
     releases = {key.release for key in known}
     return FieldHistory(
-        tuple(_measurements(known, platform)),
+        tuple(_usable_measurements(known, platform)),
         len({board for release, profile, board in boards if release in releases}),
         len(releases),
         len({key.release for key in groups} - releases),
-        sum(count for name, count in left_out if _platform(name) == platform),
+        sum(count for name, count in left_out if _platform_of(name) == platform),
     )
 
 
-def _platform(profile: str) -> str:
+def _platform_of(profile: str) -> str:
     """The platform of a board profile; empty if this kit does not know the profile."""
     try:
         return load_board(profile).platform
@@ -150,7 +150,7 @@ def _platform(profile: str) -> str:
         return ""
 
 
-def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
+def _join_explanation(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
     """The operators of a release that have a choice of methods, with their times."""
     document = variant_of(recall(key.release), key.variant) or {}
     found: list[_Operator] = []
@@ -179,7 +179,7 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
     return found
 
 
-def _measurements(
+def _usable_measurements(
     known: Mapping[_Key, Sequence[_Operator]], platform: str
 ) -> Iterator[OperatorMeasurement]:
     """Measurements of operators that were compiled from a row, where there is evidence."""
@@ -202,21 +202,26 @@ def _measurements(
             others = [] if each.busy else of_boards[key.profile, key.threads]
             usual = median(measured) if measured else None
             if usual is None:
-                usual = _expected(each, operators) or _expected(each, others)
+                usual = _expected_default_seconds(each, operators) or _expected_default_seconds(
+                    each, others
+                )
                 if usual is None or each.seconds < _FAR * usual:
                     continue
             elif abs(each.seconds / usual - 1) < _SAME:
                 continue
-            yield _measurement(key, each, platform, usual)
+            yield _to_measurement(key, each, platform, usual)
 
 
-def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
+def _expected_default_seconds(operator: _Operator, others: Sequence[_Operator]) -> float | None:
     """Expected seconds of the method without a row, from operators of the same kind; None if there
     are too few."""
     alike = [
         o
         for o in others
-        if o.is_default and o.cost > 0 and _kind(o) == _kind(operator) and o.seconds > 0
+        if o.is_default
+        and o.cost > 0
+        and _method_kind(o) == _method_kind(operator)
+        and o.seconds > 0
     ]
     if operator.default_cost <= 0 or len(alike) < _FEWEST:
         return None
@@ -224,12 +229,12 @@ def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
     return operator.default_cost * median(o.seconds / o.cost for o in near[:_NEAREST])
 
 
-def _kind(operator: _Operator) -> tuple[str, str]:
+def _method_kind(operator: _Operator) -> tuple[str, str]:
     kinds = ("depthwise", "dense", "conv", "product")
     return next(k for k in kinds if operator.form.startswith(k)), operator.method.precision
 
 
-def _measurement(
+def _to_measurement(
     key: _Key, operator: _Operator, platform: str, default_seconds: float
 ) -> OperatorMeasurement:
     """One measurement for all boards of a type, so that their number carries no weight."""

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.common.files import atomic_write
+from edgekit.host.compiler.costs.layout_table import CHAIN, Case, LayoutTable, Work
+from edgekit.host.compiler.costs.layouts import chain_work
 from edgekit.host.compiler.driver import build_graph
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
-from edgekit.host.compiler.ir.ops.planar import TO_PIXELS, TO_PLANES
+from edgekit.host.compiler.ir.ops.channels_first import TO_NCHW, TO_NHWC
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -33,11 +35,10 @@ from edgekit.host.compiler.ir.types import (
     Quant,
     Tensor,
 )
-from edgekit.host.compiler.lowering.channels_first.region_costs import work_of, work_of_chain
+from edgekit.host.compiler.lowering.channels_first.forms import work_of
 from edgekit.host.compiler.lowering.sparse.pruned import codes_work, pruned_form, row_work
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
-from edgekit.host.compiler.tables.layout_table import CHAIN, Case, LayoutTable, Work
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
@@ -96,25 +97,25 @@ def tune_layouts(
 ) -> LayoutTable:
     """Measures on `device`, and writes the table to `path`, a noisy one only with `allow_noise`."""
     profile = load_board(device.profile)
-    bundle, cases = _bundle(profile)
-    with device.temporary() as aside:
-        aside.deploy(bundle)
-        timing = aside.bench(threads=aside.threads or 1, seconds=seconds)
+    bundle, cases = _build_bundle(profile)
+    with device.temporary() as temporary:
+        temporary.deploy(bundle)
+        timing = temporary.bench(threads=temporary.threads or 1, seconds=seconds)
     if not (allow_noise or device.emulated) and (why := why_noisy(timing)):
         refuse_noise(device.name, why)
     unit = "instructions" if device.emulated else "nanoseconds"
     costs = {o.name: 1e3 * o.median_us for o in timing.operators}
-    return _written(LayoutTable(profile.platform, unit, _measured(cases, costs)), path)
+    return _write_table(LayoutTable(profile.platform, unit, _to_cases(cases, costs)), path)
 
 
 def estimate_layouts(profile: BoardProfile, path: Path) -> LayoutTable:
     """Estimates cycles on the profile's core, and writes the table to `path`. Raises InputError
     if there is no model of the core."""
     target = target_of(profile)
-    bundle, cases = _bundle(profile)
+    bundle, cases = _build_bundle(profile)
     found = estimate_model(bundle.manifest, bundle.files, target)
     costs = {o.spec.name: float(o.cost.cycles) for o in found.operators}
-    return _written(LayoutTable(profile.platform, "cycles", _measured(cases, costs)), path)
+    return _write_table(LayoutTable(profile.platform, "cycles", _to_cases(cases, costs)), path)
 
 
 def left_out_error(table: LayoutTable) -> float:
@@ -128,24 +129,26 @@ def left_out_error(table: LayoutTable) -> float:
     return float(np.median(errors))
 
 
-def _bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
-    graph, cases = _operators(profile)
+def _build_bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
+    graph, cases = _build_operators(profile)
     options = CompileOptions(order="import")
-    artifact = build_graph(PreparedGraph(graph, graph), _digest(graph), profile, options=options)
+    artifact = build_graph(
+        PreparedGraph(graph, graph), _graph_digest(graph), profile, options=options
+    )
     return sign_bundle(build_bundle(artifact, profile)), cases
 
 
-def _measured(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[Case, ...]:
+def _to_cases(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[Case, ...]:
     return tuple(Case(c.kernel, c.work, costs[c.node.name]) for c in cases)
 
 
-def _written(table: LayoutTable, path: Path) -> LayoutTable:
+def _write_table(table: LayoutTable, path: Path) -> LayoutTable:
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, table.text().encode())
     return table
 
 
-def _digest(graph: Graph) -> str:
+def _graph_digest(graph: Graph) -> str:
     shapes = [(n.name, [graph.tensors[t].shape for t in n.inputs if t]) for n in graph.nodes]
     return hashlib.sha256(f"layouts {shapes}".encode()).hexdigest()
 
@@ -158,14 +161,14 @@ class _Builder:
         self._nodes: list[Node] = []
 
     def constant(self, *shape: int, density: float = 1.0) -> Tensor:
-        data = _weights(shape, density)
-        return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
+        data = _random_weights(shape, density)
+        return self._add_tensor(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
 
     def codes(self, *shape: int, density: float) -> Tensor:
         """Random int8 weights."""
-        floats = _weights(shape, density)
+        floats = _random_weights(shape, density)
         data = np.clip(np.rint(40 * floats), -127, 127).astype(np.int8)
-        return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.I8, _SCALE, data))
+        return self._add_tensor(Tensor(f"t{len(self._tensors)}", shape, DType.I8, _SCALE, data))
 
     def image(self, *shape: int, dtype: DType = DType.F32) -> Tensor:
         """Adds a fresh tensor computed from the graph input of that shape."""
@@ -177,7 +180,7 @@ class _Builder:
     def node(self, op: Operator, *ins: Tensor | None) -> Node:
         ((shape, dtype),) = op.infer(ins)
         quant = _SCALE if dtype is DType.I8 else None
-        out = self._add(Tensor(f"t{len(self._tensors)}", shape, dtype, quant))
+        out = self._add_tensor(Tensor(f"t{len(self._tensors)}", shape, dtype, quant))
         name = f"{op.kind}_{len(self._nodes)}"
         self._nodes.append(
             Node(name, op, tuple(None if t is None else t.name for t in ins), (out.name,))
@@ -191,38 +194,38 @@ class _Builder:
         output = self._nodes[-1].outputs
         return Graph("layouts", self._tensors, tuple(self._nodes), inputs, output)
 
-    def _add(self, t: Tensor) -> Tensor:
+    def _add_tensor(self, t: Tensor) -> Tensor:
         self._tensors[t.name] = t
         return t
 
 
-def _weights(shape: tuple[int, ...], density: float) -> Array:
+def _random_weights(shape: tuple[int, ...], density: float) -> Array:
     rng = np.random.default_rng((*shape, round(100 * density)))  # independent of list order
     data = rng.standard_normal(shape).astype(np.float32)
     data[rng.random(shape) >= density] = 0
     return data
 
 
-def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
+def _build_operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
     made, named, vl = _Builder(), [], profile.isa.vl
 
     def measure(kernel: str, op: Operator, image: Tensor, *weights: Tensor | None) -> None:
         named.append((kernel, made.node(op, image, *weights)))
 
     for side, ic, oc in _POINTWISE:
-        pixels, planes = (1, side, side, ic), (1, ic, side, side)
-        measure("dense", ops.Conv2D(), made.image(*pixels), made.constant(oc, 1, 1, ic))
-        measure("transpose", ops.Transpose(TO_PLANES), made.image(*pixels))
-        measure("transpose", ops.Transpose(TO_PIXELS), made.image(*planes))
+        nhwc, nchw = (1, side, side, ic), (1, ic, side, side)
+        measure("dense", ops.Conv2D(), made.image(*nhwc), made.constant(oc, 1, 1, ic))
+        measure("transpose", ops.Transpose(TO_NCHW), made.image(*nhwc))
+        measure("transpose", ops.Transpose(TO_NHWC), made.image(*nchw))
         for density in _DENSITIES:
             w = made.constant(oc, 1, 1, ic, density=density)
-            measure("sparse", ops.PlanarConv2D(), made.image(*planes), w)
+            measure("sparse", ops.ChannelsFirstConv2D(), made.image(*nchw), w)
     for (side, c, window), stride in itertools.product(_WINDOWS, ((1, 1), (2, 2))):
-        pixels, planes = (1, side, side, c), (1, c, side, side)
+        nhwc, nchw = (1, side, side, c), (1, c, side, side)
         w, pad = made.constant(1, window, window, c), Padding(*(window // 2,) * 4)
-        measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
-        planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
-        measure("planar_depthwise", planar, made.image(*planes), w)
+        measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*nhwc), w)
+        on_nchw = ops.ChannelsFirstDepthwiseConv2D(stride, padding=pad)
+        measure("depthwise_chw", on_nchw, made.image(*nchw), w)
     for side, c, step, oc in _CHAINS:
         depthwise = ops.DepthwiseConv2D((step, step), padding=Padding(1, 1, 1, 1))
         chain = ops.RowChain((depthwise, ops.Conv2D()), names=(CHAIN, CHAIN))
@@ -230,18 +233,18 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
         none = (None, None, None)
         measure(CHAIN, chain, made.image(1, side, side, c), first, *none, last, *none)
     for side, ic, oc, step in _PRUNED_WINDOWS:
-        pixels, planes = (1, side, side, ic), (1, ic, side, side)
+        nhwc, nchw = (1, side, side, ic), (1, ic, side, side)
         moves: tuple[Any, ...] = ((step, step), (1, 1), Padding(1, 1, 1, 1))
         w = made.constant(oc, 3, 3, ic)
-        measure("dense_window", ops.Conv2D(*moves), made.image(*pixels), w)
+        measure("dense_window", ops.Conv2D(*moves), made.image(*nhwc), w)
         for density in _WINDOW_DENSITIES:
             w = made.constant(oc, 3, 3, ic, density=density)
-            measure("sparse_window", ops.PlanarConv2D(*moves), made.image(*planes), w)
+            measure("sparse_window", ops.ChannelsFirstConv2D(*moves), made.image(*nchw), w)
     for rows, (n, k) in _SEVERAL_ROWS:
         measure("dense_rows", ops.Conv2D(), made.image(1, 1, rows, k), made.constant(n, 1, 1, k))
         for density in _DENSITIES:
             w = made.constant(n, 1, 1, k, density=density)
-            measure("sparse_rows", ops.PlanarConv2D(), made.image(1, k, 1, rows), w)
+            measure("sparse_rows", ops.ChannelsFirstConv2D(), made.image(1, k, 1, rows), w)
     strips = spmv_table_of(profile)
     for (n, k), density in itertools.product(_LAYERS, (1.0, *_LAYER_DENSITIES)):
         w, op = made.constant(n, k, density=density), ops.FullyConnected()
@@ -265,7 +268,7 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
 
 def _work_of(graph: Graph, node: Node, vl: int) -> Work:
     if isinstance(node.op, ops.RowChain):
-        return work_of_chain(*members_of(graph, node), vl)
+        return chain_work(*members_of(graph, node), vl)
     if isinstance(node.op, ops.FullyConnected):
         weights = graph.tensors[node.inputs[1] or ""].data
         assert weights is not None

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import keys_of
 from edgekit.host.lab.tune.method_stats import Experience, Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
 from edgekit.kb.targets.board import BoardProfile
 
 _LARGEST = 4096
@@ -35,22 +35,22 @@ def learn_sequences(
     """The default sequences, or denser ones if they lower the mean regret by a tenth or more."""
     kinds = by_kind(history, board)
     best = Sequences()
-    least = _regret(best, kinds)
-    for candidate in _candidates():
-        found = _regret(candidate, kinds)
+    least = _regret_of_sequences(best, kinds)
+    for candidate in _candidate_sequences():
+        found = _regret_of_sequences(candidate, kinds)
         if found.shapes and found.mean < _GAIN * least.mean:
             best, least = candidate, found
     return best, least
 
 
-def _candidates() -> Iterable[Sequences]:
+def _candidate_sequences() -> Iterable[Sequences]:
     for ratio in (2.0, math.sqrt(2.0)):
-        steps = _geometric(ratio)
-        for scales in (Sequences().scale, _geometric(4.0), _geometric(2.0)):
+        steps = _geometric_steps(ratio)
+        for scales in (Sequences().scale, _geometric_steps(4.0), _geometric_steps(2.0)):
             yield Sequences(m=steps, k=steps, n=steps, scale=scales)
 
 
-def _geometric(ratio: float) -> tuple[int, ...]:
+def _geometric_steps(ratio: float) -> tuple[int, ...]:
     """1, 2, ... growing by about `ratio`."""
     count = round(math.log(_LARGEST) / math.log(ratio))
     return tuple(sorted({round(ratio**i) for i in range(count + 1)}))
@@ -63,17 +63,17 @@ def regret_of(
 
     A method not measured on a product is charged the cost of the most similar one that was.
     """
-    return _regret(sequences, by_kind(history, board))
+    return _regret_of_sequences(sequences, by_kind(history, board))
 
 
-def _regret(sequences: Sequences, kinds: Mapping[Kind, Experience]) -> Regret:
-    found = [r for kind, each in kinds.items() for r in _regrets(sequences, kind, each)]
+def _regret_of_sequences(sequences: Sequences, kinds: Mapping[Kind, Experience]) -> Regret:
+    found = [r for kind, each in kinds.items() for r in _held_out_regrets(sequences, kind, each)]
     if not found:
         return Regret(math.inf, math.inf, 0)
     return Regret(statistics.fmean(found), max(found), len(found))
 
 
-def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[float]:
+def _held_out_regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[float]:
     if len(known.products) < _FEWEST:
         return
     groups = keys_of(kind, known.products, sequences, 0)
@@ -81,7 +81,7 @@ def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[fl
     packed = packed_of(kind.packed)
     for key, shapes in groups.items():
         for shape in shapes:
-            rest = _without(shape, key, shapes, rows, known)
+            rest = _rows_without(shape, key, shapes, rows, known)
             table = KnowledgeBase((kind.platform,), sequences, rows=rest)
             answer = table.lookup(
                 kind.platform,
@@ -95,7 +95,7 @@ def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[fl
             yield known.ratio(answer.method, shape) / known.least(shape) - 1.0
 
 
-def _without(
+def _rows_without(
     shape: GemmShape,
     key: GemmKey,
     shapes: list[GemmShape],

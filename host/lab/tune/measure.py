@@ -51,7 +51,7 @@ class BoardMeasurer:
         if not self._sent:
             self._transport.put(self._library, self._path, deadline=_SEND_SECONDS)
             self._sent = True
-        lines = [json.dumps(self._request(question)) for question in questions]
+        lines = [json.dumps(self._to_request(question)) for question in questions]
         self._transport.put("\n".join(lines).encode(), _REQUESTS, deadline=_SEND_SECONDS)
 
         failed: list[Exception] = []
@@ -60,7 +60,7 @@ class BoardMeasurer:
             if failed or not line.startswith(_PREFIX):
                 return
             try:
-                index, timed = self._timed(line[len(_PREFIX) :], questions)
+                index, timed = self._parse_answer(line[len(_PREFIX) :], questions)
                 on_answer(index, timed)
             except Exception as error:
                 failed.append(error)
@@ -68,13 +68,13 @@ class BoardMeasurer:
         self._runtime.call(
             "gemm-bench",
             *("--requests", _REQUESTS, "--library", self._path),
-            deadline=self._deadline(questions),
+            deadline=self._deadline_seconds(questions),
             on_line=on_line,
         )
         if failed:
             raise failed[0]
 
-    def _request(self, question: Question) -> dict[str, Any]:
+    def _to_request(self, question: Question) -> dict[str, Any]:
         product = question.product
         return {
             "dtype": product.dtype,
@@ -86,7 +86,7 @@ class BoardMeasurer:
             **({"count": True} if self._emulated else {"seconds": question.seconds}),
         }
 
-    def _timed(self, text: str, questions: Sequence[Question]) -> tuple[int, Timed | None]:
+    def _parse_answer(self, text: str, questions: Sequence[Question]) -> tuple[int, Timed | None]:
         """The index of a question and its answer."""
         answer = decode(text, GemmAnswer)
         index = answer["index"]
@@ -100,11 +100,14 @@ class BoardMeasurer:
             return index, None
         if self._emulated:
             counts = fitting(answer, GemmCounts)
-            found = Timed(_count(counts["default"]), tuple(map(_count, counts["instructions"])))
+            found = Timed(
+                _count_to_cost(counts["default"]),
+                tuple(map(_count_to_cost, counts["instructions"])),
+            )
         else:
             times = fitting(answer, GemmTimes)
-            costs = tuple(map(_time, times["times"]))
-            found = Timed(_time(times["default"]), costs, times["cpu"])
+            costs = tuple(map(_time_to_cost, times["times"]))
+            found = Timed(_time_to_cost(times["default"]), costs, times["cpu"])
         if len(found.methods) != len(questions[index].methods):
             raise NotAnAnswerError(
                 f"expected costs of {len(questions[index].methods)} methods, "
@@ -112,18 +115,18 @@ class BoardMeasurer:
             )
         return index, found
 
-    def _deadline(self, questions: Sequence[Question]) -> float:
+    def _deadline_seconds(self, questions: Sequence[Question]) -> float:
         if not self._emulated:
             return _SPARE_SECONDS + _TIMES_OVER * sum(q.seconds for q in questions)
         work = sum(q.product.shape.operations * (len(q.methods) + 1) for q in questions)
         return _SPARE_SECONDS + 10.0 * work / _EMULATED_RATE
 
 
-def _time(found: CostAnswer) -> Cost:
+def _time_to_cost(found: CostAnswer) -> Cost:
     median = found["median_us"]
     low, high = found["p10_us"], found["p90_us"]
     return Cost(median * 1e-6, (high - low) / median, low * 1e-6)
 
 
-def _count(found: float) -> Cost:
+def _count_to_cost(found: float) -> Cost:
     return Cost(float(found), 0.0, float(found))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.tunable_ops import TuningTask
-from edgekit.kb.tables.operators import OperatorMethod
 
 KnownRatios = dict[tuple[str, OperatorMethod], float]
 """What an operator takes with a method over what it takes without rows, by the operator's name."""

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
+from edgekit.host.compiler.tables.gemm_table import Row
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.kb.features import GemmKey, GemmShape
-from edgekit.kb.tables.gemm_table import Row
-from edgekit.kb.tables.method import Method, analytic_method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 
 _WORTH = 0.98  # ratio to the default above which the analytic rule stays in charge
@@ -50,12 +50,12 @@ def kind_of(m: Measurement) -> Kind:
 def by_kind(history: Iterable[Measurement], board: BoardProfile | None) -> dict[Kind, Experience]:
     """The experience for each kind; independent of the order of the history."""
     found: dict[Kind, list[Measurement]] = defaultdict(list)
-    for m in sorted(history, key=_order):
+    for m in sorted(history, key=_sort_key):
         found[kind_of(m)].append(m)
     return {kind: Experience(found[kind], board) for kind in sorted(found)}
 
 
-def _order(m: Measurement) -> tuple[object, ...]:
+def _sort_key(m: Measurement) -> tuple[object, ...]:
     return (m.shape, m.method, m.cost, m.default_cost, m.when, m.source, m.board)
 
 
@@ -68,7 +68,7 @@ class Experience:
         self.products: dict[GemmShape, list[Measurement]] = defaultdict(list)
         for m in measurements:
             self.products[m.shape].append(m)
-        self._known = {shape: _ratios(found) for shape, found in self.products.items()}
+        self._known = {shape: _median_ratios(found) for shape, found in self.products.items()}
         self._near: dict[GemmShape, list[GemmShape]] = {}
         self._cost: dict[tuple[Method, GemmShape], float] = {}
 
@@ -81,8 +81,8 @@ class Experience:
         """The row of a key, from its products `shapes`: the method with the lowest mean ratio;
         see `Row` for keys without a method."""
         used = list(itertools.chain.from_iterable(self.products[shape] for shape in shapes))
-        ratio, origin, method = self._choose(shapes)
-        made = self._adapted(method, origin)
+        ratio, origin, method = self._best_method(shapes)
+        made = self._generalize(method, origin)
         chosen = [m for m in used if m.method in (method, made.cut(m.shape))]
         best = min(chosen, key=lambda m: m.ratio)
         timed = best.unit == "seconds"
@@ -95,14 +95,14 @@ class Experience:
             best.shape,
             best.source if timed else best.unit,
             len(used),
-            _rounded(ratio),
-            None if rate is None else _rounded(rate),
+            _round_digits(ratio),
+            None if rate is None else _round_digits(rate),
             relaxes,
             "; ".join(sorted({m.cpu for m in chosen if m.cpu})),
-            None if relaxes or self._board is None else _radius(best.shape, shapes),
+            None if relaxes or self._board is None else _row_radius(best.shape, shapes),
         )
 
-    def _choose(self, shapes: Sequence[GemmShape]) -> tuple[float, GemmShape, Method]:
+    def _best_method(self, shapes: Sequence[GemmShape]) -> tuple[float, GemmShape, Method]:
         """The method with the lowest geometric mean ratio over a key's products, the product it
         was measured on, and that mean. Averaging keeps a method that is best on one product
         from being used for others on which it is slow."""
@@ -110,22 +110,22 @@ class Experience:
         for origin in shapes:
             known = self._known[origin]
             for method in sorted(known, key=lambda each: (known[each], each))[:_BEST]:
-                ratios = [self._expected(method, origin, shape) for shape in shapes]
+                ratios = [self._predicted_ratio(method, origin, shape) for shape in shapes]
                 mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
                 scores.append((mean, origin, method))
         return min(scores)
 
-    def _expected(self, method: Method, origin: GemmShape, shape: GemmShape) -> float:
+    def _predicted_ratio(self, method: Method, origin: GemmShape, shape: GemmShape) -> float:
         """The predicted ratio on `shape` of a method measured on `origin`. A tile that was not
         tried was not promising, so it is charged the worst measured ratio."""
         if shape == origin:
             return self._known[origin][method]
-        made = self._adapted(method, origin)
+        made = self._generalize(method, origin)
         if self._has_tile(made.cut(shape), shape):
             return self.ratio(made, shape)
         return max(self._known[shape].values())
 
-    def _adapted(self, method: Method, shape: GemmShape) -> Method:
+    def _generalize(self, method: Method, shape: GemmShape) -> Method:
         """The method measured on `shape`, generalized to other products."""
         if self._board is None:
             return method
@@ -138,7 +138,7 @@ class Experience:
         for shape in shapes:
             known = self._known[shape].get(self.default(shape)) if self._board else 1.0
             if known is not None:
-                gains.append(math.log(self._expected(method, origin, shape) / known))
+                gains.append(math.log(self._predicted_ratio(method, origin, shape) / known))
         return not gains or statistics.fmean(gains) < math.log(_WORTH)
 
     def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
@@ -177,7 +177,9 @@ class Experience:
         at = method.cut(shape), shape
         if at not in self._cost:
             known = self._known[shape]
-            self._cost[at] = known[min(known, key=lambda each: (_difference(at[0], each), each))]
+            self._cost[at] = known[
+                min(known, key=lambda each: (_method_distance(at[0], each), each))
+            ]
         return self._cost[at]
 
     def least(self, shape: GemmShape) -> float:
@@ -185,14 +187,14 @@ class Experience:
         return min(self._known[shape].values())
 
 
-def _radius(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
+def _row_radius(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
     """The distance up to which a row applies: as far as it was measured, plus what counts as
     near."""
     measured = max(best.log_distance(shape) for shape in shapes)
     return math.ceil(100.0 * (math.sqrt(measured) + math.sqrt(_NEAR)) ** 2)
 
 
-def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
+def _median_ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
     """The ratio of each method on one product: the median over CPUs of each CPU's median, so that
     each CPU counts once, however often it was measured."""
     by_method: dict[Method, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -204,12 +206,12 @@ def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
     }
 
 
-def _difference(a: Method, b: Method) -> float:
+def _method_distance(a: Method, b: Method) -> float:
     tile = abs(math.log(a.mr / b.mr)) + abs(math.log(a.nr / b.nr))
     blocks = sum(abs(math.log(getattr(a, name) / getattr(b, name))) for name in ("mc", "kc", "nc"))
     flags = (a.pack_a != b.pack_a) + (a.pack_b != b.pack_b) + (a.split != b.split)
     return 10.0 * tile + 5.0 * flags + blocks
 
 
-def _rounded(value: float) -> float:
+def _round_digits(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")

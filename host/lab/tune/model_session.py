@@ -125,7 +125,7 @@ def tune_model(
         plan = ModelPlan(job.board, subject, left, VERSION, job.check, most)
         pace = _Pace(on_progress)
         try:
-            outcome = _searched(plan, subject, job, pace.show)
+            outcome = _run_tuner(plan, subject, job, pace.show)
             path = user_table(job.profile)
             if outcome.measured or outcome.known:
                 build_for(job.profile, path, alone=False)
@@ -170,7 +170,7 @@ def order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasu
     return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)
 
 
-def _searched(
+def _run_tuner(
     plan: ModelPlan,
     subject: TuningTask,
     job: ModelJob,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from edgekit.host.compiler.driver import build_graph, prepare_graph
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.release import Benchmark
@@ -16,7 +17,6 @@ from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import ModelEstimate, estimate_model
 from edgekit.host.simulator.target import target_of
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 
 _TURNS = 3
 _TURN_MS = 300.0
@@ -46,16 +46,18 @@ class MeasuredTimes:
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
         if self._default is None:
             self._default = self._stack.enter_context(self._device.temporary())
-            self._default.deploy(_bundle(self._subject, default))
-            milliseconds = max(self._bench(self._default).median_ms, _TURN_MS / _MOST)
+            self._default.deploy(_build_bundle(self._subject, default))
+            milliseconds = max(self._bench_board(self._default).median_ms, _TURN_MS / _MOST)
             self._runs = max(int(_TURN_MS / milliseconds), _FEWEST)
         with self._device.temporary() as place:
-            place.deploy(_bundle(self._subject, table))
-            turns = [(self._bench(place), self._bench(self._default)) for _ in range(_TURNS)]
+            place.deploy(_build_bundle(self._subject, table))
+            turns = [
+                (self._bench_board(place), self._bench_board(self._default)) for _ in range(_TURNS)
+            ]
         ours, usual = zip(*turns, strict=True)
-        return _least(ours), _least(usual)
+        return _minimum_times(ours), _minimum_times(usual)
 
-    def _bench(self, place: Board) -> Benchmark:
+    def _bench_board(self, place: Board) -> Benchmark:
         return place.bench(threads=self._subject.threads, count=self._runs)
 
 
@@ -83,15 +85,15 @@ class EstimatedTimes:
         self.per_ms = 1e3 * self._target.core.clock_mhz
         if estimate is None:
             find_emulator(subject.board.arch, tell)
-        self._estimate = estimate or self._emulated
+        self._estimate = estimate or self._estimate_or_recall
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
         """Estimates the default only once, since the result is deterministic."""
-        times = self._times(table)
-        self._usual = self._usual or self._times(default)
+        times = self._estimate_times(table)
+        self._usual = self._usual or self._estimate_times(default)
         return times, self._usual
 
-    def _times(self, table: KnowledgeBase) -> Times:
+    def _estimate_times(self, table: KnowledgeBase) -> Times:
         found = self._estimate(table)
         if not found.operators:
             raise InputError(
@@ -101,9 +103,9 @@ class EstimatedTimes:
         by_name = {o.spec.name: float(o.cost.cycles) for o in found.operators}
         return Times(by_name, float(found.cost.cycles))
 
-    def _emulated(self, table: KnowledgeBase) -> ModelEstimate:
+    def _estimate_or_recall(self, table: KnowledgeBase) -> ModelEstimate:
         """The estimate of the model compiled with a table, which may be in the cache."""
-        bundle, board = _bundle(self._subject, table), self._subject.board
+        bundle, board = _build_bundle(self._subject, table), self._subject.board
         manifest, threads = bundle.manifest, self._subject.threads
         found = recall(manifest.id, board, threads)
         if found is None:
@@ -112,14 +114,14 @@ class EstimatedTimes:
         return found
 
 
-def _bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:
+def _build_bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:
     s = subject
     made = prepare_graph(s.source, s.board, s.options, table)
     artifact = build_graph(made, s.digest, s.board, None, s.options, None, table)
     return sign_bundle(build_bundle(artifact, s.board))
 
 
-def _least(found: tuple[Benchmark, ...]) -> Times:
+def _minimum_times(found: tuple[Benchmark, ...]) -> Times:
     """The minimum of several medians, since disturbances only ever add time."""
     names = {o.name for each in found for o in each.operators}
     seconds = {

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import (
@@ -22,8 +24,6 @@ from edgekit.host.lab.history.tunable_ops import (
 )
 from edgekit.host.lab.tune.measured_cache import KnownRatios, known_ratios
 from edgekit.kb.features import GemmKey
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import OperatorMethod
 
 _BETTER = 0.99  # times the best so far: an improvement
 _PATIENCE = 5  # methods of a key without improvement before it is considered exhausted
@@ -159,22 +159,22 @@ class ModelTuner:
         current = {s.key: s.current for s in ordered}  # members of chains only have the default
         before = self._measure(current, on_progress, together=True)
         self._to_try = {k: m for k, m in self._to_try.items() if self._exceeds_noise(k)}
-        finished = self._search(on_progress) and self._try_together(on_progress)
+        finished = self._search_separately(on_progress) and self._try_together(on_progress)
         after = self._settle(before, current, on_progress)
-        return self._outcome(before, after, finished)
+        return self._make_outcome(before, after, finished)
 
-    def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
+    def _search_separately(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         """Returns False if the budget is used before everything is tried."""
-        while self._is_worth_a_round(asked := self._asked()):
+        while self._is_worth_a_round(asked := self._next_methods()):
             if self._state.rounds > 1 and self._clock() >= self._end:
                 return False  # but always measure something, so that repeated runs make progress
             self._measure(asked, on_progress)
         return True
 
-    def _asked(self) -> dict[GemmKey, OperatorMethod]:
+    def _next_methods(self) -> dict[GemmKey, OperatorMethod]:
         """The methods to measure next. A group's method decides which operators exist, so its
         members wait."""
-        asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
+        asked = {k: m for k in self._to_try if (m := self._next_method(k)) is not None}
         groups = [k for k in asked if self._by_key[k][0].is_group]
         members = {step for k in groups for each in self._by_key[k] for step in each.steps}
         waits = {k for k in asked if any(s.steps & members for s in self._by_key[k])}
@@ -190,8 +190,8 @@ class ModelTuner:
 
     def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         for _ in range(self._plan.most_wholes):
-            best = self._best()
-            if self._whole(best) in self._state.totals:
+            best = self._best_methods()
+            if self._non_default_methods(best) in self._state.totals:
                 return True
             if self._clock() >= self._end:
                 return False
@@ -209,8 +209,8 @@ class ModelTuner:
         usual = min(before, 1.0)
         kept = current if before <= 1.0 else {}
         for _ in range(_MOST_SETTLED):
-            best = self._best()
-            after = self._together(best, on_progress)
+            best = self._best_methods()
+            after = self._total_together(best, on_progress)
             worse = {k: m for k, m in best.items() if m != kept.get(k)}
             if after <= min(before / _BETTER, 1.0):
                 break
@@ -222,12 +222,12 @@ class ModelTuner:
                 break
         return after
 
-    def _together(
+    def _total_together(
         self,
         methods: Mapping[GemmKey, OperatorMethod],
         on_progress: Callable[[ModelProgress], None],
     ) -> float:
-        total = self._state.totals.get(self._whole(methods))
+        total = self._state.totals.get(self._non_default_methods(methods))
         return total if total is not None else self._measure(methods, on_progress, together=True)
 
     def _give_up(self, methods: Mapping[GemmKey, OperatorMethod], total: float) -> None:
@@ -236,14 +236,14 @@ class ModelTuner:
         assert self._state.default is not None
         usual = self._state.default.operators
         rows = [
-            self._row(each, methods[each.key], total * each.cost_in(usual), each.cost_in(usual))
+            self._row_of(each, methods[each.key], total * each.cost_in(usual), each.cost_in(usual))
             for each in self._operators
             if methods.get(each.key) in each.costs and each.cost_in(usual) > 0
         ]
         self._history.add_operators(rows)
         self._state.known.update({(m.operator, m.method): m.ratio for m in rows})
 
-    def _next(self, key: GemmKey) -> OperatorMethod | None:
+    def _next_method(self, key: GemmKey) -> OperatorMethod | None:
         """The key's first untested method; None after many without improvement."""
         best, since = 1.0, 0
         for method in self._to_try[key]:
@@ -271,11 +271,11 @@ class ModelTuner:
         subject, state = self._plan.subject, self._state
         tables = subject.table_with(methods), subject.table_with({})
         times, default = self._measurer.measure(*tables)
-        charge = self._charge(methods, times, default) if together else 0.0
+        charge = self._collateral_loss(methods, times, default) if together else 0.0
         groups = [each for each in self._operators if each.is_group]
         moved = changed_steps(groups, methods)  # same names may now denote other operators
         rows = [
-            self._row(each, methods[each.key], cost + charge * usual, usual)
+            self._row_of(each, methods[each.key], cost + charge * usual, usual)
             for each in self._operators
             if methods.get(each.key) in each.costs
             and (each.is_group or each.name not in moved)
@@ -291,11 +291,11 @@ class ModelTuner:
             if (method := methods.get(each.key)) is not None:
                 state.known.setdefault((each.name, method), 1.0)
         total = times.total / default.total
-        state.totals[self._whole(methods)] = total
-        on_progress(self._progress())
+        state.totals[self._non_default_methods(methods)] = total
+        on_progress(self._make_progress())
         return total
 
-    def _charge(
+    def _collateral_loss(
         self, methods: Mapping[GemmKey, OperatorMethod], times: Times, default: Times
     ) -> float:
         """The loss of operators without a new method, relative to the default cost of those with
@@ -308,7 +308,7 @@ class ModelTuner:
         lost = times.total + saved - default.total
         return max(lost, 0.0) / taken
 
-    def _row(
+    def _row_of(
         self, operator: TunableOp, method: OperatorMethod, cost: float, default: float
     ) -> OperatorMeasurement:
         plan = self._plan
@@ -338,7 +338,7 @@ class ModelTuner:
         plan, unit = self._plan, self._measurer.unit
         return known_ratios(self._history_here(), plan.board, plan.subject, plan.kit_version, unit)
 
-    def _best(self) -> dict[GemmKey, OperatorMethod]:
+    def _best_methods(self) -> dict[GemmKey, OperatorMethod]:
         """The methods for this model's keys in a table built from the history."""
         table = self._plan.subject.table
         rows = operator_rows(self._history_here(), table.platforms, table.sequences)
@@ -351,15 +351,15 @@ class ModelTuner:
         costs = self._state.default.operators
         return any(s.cost_in(costs) >= self._measurer.least for s in self._by_key[key])
 
-    def _whole(self, methods: Mapping[GemmKey, OperatorMethod]) -> _Whole:
+    def _non_default_methods(self, methods: Mapping[GemmKey, OperatorMethod]) -> _Whole:
         return frozenset(
             (key, method)
             for key, method in methods.items()
             if any(method in s.costs and method != s.default for s in self._by_key[key])
         )
 
-    def _progress(self) -> ModelProgress:
-        left = sum(self._next(key) is not None for key in self._to_try)
+    def _make_progress(self) -> ModelProgress:
+        left = sum(self._next_method(key) is not None for key in self._to_try)
         state = self._state
         gain = self._gain_apart()
         seconds = self._end - self._clock()
@@ -380,10 +380,10 @@ class ModelTuner:
                 counted |= each.steps
         return default.total / (default.total - saved)
 
-    def _outcome(self, before: float, after: float, finished: bool) -> ModelOutcome:
+    def _make_outcome(self, before: float, after: float, finished: bool) -> ModelOutcome:
         assert self._state.default is not None
         default = self._state.default.total / self._measurer.per_ms
-        best = self._best()
+        best = self._best_methods()
         won = tuple(
             Won(s, best[s.key], self._state.known.get((s.name, best[s.key]), 1.0))
             for s in self._operators

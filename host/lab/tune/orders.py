@@ -206,17 +206,17 @@ class _Runs:
 
     def run(self, found: Sequence[Candidate]) -> list[Timed]:
         """Times orders in turns; the searched one must be among them."""
-        bundles = [self._bundle(each) for each in found]
+        bundles = [self._build_bundle(each) for each in found]
         turns = self._measurer.times(bundles)
         (searched,) = (i for i, each in enumerate(found) if each.origin == _SEARCHED)
         measured = []
         for part in self.parts:
             orders = [part.order(each.graph, self._place) for each in found]
-            costs = [self._cost(part, each) for each in turns]
+            costs = [self._part_cost(part, each) for each in turns]
             for order, cost in dict(zip(orders, costs, strict=True)).items():
                 if cost > 0 and costs[searched] > 0:
                     usual = orders[searched], costs[searched]
-                    measured.append(self._measurement(part, order, cost, *usual))
+                    measured.append(self._to_measurement(part, order, cost, *usual))
                     self._costs[part, order] = cost / costs[searched]
         with History() as history:
             history.add_orders(measured)
@@ -238,9 +238,9 @@ class _Runs:
                 order, gains = best, True
             nodes += (self.graph.nodes[part.start + i] for i in order)
         graph = replace(self.graph, nodes=tuple(nodes))
-        return _candidate(_TOGETHER, graph, self._job.profile) if gains else None
+        return _make_candidate(_TOGETHER, graph, self._job.profile) if gains else None
 
-    def _bundle(self, candidate: Candidate) -> Bundle:
+    def _build_bundle(self, candidate: Candidate) -> Bundle:
         job = self._job
         job.tell(f"compiling order {candidate.origin}")
         made, options = (
@@ -251,14 +251,14 @@ class _Runs:
         artifact = build_graph(made, digest, job.profile, options=options)
         return sign_bundle(build_bundle(artifact, job.profile))
 
-    def _cost(self, part: Part, turns: Sequence[Times]) -> float:
+    def _part_cost(self, part: Part, turns: Sequence[Times]) -> float:
         """The cost of the part's operators together, median of all turns; views cost nothing."""
         nodes = part.nodes(self.graph)
         return statistics.median(
             sum(turn.operators.get(node.name, 0.0) for node in nodes) for turn in turns
         )
 
-    def _measurement(
+    def _to_measurement(
         self,
         part: Part,
         order: tuple[int, ...],
@@ -293,7 +293,7 @@ def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -
     def add(origin: str, ordered: Graph) -> None:
         names = tuple(n.name for n in ordered.nodes)
         if names not in found and len(found) < most:
-            found[names] = _candidate(origin, ordered, board)
+            found[names] = _make_candidate(origin, ordered, board)
 
     costs = CostModel.of(board)
     units = assign_units(graph, board, costs.cost)
@@ -309,7 +309,7 @@ def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -
     return list(found.values())
 
 
-def _candidate(origin: str, graph: Graph, board: BoardProfile) -> Candidate:
+def _make_candidate(origin: str, graph: Graph, board: BoardProfile) -> Candidate:
     kept = schedule(graph, board, CompileOptions(order="import"))
     size = len(graph.nodes)
     peak = buffers_of(graph, 0, size).peak(range(size))

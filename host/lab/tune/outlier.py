@@ -54,8 +54,10 @@ def choose_threshold(
         )
     whole = weights.dequantized()
     exact = [sample.astype(np.float32) @ whole for sample in samples]
-    usual = _try(samples, weights, exact, THRESHOLD)
-    tried = [_try(samples, weights, exact, each) for each in _candidates(samples)]
+    usual = _try_threshold(samples, weights, exact, THRESHOLD)
+    tried = [
+        _try_threshold(samples, weights, exact, each) for each in _candidate_thresholds(samples)
+    ]
     trials = tuple(sorted((*tried, usual), key=lambda trial: (trial.cost, trial.error)))
     good = next((trial for trial in trials if trial.error <= target), None)
     if good:
@@ -66,7 +68,7 @@ def choose_threshold(
     return ThresholdChoice(least, reason, usual, trials)
 
 
-def _candidates(samples: Sequence[NDArray[Any]]) -> list[float]:
+def _candidate_thresholds(samples: Sequence[NDArray[Any]]) -> list[float]:
     """Thresholds midway between channels that are adjacent when sorted by largest magnitude."""
     largest = np.max([np.abs(s).max(axis=0).astype(np.float64) for s in samples], axis=0)
     falling = np.sort(largest)[::-1]
@@ -80,7 +82,7 @@ def _candidates(samples: Sequence[NDArray[Any]]) -> list[float]:
     return [each for each in found if each > 0]
 
 
-def _try(
+def _try_threshold(
     samples: Sequence[NDArray[Any]],
     weights: OutlierWeights,
     exact: Sequence[NDArray[np.float32]],

@@ -131,13 +131,13 @@ def usual_shapes(
         if packed in ("none", side)
     ]
     fixed = [s for s in (*known, *vectors) if s.operations <= most]
-    layers = (s for s in _layers(packed) if s.operations <= most)
-    others = (s for s in _spread() if s.operations <= most)
+    layers = (s for s in _layer_shapes(packed) if s.operations <= most)
+    others = (s for s in _halton_shapes() if s.operations <= most)
     mixed = itertools.chain.from_iterable(zip(layers, others, strict=False))
     return list(dict.fromkeys((*fixed, *itertools.islice(mixed, spread))))
 
 
-def _layers(packed: Packed) -> Iterator[GemmShape]:
+def _layer_shapes(packed: Packed) -> Iterator[GemmShape]:
     """Convolutions of common sizes; the weights are A or B, alternating if neither is packed."""
     source = random.Random(_SEED)
     for i in itertools.count():
@@ -149,7 +149,7 @@ def _layers(packed: Packed) -> Iterator[GemmShape]:
             yield GemmShape(m=pixels, k=k, n=channels)
 
 
-def _spread() -> Iterable[GemmShape]:
+def _halton_shapes() -> Iterable[GemmShape]:
     """Infinitely many shapes, evenly spread in log space (a Halton sequence).
 
     Three of four have round sizes, like channel counts in networks.

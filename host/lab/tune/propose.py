@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
+from edgekit.host.compiler.costs.methods.tile_cost import tile_cost
 from edgekit.host.lab.tune.products import Product
-from edgekit.kb.costs.tile_cost import tile_cost
-from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
 
@@ -32,7 +32,7 @@ def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[
     """
     p = product
     found = [default_method(board, p)]
-    for mr, nr in _tiles(board, p):
+    for mr, nr in _candidate_tiles(board, p):
         made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads, p.packed)
         found.append(made.cut(p.shape))
         if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
@@ -60,7 +60,7 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
     return replace(made, kc=kc, mc=mc, pack_a=True)
 
 
-def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
     """The tiles worth trying, normal and transposed. Of those with the same number of panels, only
     the smallest, because panels have equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
@@ -89,7 +89,7 @@ def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool
     if product.threads > 1:
         found.append(replace(best, split="n" if best.split == "m" else "m"))
     cut = (method.cut(product.shape) for method in found)
-    kept = [m for m in cut if m != best and _fits(m, caches, size, product.shape.k)]
+    kept = [m for m in cut if m != best and _fits_caches(m, caches, size, product.shape.k)]
     return list(dict.fromkeys(kept))
 
 
@@ -116,7 +116,7 @@ def _other_packing(best: Method, product: Product) -> Iterator[Method]:
         yield replace(best, pack_a=not best.pack_a)
 
 
-def _fits(method: Method, caches: Caches, size: int, k: int) -> bool:
+def _fits_caches(method: Method, caches: Caches, size: int, k: int) -> bool:
     kc = min(method.kc, k)
     if 1 in (method.mr, method.nr):
         return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from edgekit.device.version import VERSION
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.deploy.release.session import owner
@@ -17,7 +18,6 @@ from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Measurer, Outcome, Plan, Progress, Tuner
 from edgekit.kb.features import Sequences
-from edgekit.kb.tables.method import Method
 from edgekit.kb.targets.board import BoardProfile
 
 

@@ -57,10 +57,10 @@ def tune_matrix(
         height = strip_height(board.isa, found.stored)
         rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
-        for step in _steps(rule, measurer.unit, found.cols):
+        for step in _search_steps(rule, measurer.unit, found.cols):
             candidates = [how for how in (step(best, value) for value in step.values)
                           if how != best]  # fmt: skip
-            best = _choose(measurer.measure([*candidates, best], threads, seconds), best)
+            best = _choose_settings(measurer.measure([*candidates, best], threads, seconds), best)
             tried += len(candidates)
             show(f"{name}: {step.name}: {len(candidates)} tried")
         last = measurer.measure([best, rule], threads, seconds)
@@ -86,7 +86,7 @@ class _Step:
         return replace(how, **given)
 
 
-def _steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
+def _search_steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
     yield _Step("diagonal", (0, 1))
     yield _Step("windows", (0, 1))
     yield _Step("window", _WINDOWS)
@@ -97,7 +97,7 @@ def _steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
     yield _Step("width", (rule.width, *_WIDTHS))
 
 
-def _choose(found: BoardResult, best: BlockSettings) -> BlockSettings:
+def _choose_settings(found: BoardResult, best: BlockSettings) -> BlockSettings:
     *others, known = found.forms
     fastest = min(others, key=lambda form: form.median, default=known)
     return fastest.settings if fastest.median < _BETTER * known.median else best

@@ -90,7 +90,7 @@ class SpmvMeasurer:
         triad: bool = False,
     ) -> BoardResult:
         """Costs of each format, in turns with the last. Raises what the board's runtime raises."""
-        found = self._call(
+        found = self._run_on_board(
             settings,
             threads=threads,
             seconds=seconds,
@@ -104,13 +104,13 @@ class SpmvMeasurer:
             )
         found_features: dict[str, Any] = dict(answer["features"])
         features = {key: found_features[key] for key in Features.__dataclass_fields__}
-        forms = tuple(_form(result) for result in answer["results"])
+        forms = tuple(_to_form_cost(result) for result in answer["results"])
         rate = answer["triad_bytes_per_second"]
         return BoardResult(Features(**features), answer["height"], forms, rate)
 
     def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
         """Where the board spends its time on one thread, and its bottleneck."""
-        answer = self._call([settings], seconds=seconds, hotspots=True)
+        answer = self._run_on_board([settings], seconds=seconds, hotspots=True)
         found = fitting(answer, SpmvHotspots)["hotspots"]
         why = found["bottleneck"]
         return Hotspots(
@@ -120,7 +120,7 @@ class SpmvMeasurer:
             tuple(found["missing"]),
         )
 
-    def _call(self, settings: Sequence[BlockSettings], **options: Any) -> dict[str, Any]:
+    def _run_on_board(self, settings: Sequence[BlockSettings], **options: Any) -> dict[str, Any]:
         request = {
             "matrix": self._matrix,
             "settings": [asdict(how) for how in settings],
@@ -134,7 +134,7 @@ class SpmvMeasurer:
         )
 
 
-def _form(result: FormAnswer) -> FormCost:
+def _to_form_cost(result: FormAnswer) -> FormCost:
     if "instructions" in result:
         low = median = high = float(result["instructions"])
     elif "time" in result:

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.common.files import atomic_write
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm import kit_table, table_of
+from edgekit.host.compiler.tables.gemm_file import table_text
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.tables.supported import drop_unsupported_rows
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.build import build_table
@@ -15,10 +19,6 @@ from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
 from edgekit.host.lab.tune.learn import Regret, learn_sequences, regret_of
 from edgekit.host.lab.tune.products import Product
 from edgekit.kb.features import Packed
-from edgekit.kb.tables.gemm_file import table_text
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.method import Method
-from edgekit.kb.tables.supported import drop_unsupported_rows
 from edgekit.kb.targets.board import BoardProfile
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgekit.host.compiler.costs.methods.gemm import Method, limits_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.features import GemmKey, Sequences, key_of
-from edgekit.kb.tables.method import Method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
@@ -153,21 +153,21 @@ class Tuner:
         """
         going_on, step = list(self._plan.products), 0
         while going_on:
-            asked = [q for p in going_on if (q := self._ask(p, step))]
-            if not self._measure(asked, step, on_progress):
-                return self._outcome(finished=False)
+            asked = [q for p in going_on if (q := self._step_question(p, step))]
+            if not self._measure_batches(asked, step, on_progress):
+                return self._make_outcome(finished=False)
             if step > 0:
                 going_on = [q.product for q in asked]
             done = self._refused | self._plan.given.keys()
             going_on = [p for p in going_on if p not in done]
             step += 1
-        for ask in (self._ask_of_others, self._confirm):
+        for ask in (self._ask_of_others, self._confirm_question):
             asked = [q for p in self._plan.products if (q := ask(p))]
-            if not self._measure(asked, step, on_progress):
-                return self._outcome(finished=False)
-        return self._outcome(finished=True)
+            if not self._measure_batches(asked, step, on_progress):
+                return self._make_outcome(finished=False)
+        return self._make_outcome(finished=True)
 
-    def _ask(self, product: Product, step: int) -> Question | None:
+    def _step_question(self, product: Product, step: int) -> Question | None:
         """The question for one step of a product, unless the answers are already known."""
         known, profile = self._known[product], self._plan.profile
         if product in self._plan.given:
@@ -175,16 +175,16 @@ class Tuner:
         elif step == 0:
             wanted = first_methods(profile, product, self._counting)
         else:
-            wanted = neighbors(profile, product, _center(known), self._counting)
+            wanted = neighbors(profile, product, _search_center(known), self._counting)
         return self._question_new(product, wanted)
 
     def _ask_of_others(self, product: Product) -> Question | None:
         """Asks for the best methods of the other products sharing a row with this one."""
         if self._counting or not self._may_share(product):
             return None
-        key, profile = self._key(product), self._plan.profile
-        mates = [p for p in self._plan.products if self._may_share(p) and self._key(p) == key]
-        best = ((_best(self._known[mate]), mate) for mate in mates if mate != product)
+        key, profile = self._gemm_key(product), self._plan.profile
+        mates = [p for p in self._plan.products if self._may_share(p) and self._gemm_key(p) == key]
+        best = ((_best_method(self._known[mate]), mate) for mate in mates if mate != product)
         made = (limits_of(method, mate.shape, profile, mate.dtype) for method, mate in best)
         return self._question_new(product, [method.cut(product.shape) for method in made])
 
@@ -192,32 +192,32 @@ class Tuner:
         done = product in self._refused or product in self._plan.given
         return not done and bool(self._known[product])
 
-    def _key(self, product: Product) -> GemmKey:
+    def _gemm_key(self, product: Product) -> GemmKey:
         p = product
         return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
 
-    def _confirm(self, product: Product) -> Question | None:
+    def _confirm_question(self, product: Product) -> Question | None:
         """Asks for the best methods again; instruction counts are repeatable anyway."""
         if self._counting or product in self._refused:
             return None
         known = self._known[product]
         best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
-        return self._question(product, [m for m in best if len(known[m]) == 1])
+        return self._make_question(product, [m for m in best if len(known[m]) == 1])
 
     def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
         """A question for the unknown methods, up to the limit per product."""
         known = self._known[product]
         missing = [m for m in dict.fromkeys(wanted) if m not in known]
-        return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
+        return self._make_question(product, missing[: max(_MOST_METHODS - len(known), 0)])
 
-    def _question(self, product: Product, methods: list[Method]) -> Question | None:
+    def _make_question(self, product: Product, methods: list[Method]) -> Question | None:
         if not methods:
             return None
         default = default_method(self._plan.profile, product)
         others = tuple(m for m in methods if m != default)
         return Question(product, default, others, _METHOD_SECONDS * (len(others) + 1))
 
-    def _measure(
+    def _measure_batches(
         self,
         questions: Sequence[Question],
         step: int,
@@ -225,7 +225,7 @@ class Tuner:
     ) -> bool:
         """Asks the board batch by batch; returns False if the budget runs out first."""
         done = 0
-        for batch in _batches(questions, self._counting):
+        for batch in _split_batches(questions, self._counting):
             if self._measured and self._clock() >= self._end:
                 return False  # but always measure something, so that repeated runs make progress
 
@@ -234,22 +234,22 @@ class Tuner:
             def on_answer(
                 index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done
             ) -> None:
-                self._store(batch[index], timed)
+                self._store_times(batch[index], timed)
                 product = batch[index].product
-                on_progress(self._progress(step, done + index + 1, len(questions), product))
+                on_progress(self._make_progress(step, done + index + 1, len(questions), product))
 
             self._measurer.measure(batch, on_answer)
             done += len(batch)
         return True
 
-    def _store(self, question: Question, timed: Timed | None) -> None:
+    def _store_times(self, question: Question, timed: Timed | None) -> None:
         product = question.product
         if timed is None:
             self._refused.add(product)
             return
         pairs = [(question.default, timed.default)]
         pairs += zip(question.methods, timed.methods, strict=True)
-        rows = [self._row(product, method, cost, timed) for method, cost in pairs]
+        rows = [self._to_measurement(product, method, cost, timed) for method, cost in pairs]
         self._history.add(rows)
         self._measured += len(rows)
         for row in rows:
@@ -259,7 +259,9 @@ class Tuner:
     def _counting(self) -> bool:
         return self._measurer.unit == "instructions"
 
-    def _row(self, product: Product, method: Method, cost: Cost, timed: Timed) -> Measurement:
+    def _to_measurement(
+        self, product: Product, method: Method, cost: Cost, timed: Timed
+    ) -> Measurement:
         return Measurement(
             board=self._plan.board,
             platform=self._plan.profile.platform,
@@ -292,14 +294,14 @@ class Tuner:
                 known[product].setdefault(m.method, []).append(m.ratio)
         return known
 
-    def _progress(self, step: int, done: int, total: int, product: Product) -> Progress:
-        ratios = [_least(known) for known in self._known.values() if known]
+    def _make_progress(self, step: int, done: int, total: int, product: Product) -> Progress:
+        ratios = [_best_ratio(known) for known in self._known.values() if known]
         left = self._end - self._clock()
-        return Progress(step, done, total, self._measured, _gain(ratios), left, product)
+        return Progress(step, done, total, self._measured, _mean_speedup(ratios), left, product)
 
-    def _outcome(self, finished: bool) -> Outcome:
+    def _make_outcome(self, finished: bool) -> Outcome:
         best = tuple(
-            Best(product, _best(known), _least(known))
+            Best(product, _best_method(known), _best_ratio(known))
             for product, known in self._known.items()
             if known
         )
@@ -307,7 +309,7 @@ class Tuner:
         return Outcome(best, self._measured, self._before, finished, refused)
 
 
-def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
+def _split_batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
     """Splits questions into requests small enough to keep to the budget."""
     batch: list[Question] = []
     cost, most = 0.0, _BATCH_OPERATIONS if counting else _BATCH_SECONDS
@@ -322,21 +324,21 @@ def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Que
         yield batch
 
 
-def _best(known: Mapping[Method, Sequence[float]]) -> Method:
+def _best_method(known: Mapping[Method, Sequence[float]]) -> Method:
     return min(known, key=lambda method: (statistics.median(known[method]), method))
 
 
-def _center(known: Mapping[Method, Sequence[float]]) -> Method:
+def _search_center(known: Mapping[Method, Sequence[float]]) -> Method:
     """The first known method that is as good as the best."""
-    least = _least(known)
+    least = _best_ratio(known)
     return next(m for m, ratios in known.items() if statistics.median(ratios) <= _SAME * least)
 
 
-def _least(known: Mapping[Method, Sequence[float]]) -> float:
+def _best_ratio(known: Mapping[Method, Sequence[float]]) -> float:
     return min((statistics.median(ratios) for ratios in known.values()), default=math.inf)
 
 
-def _gain(ratios: Iterable[float]) -> float:
+def _mean_speedup(ratios: Iterable[float]) -> float:
     """The geometric mean speedup over the default."""
     logs = [-math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logs)) if logs else 1.0
@@ -344,4 +346,4 @@ def _gain(ratios: Iterable[float]) -> float:
 
 def gain_of(outcome: Outcome) -> float:
     """The geometric mean speedup of the best methods over the default method."""
-    return _gain(best.ratio for best in outcome.best)
+    return _mean_speedup(best.ratio for best in outcome.best)

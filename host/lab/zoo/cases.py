@@ -72,8 +72,8 @@ def make_cases(
     rng = np.random.default_rng(seed)
     inputs = []
     for spec in specs:
-        fixed = _fixed(spec, samples)
-        varied = itertools.cycle(_varied(spec, samples))
+        fixed = _fixed_inputs(spec, samples)
+        varied = itertools.cycle(_varied_inputs(spec, samples))
         # Alternate, so that even a short list has some of each kind.
         both = [maker for one in fixed for maker in (next(varied), one)]
         makers = itertools.chain(both, varied)
@@ -85,18 +85,18 @@ def make_cases(
 _Maker = Callable[[np.random.Generator, int], Array]
 
 
-def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
+def _fixed_inputs(spec: InputSpec, samples: Samples) -> list[_Maker]:
     """A maker per sequence, picture and constant; each returns [steps, *shape] of its dtype."""
     dtype = np.dtype(spec.dtype)
     fitting = [s for s in samples.sequences if (s.shape[1:], s.dtype) == (spec.shape, dtype)]
     values: list[Array] = []
     if len(spec.shape) == 4 and spec.shape[-1] == 3:
         for picture in samples.pictures:
-            unit = _crop(picture, spec.shape) / 255.0
-            values.append(_spread(unit, dtype))
+            unit = _crop_center(picture, spec.shape) / 255.0
+            values.append(_scale_to_dtype(unit, dtype))
             if dtype.kind == "f":
                 values.append((unit * 2 - 1).astype(dtype))
-    constants = dict.fromkeys((*_limits(dtype), 0.0))
+    constants = dict.fromkeys((*_value_limits(dtype), 0.0))
     values += [np.full(spec.shape, value, dtype) for value in constants]
 
     def repeat(value: Array) -> _Maker:
@@ -108,18 +108,20 @@ def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
     return [*map(replay, fitting), *map(repeat, values)]
 
 
-def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
+def _varied_inputs(spec: InputSpec, samples: Samples) -> list[_Maker]:
     """Makers that return different values each time."""
     dtype = np.dtype(spec.dtype)
-    low, high = _limits(dtype)
+    low, high = _value_limits(dtype)
     shape = spec.shape
 
     def uniform(rng: np.random.Generator, steps: int) -> Array:
-        return _spread(rng.random((steps, *shape)) * 2 - 1, dtype, signed=True)
+        return _scale_to_dtype(rng.random((steps, *shape)) * 2 - 1, dtype, signed=True)
 
     def normal(rng: np.random.Generator, steps: int) -> Array:
         wide = rng.normal(0, 1 / 3, (steps, *shape))
-        return _spread(wide if dtype.kind == "f" else np.clip(wide, -1, 1), dtype, signed=True)
+        return _scale_to_dtype(
+            wide if dtype.kind == "f" else np.clip(wide, -1, 1), dtype, signed=True
+        )
 
     def corners(rng: np.random.Generator, steps: int) -> Array:
         corner: Array = rng.choice([low, high], (steps, *shape)).astype(dtype)
@@ -127,12 +129,12 @@ def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
 
     def smooth(rng: np.random.Generator, steps: int) -> Array:
         walk = rng.normal(0, _SMOOTH_STEP, (steps, *shape)).reshape(-1).cumsum()
-        return _spread(np.abs((walk + 1) % 2 - 1), dtype).reshape(steps, *shape)
+        return _scale_to_dtype(np.abs((walk + 1) % 2 - 1), dtype).reshape(steps, *shape)
 
     def sound(spectra: Array) -> _Maker:
         def make(rng: np.random.Generator, steps: int) -> Array:
             start = int(rng.integers(len(spectra) // 2))
-            return _spread(_windows(spectra[start:], shape, steps), dtype)
+            return _scale_to_dtype(_sliding_windows(spectra[start:], shape, steps), dtype)
 
         return make
 
@@ -141,23 +143,23 @@ def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
     return [uniform, *map(sound, samples.sounds), normal, corners, smooth]
 
 
-def _spread(unit: Array, dtype: np.dtype[Any], signed: bool = False) -> Array:
+def _scale_to_dtype(unit: Array, dtype: np.dtype[Any], signed: bool = False) -> Array:
     """Scales 0..1 (signed: -1..1) to the full range of an integer dtype; floats are unchanged."""
     if dtype.kind == "f":
         return unit.astype(dtype)
-    low, high = _limits(dtype)
+    low, high = _value_limits(dtype)
     share = (unit + 1) / 2 if signed else unit
     values: Array = np.round(low + share * (high - low)).astype(dtype)
     return values
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+def _value_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     if dtype.kind == "f":
         return -1.0, 1.0
     return float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
 
 
-def _crop(picture: Array, shape: tuple[int, ...]) -> Array:
+def _crop_center(picture: Array, shape: tuple[int, ...]) -> Array:
     """The picture's central square, nearest neighbor, as [1, h, w, 3]."""
     height, width = shape[1:3]
     side = min(picture.shape[:2])
@@ -180,7 +182,7 @@ def _log_spectra(path: Path) -> Array:
     return unit
 
 
-def _windows(spectra: Array, shape: tuple[int, ...], steps: int) -> Array:
+def _sliding_windows(spectra: Array, shape: tuple[int, ...], steps: int) -> Array:
     """`steps` consecutive inputs sliding through the spectra, [steps, *shape] in 0..1."""
     size = int(np.prod(shape))
     bins = shape[2] if len(shape) == 4 else shape[-1] if len(shape) == 3 else min(40, size)

@@ -47,8 +47,8 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
         sounds = sorted(inputs.glob("*.wav"))
     sequences = tuple(sorted(folder.glob("*.npz")))
     return Zoo(
-        _distinct(roots, "*.tflite"),
-        _distinct(roots, "*.onnx"),
+        _distinct_files(roots, "*.tflite"),
+        _distinct_files(roots, "*.onnx"),
         tuple(pictures),
         tuple(sounds),
         sequences,
@@ -70,7 +70,7 @@ def compile_release(model: Path, board: str, folder: Path) -> Path:
     return release
 
 
-def _distinct(roots: Sequence[Path], pattern: str) -> tuple[Path, ...]:
+def _distinct_files(roots: Sequence[Path], pattern: str) -> tuple[Path, ...]:
     found: dict[str, Path] = {}
     for root in roots:
         for path in sorted(root.rglob(pattern)):

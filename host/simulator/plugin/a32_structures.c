@@ -33,7 +33,7 @@ static int chosen(const struct ek_insn *insn, int load, int store) {
     return insn->memory == EK_LOAD ? load : store;
 }
 
-static void whole(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+static void structure(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     // By field t: number of registers, their distance, whether elements are interleaved.
     static const uint8_t shapes[16][3] = {
         [0] = {4, 1, 1}, [1] = {4, 2, 1}, [2] = {4, 1, 0}, [3] = {4, 1, 1},
@@ -79,7 +79,7 @@ static void all_lanes(const struct ek_pattern *pattern, uint32_t word, struct ek
 }
 
 static struct ek_pattern patterns[] = {
-    EK_H("11110100 0.l0nnnnddddttttee..mmmm", load_struct, neon, "", whole),
+    EK_H("11110100 0.l0nnnnddddttttee..mmmm", load_struct, neon, "", structure),
     EK_H("11110100 1.10nnnndddd11ccsst.mmmm", load_dup, neon, "", all_lanes),
     EK_P("11110100 1.00........11..........", unknown, base, ""),
     EK_H("11110100 1.l0nnnnddddsscciiiimmmm", load_lane, neon, "", lane),

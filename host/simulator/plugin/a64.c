@@ -16,8 +16,8 @@ __attribute__((constructor)) static void prepare(void) {
 }
 
 void ek_a64_no_lone_double(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    bool scalar = ek_field(pattern, word, 'h'), whole = ek_field(pattern, word, 'q');
-    if (!whole && (scalar || insn->element == 64))
+    bool scalar = ek_field(pattern, word, 'h'), full = ek_field(pattern, word, 'q');
+    if (!full && (scalar || insn->element == 64))
         ek_reject(insn);
 }
 

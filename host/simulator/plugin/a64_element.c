@@ -1,14 +1,14 @@
 // A64: operations by one vector element; lane moves, permutations, table lookups, reductions.
 #include "a64.h"
 
-static void scalar_is_whole(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+static void scalar_is_full(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (ek_field(pattern, word, 'h') && !ek_field(pattern, word, 'q'))
         ek_reject(insn);
 }
 
 // Products are twice as wide as their operands.
 static void widened(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    scalar_is_whole(pattern, word, insn);
+    scalar_is_full(pattern, word, insn);
     insn->element *= 2;
     insn->width = ek_field(pattern, word, 'h') ? insn->element : 128;
 }
@@ -19,7 +19,7 @@ static void pairs_of_doubles(const struct ek_pattern *pattern, uint32_t word,
         ek_reject(insn);
     if (insn->element == 64 && !ek_field(pattern, word, 'q') && !ek_field(pattern, word, 'h'))
         ek_reject(insn);
-    scalar_is_whole(pattern, word, insn);
+    scalar_is_full(pattern, word, insn);
 }
 
 // A 64-bit register holds two half-precision complex numbers.
@@ -73,7 +73,7 @@ static void looked_up(const struct ek_pattern *pattern, uint32_t word, struct ek
         ek_read(insn, ek_a64_v(ek_field(pattern, word, 'd')));
 }
 
-static void whole_sum(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+static void full_sum(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     (void)pattern, (void)word;
     if (insn->element == 64 || (insn->element == 32 && insn->width == 64))
         ek_reject(insn);
@@ -81,8 +81,8 @@ static void whole_sum(const struct ek_pattern *pattern, uint32_t word, struct ek
 
 static struct ek_pattern patterns[] = {
     // by element: for 16-bit elements, the indexed register is at most v15
-    EK_H("0q0h1111 00..mmmm0.01.0nnnnnddddd", v_fma, asimdhp, "Vd vn vm +vd", scalar_is_whole),
-    EK_H("0q.h1111 00..mmmm1001.0nnnnnddddd", v_fmul, asimdhp, "Vd vn vm", scalar_is_whole),
+    EK_H("0q0h1111 00..mmmm0.01.0nnnnnddddd", v_fma, asimdhp, "Vd vn vm +vd", scalar_is_full),
+    EK_H("0q.h1111 00..mmmm1001.0nnnnnddddd", v_fmul, asimdhp, "Vd vn vm", scalar_is_full),
     EK_H("0q0h1111 1plmmmmm0.01.0nnnnnddddd", v_fma, base, "Vd vn vm +vd", pairs_of_doubles),
     EK_H("0q.h1111 1plmmmmm1001.0nnnnnddddd", v_fmul, base, "Vd vn vm", pairs_of_doubles),
     EK_P("0q001111 10..mmmm0.00.0nnnnnddddd", v_fma_long, asimdfhm, "e32 Vd vn vm +vd"),
@@ -101,12 +101,12 @@ static struct ek_pattern patterns[] = {
     EK_H("0q0h1111 10.mmmmm0.11.0nnnnnddddd", v_mla_long, base, "e32 Vd vn vm +vd", widened),
     EK_H("0q0h1111 01..mmmm1011.0nnnnnddddd", v_mul_long, base, "e16 Vd vn vm", widened),
     EK_H("0q0h1111 10.mmmmm1011.0nnnnnddddd", v_mul_long, base, "e32 Vd vn vm", widened),
-    EK_H("0q0h1111 01..mmmm110..0nnnnnddddd", v_mul_sat, base, "e16 Vd vn vm", scalar_is_whole),
-    EK_H("0q0h1111 10.mmmmm110..0nnnnnddddd", v_mul_sat, base, "e32 Vd vn vm", scalar_is_whole),
+    EK_H("0q0h1111 01..mmmm110..0nnnnnddddd", v_mul_sat, base, "e16 Vd vn vm", scalar_is_full),
+    EK_H("0q0h1111 10.mmmmm110..0nnnnnddddd", v_mul_sat, base, "e32 Vd vn vm", scalar_is_full),
     EK_H("0q1h1111 01..mmmm11.1.0nnnnnddddd", v_mla_sat, asimdrdm, "e16 Vd vn vm +vd",
-         scalar_is_whole),
+         scalar_is_full),
     EK_H("0q1h1111 10.mmmmm11.1.0nnnnnddddd", v_mla_sat, asimdrdm, "e32 Vd vn vm +vd",
-         scalar_is_whole),
+         scalar_is_full),
     EK_P("0q.01111 10.mmmmm1110.0nnnnnddddd", v_dot, asimddp, "Vd vn vm +vd"),
     EK_P("0q001111 .0.mmmmm1111.0nnnnnddddd", v_dot, i8mm, "Vd vn vm +vd"),
     EK_P("0q001111 01.mmmmm1111.0nnnnnddddd", v_dot, bf16, "e16 Vd vn vm +vd"),
@@ -127,9 +127,9 @@ static struct ek_pattern patterns[] = {
     EK_H("0q001110 000mmmmm0llx00nnnnnddddd", v_table, base, "Vd vm", looked_up),
 
     // across all lanes
-    EK_H("0q.01110 ee110000001110nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),
-    EK_H("0q.01110 ee11000.101010nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),
-    EK_H("0q001110 ee110001101110nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),
+    EK_H("0q.01110 ee110000001110nnnnnddddd", v_reduce, base, "Vd vn", full_sum),
+    EK_H("0q.01110 ee11000.101010nnnnnddddd", v_reduce, base, "Vd vn", full_sum),
+    EK_H("0q001110 ee110001101110nnnnnddddd", v_reduce, base, "Vd vn", full_sum),
     EK_P("01101110 .0110000110010nnnnnddddd", v_freduce, base, "q e32 Vd vn"),
     EK_P("01101110 .0110000111110nnnnnddddd", v_freduce, base, "q e32 Vd vn"),
     EK_P("0q001110 .0110000110010nnnnnddddd", v_freduce, asimdhp, "Vd vn"),

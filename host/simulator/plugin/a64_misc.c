@@ -60,9 +60,9 @@ static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_
 static bool shift_size(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn,
                        int smallest) {
     uint32_t high = ek_field(pattern, word, 'i');
-    bool scalar = ek_field(pattern, word, 'h'), whole = ek_field(pattern, word, 'q');
+    bool scalar = ek_field(pattern, word, 'h'), full = ek_field(pattern, word, 'q');
     int bits = high ? 8 << (31 - __builtin_clz(high)) : 0;
-    if (bits < smallest || (scalar && !whole)) {
+    if (bits < smallest || (scalar && !full)) {
         ek_reject(insn);
         return false;
     }

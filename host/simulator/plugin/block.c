@@ -100,7 +100,7 @@ static uint32_t rounds(uint32_t amount, uint32_t each) {
     return amount > each ? (amount + each - 1) / each : 1;
 }
 
-static bool elements_apart(const struct ek_insn *insn) {
+static bool is_element_wise(const struct ek_insn *insn) {
     return insn->class == EK_CLASS_v_load_strided || insn->class == EK_CLASS_v_store_strided ||
            insn->class == EK_CLASS_v_load_indexed || insn->class == EK_CLASS_v_store_indexed;
 }
@@ -116,7 +116,7 @@ static uint32_t bytes_of(const struct ek_insn *insn) {
 // How many times a port or unit is occupied: once per part that it can process at a time.
 static uint32_t times_of(const struct ek_insn *insn, const struct ek_core *core) {
     uint32_t bytes = bytes_of(insn);
-    if (insn->memory & (EK_LOAD | EK_STORE) && insn->groups && elements_apart(insn))
+    if (insn->memory & (EK_LOAD | EK_STORE) && insn->groups && is_element_wise(insn))
         return rounds(bytes, insn->element >= 8 ? insn->element / 8 : 1);
     if (insn->memory & EK_LOAD)
         return rounds(bytes, core->ports.load_bytes);
@@ -144,7 +144,7 @@ static void fill(struct ek_step *step, const struct ek_insn *insn, const struct 
     step->on = op->on;
     step->after = op->after;
     step->memory = insn->memory;
-    step->bytes = (uint16_t)(elements_apart(insn) ? 1 : bytes_of(insn));
+    step->bytes = (uint16_t)(is_element_wise(insn) ? 1 : bytes_of(insn));
     step->sources = insn->sources;
     step->destinations = insn->destinations;
     step->accumulator = insn->accumulators ? insn->accumulator : EK_NO_REG;

@@ -196,7 +196,7 @@ bool ek_core_read(const char *path, struct ek_core *core, char *error, size_t si
     }
     fclose(file);
     if (!ended || !complete(core)) {
-        snprintf(error, size, "%s is not whole", path);
+        snprintf(error, size, "%s is incomplete", path);
         return false;
     }
     return true;

@@ -174,7 +174,7 @@ struct ek_pending *ek_free_miss(struct ek_memory *m, uint64_t *now) {
     return first;
 }
 
-static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) {
+static void fetch_line(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) {
     uint8_t from;
     if (ek_cache_find(to_l1 ? &m->l1d : m->l2, line))
         return;
@@ -187,16 +187,16 @@ static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) 
 }
 
 // Prefetches missing lines ahead of a stream, within its page.
-static void run_ahead(struct ek_memory *m, const struct ek_stream *s, uint64_t now) {
+static void prefetch_stream(struct ek_memory *m, const struct ek_stream *s, uint64_t now) {
     uint64_t lines = m->core->prefetch.page / 64, line = s->line;
     uint64_t near = m->core->prefetch.distance, far = near + m->core->prefetch.second;
     for (uint64_t k = s->run > far ? far : 1; k <= far && k <= s->run; k++) {
         uint64_t next = line + (uint64_t)(s->step * (int64_t)k);
         if (next / lines == line / lines)
-            bring(m, next, now, k <= near);
+            fetch_line(m, next, now, k <= near);
     }
     if (s->run > near && near && (line + near) / lines == line / lines && far > near)
-        bring(m, line + (uint64_t)(s->step * (int64_t)near), now, true);
+        fetch_line(m, line + (uint64_t)(s->step * (int64_t)near), now, true);
 }
 
 static struct ek_stream *place_of(struct ek_stream *streams, uint32_t count, uint64_t line,
@@ -216,7 +216,7 @@ static struct ek_stream *place_of(struct ek_stream *streams, uint32_t count, uin
 }
 
 // Continues a stream with an adjacent line; false if it is the same line.
-static bool go_on(struct ek_memory *m, struct ek_stream *s, uint64_t line) {
+static bool continue_stream(struct ek_memory *m, struct ek_stream *s, uint64_t line) {
     int64_t step = (int64_t)(line - s->line);
     if (step == 0)
         return false;
@@ -235,18 +235,18 @@ void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now, bool missed) {
         return;
     struct ek_stream *s = place_of(m->stream, streams, line, &found);
     if (found) {
-        if (go_on(m, s, line) && s->run >= m->core->prefetch.confirm)
-            run_ahead(m, s, now);
+        if (continue_stream(m, s, line) && s->run >= m->core->prefetch.confirm)
+            prefetch_stream(m, s, now);
     } else if (apart == 0) {
         *s = (struct ek_stream){line, 0, ++m->clock, 0};
     } else if (missed) {
         struct ek_stream *c = place_of(m->candidate, apart, line, &found);
         if (!found) {
             *c = (struct ek_stream){line, 0, ++m->clock, 0};
-        } else if (go_on(m, c, line) && c->run >= m->core->prefetch.confirm) {
+        } else if (continue_stream(m, c, line) && c->run >= m->core->prefetch.confirm) {
             *s = *c;
             *c = (struct ek_stream){0};
-            run_ahead(m, s, now);
+            prefetch_stream(m, s, now);
         }
     }
 }

@@ -1,5 +1,5 @@
 // A QEMU plugin that estimates a program's run time on a core: docs/estimates.md.
-//   qemu-ARCH -plugin plugin.so,core=FILE[,core=FILE…],out=FILE[,whole=1][,laps=counter] PROGRAM
+//   qemu-ARCH -plugin plugin.so,core=FILE[,core=FILE…],out=FILE[,entire=1][,laps=counter] PROGRAM
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { MAX_CODE = EK_MAX_BLOCK * 4, LOOKS = 64 };
 
 static enum { OFF, WARM, ON } mode;
 static int machine = A64;
-static bool whole, counter_laps;
+static bool entire_program, counter_laps;
 static struct ek_thread *owner; // of the region
 static struct {
     uint64_t begin, end;
@@ -69,7 +69,7 @@ static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addre
 }
 
 // Whether a thread is spinning on a location that another thread is to change.
-static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
+static bool is_spinning(struct ek_thread *thread, const struct ek_block *block) {
     bool looked = false;
     if (!block->quiet)
         thread->same = 0;
@@ -93,8 +93,7 @@ static void lap(struct ek_thread *thread) {
 
 // A lap is identified by the first time stamp written after it. Returns the index, from `at` on,
 // of the instruction that reads the counter.
-static uint32_t look_for_stamp(struct ek_thread *thread, const struct ek_block *block,
-                               uint32_t at) {
+static uint32_t find_stamp(struct ek_thread *thread, const struct ek_block *block, uint32_t at) {
     for (; at < block->instructions && !block->insn[at].reads_counter; at++) {
         uint64_t address = thread->run.address[at];
         bool stamp = address >= stamps.begin && address < stamps.end;
@@ -106,25 +105,25 @@ static uint32_t look_for_stamp(struct ek_thread *thread, const struct ek_block *
     return at;
 }
 
-static void look_for_laps(struct ek_thread *thread, const struct ek_block *block) {
+static void find_laps(struct ek_thread *thread, const struct ek_block *block) {
     bool reads = counter_laps && block->reads_counter;
-    uint32_t at = thread->due ? look_for_stamp(thread, block, 0) : 0;
+    uint32_t at = thread->due ? find_stamp(thread, block, 0) : 0;
     if (!reads)
         return;
     while (at < block->instructions && !block->insn[at].reads_counter)
         at++;
     lap(thread);
-    look_for_stamp(thread, block, at + 1);
+    find_stamp(thread, block, at + 1);
 }
 
-static void forget(struct ek_run *run, uint32_t instructions) {
+static void drop_accesses(struct ek_run *run, uint32_t instructions) {
     for (uint32_t i = 0; i < instructions; i++)
         run->address[i] = run->count[i] = 0;
     run->mores = 0;
 }
 
 // Attributes everything that a spinning thread did to waiting.
-static void call_it_waiting(struct ek_cpu *cpu, const uint64_t before[EK_BOUNDS]) {
+static void attribute_to_waiting(struct ek_cpu *cpu, const uint64_t before[EK_BOUNDS]) {
     uint64_t waited = 0;
     for (int i = 0; i < EK_BOUNDS; i++)
         waited += cpu->bound[i] - before[i];
@@ -137,7 +136,7 @@ static void finish(struct ek_thread *thread, uint64_t next) {
     thread->last = NULL;
     if (!block)
         return;
-    bool waits = looks_on(thread, block) && ek_thread_has_others(thread);
+    bool waits = is_spinning(thread, block) && ek_thread_has_others(thread);
     uint64_t before[EK_BOUNDS];
     for (unsigned model = 0; model < ek_machine.models; model++) {
         struct ek_cpu *cpu = thread->cpu[model];
@@ -149,13 +148,13 @@ static void finish(struct ek_thread *thread, uint64_t next) {
             memcpy(before, cpu->bound, sizeof before);
         const struct ek_variant *variant = ek_cpu_run(cpu, block, &thread->run, next);
         if (waits)
-            call_it_waiting(cpu, before);
+            attribute_to_waiting(cpu, before);
         if (variant->unknown)
             ek_report_unknown(model, block, variant);
     }
     if (mode == ON)
-        look_for_laps(thread, block);
-    forget(&thread->run, block->instructions);
+        find_laps(thread, block);
+    drop_accesses(&thread->run, block->instructions);
 }
 
 static void on_block(unsigned vcpu, void *data) {
@@ -218,7 +217,7 @@ static void begin(struct ek_thread *thread, bool warm) {
         struct ek_thread *other = ek_machine.thread[i];
         if (!other)
             continue;
-        forget(&other->run, EK_MAX_BLOCK); // accesses from outside the region
+        drop_accesses(&other->run, EK_MAX_BLOCK); // accesses from outside the region
         other->due = false;
     }
     if (!warm) {
@@ -240,7 +239,7 @@ static void end(struct ek_thread *thread) {
 }
 
 static void mark(struct ek_thread *thread, uint64_t which) {
-    if (whole && which != MARK_LAP)
+    if (entire_program && which != MARK_LAP)
         return;
     if (which == MARK_BEGIN || which == MARK_WARM) {
         if (mode != OFF)
@@ -294,7 +293,7 @@ static void on_start(qemu_plugin_id_t id, unsigned vcpu) {
     if (!thread)
         return;
     ek_thread_start(thread);
-    if (whole && mode == OFF && !owner)
+    if (entire_program && mode == OFF && !owner)
         begin(thread, false);
 }
 
@@ -337,12 +336,12 @@ EK_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, 
                 return 1;
         } else if (strncmp(argv[i], "out=", 4) == 0)
             out = strdup(argv[i] + 4);
-        else if (strcmp(argv[i], "whole=1") == 0)
-            whole = true;
+        else if (strcmp(argv[i], "entire=1") == 0)
+            entire_program = true;
         else if (strcmp(argv[i], "laps=counter") == 0)
             counter_laps = true;
         else {
-            fprintf(stderr, "edgekit: expected core=, out=, whole=1 or laps=counter, found %s\n",
+            fprintf(stderr, "edgekit: expected core=, out=, entire=1 or laps=counter, found %s\n",
                     argv[i]);
             return 1;
         }

@@ -9,7 +9,7 @@ enum { MAX_CODE = 8 };
 struct laps {
     struct ek_tally *lap;
     int32_t *stamp; // per lap, -1: none
-    uint32_t count, room;
+    uint32_t count, capacity;
 };
 
 struct region {
@@ -76,10 +76,10 @@ void ek_report_begin(const struct ek_thread *thread) {
 }
 
 static uint32_t add_lap(struct laps *laps, struct ek_tally lap) {
-    if (laps->count == laps->room) {
-        laps->room = laps->room ? 2 * laps->room : 64;
-        laps->lap = grown(laps->lap, laps->room * sizeof *laps->lap);
-        laps->stamp = grown(laps->stamp, laps->room * sizeof *laps->stamp);
+    if (laps->count == laps->capacity) {
+        laps->capacity = laps->capacity ? 2 * laps->capacity : 64;
+        laps->lap = grown(laps->lap, laps->capacity * sizeof *laps->lap);
+        laps->stamp = grown(laps->stamp, laps->capacity * sizeof *laps->stamp);
     }
     laps->stamp[laps->count] = -1;
     laps->lap[laps->count] = lap;

@@ -1,8 +1,8 @@
 // Stores: a buffer that gathers them by line, and complete lines that are written without a read.
 #include "memory.h"
 
-enum { WRITTEN_AHEAD = 256 }; // cycles
-static const uint64_t WHOLE = ~(uint64_t)0;
+enum { MAX_WRITE_BACKLOG = 256 }; // cycles
+static const uint64_t FULL_LINE = ~(uint64_t)0;
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -18,7 +18,7 @@ static uint64_t write_below(struct ek_memory *m, uint64_t line, uint64_t now, bo
         ek_write_out(m, now);
     else
         ek_put(m, m->l2, line, now, EK_BOUND_STORES)->dirty = 1;
-    return later(now, m->written > WRITTEN_AHEAD ? m->written - WRITTEN_AHEAD : 0);
+    return later(now, m->written > MAX_WRITE_BACKLOG ? m->written - MAX_WRITE_BACKLOG : 0);
 }
 
 static uint64_t read_line(struct ek_memory *m, uint64_t line, uint64_t now) {
@@ -35,10 +35,10 @@ static uint64_t read_line(struct ek_memory *m, uint64_t line, uint64_t now) {
 // Evicts an entry from the buffer; returns the cycle in which it is free.
 static uint64_t leave(struct ek_memory *m, struct ek_writing *entry, uint64_t now) {
     const struct ek_core *core = m->core;
-    uint64_t line = entry->line - 1, whole = entry->bytes == WHOLE, free = entry->free;
+    uint64_t line = entry->line - 1, full = entry->bytes == FULL_LINE, free = entry->free;
     if (entry->missed)
-        m->run = whole ? m->run + 1 : 0;
-    if (entry->open && whole) {
+        m->run = full ? m->run + 1 : 0;
+    if (entry->open && full) {
         free = write_below(m, line, now, core->stores.beyond && m->run >= core->stores.beyond);
     } else if (entry->open)
         free = read_line(m, line, now);
@@ -57,9 +57,9 @@ uint64_t ek_settle_store(struct ek_memory *m, uint64_t line, uint64_t now) {
 }
 
 // An open entry waits for the rest of its line only for a limited time.
-static void give_up(struct ek_memory *m, struct ek_writing *entry, uint64_t now) {
+static void close_expired(struct ek_memory *m, struct ek_writing *entry, uint64_t now) {
     uint64_t until = entry->last + m->stalled + m->core->stores.gather;
-    if (!entry->open || entry->bytes == WHOLE || until >= now || m->shared->untimed)
+    if (!entry->open || entry->bytes == FULL_LINE || until >= now || m->shared->untimed)
         return;
     entry->free = later(read_line(m, entry->line - 1, until), m->last_drain);
     entry->open = false;
@@ -83,7 +83,7 @@ static uint64_t enter(struct ek_memory *m, struct ek_writing *entry, uint64_t li
 }
 
 static uint64_t bytes_of(unsigned within, unsigned count) {
-    uint64_t all = count >= 64 ? WHOLE : ((uint64_t)1 << count) - 1;
+    uint64_t all = count >= 64 ? FULL_LINE : ((uint64_t)1 << count) - 1;
     return all << within;
 }
 
@@ -94,13 +94,13 @@ static struct ek_writing *entry_of(struct ek_memory *m, uint64_t line, uint64_t 
         struct ek_writing *own = &m->writing[i];
         if (own->line != line + 1)
             continue;
-        give_up(m, own, now);
+        close_expired(m, own, now);
         if (own->open || own->free > now || m->shared->untimed)
             return own;
     }
     struct ek_writing *entry = &m->writing[m->buffered++ % size];
     if (entry->line) {
-        give_up(m, entry, now);
+        close_expired(m, entry, now);
         entry->free = leave(m, entry, now);
     }
     *go = later(*go, entry->free);

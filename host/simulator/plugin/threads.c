@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REST_MS = 10, PATIENCE = 20, LOOKS = 50, LOOK_US = 50 }; // PATIENCE: consecutive idle rests
-enum { AGAIN = -11 };                                           // -EAGAIN: did not wait
+enum { REST_MS = 10, MAX_IDLE_RESTS = 20, YIELDS = 50, POLL_US = 50 };
+enum { AGAIN = -11 }; // -EAGAIN: did not wait
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -90,12 +90,12 @@ static char state_of(const struct ek_thread *thread) {
 }
 
 // Releases the lock for a moment, for longer after several attempts.
-static void look_again(int looks) {
+static void poll(int looks) {
     pthread_mutex_unlock(&lock);
-    if (looks < LOOKS)
+    if (looks < YIELDS)
         sched_yield();
     else
-        nanosleep(&(struct timespec){0, LOOK_US * 1000}, NULL);
+        nanosleep(&(struct timespec){0, POLL_US * 1000}, NULL);
     pthread_mutex_lock(&lock);
 }
 
@@ -103,7 +103,7 @@ static void look_again(int looks) {
 static void settle(void) {
     settlers++;
     for (int looks = 0; ended && state_of(ended); looks++)
-        look_again(looks);
+        poll(looks);
     for (unsigned i = 0; i < ek_machine.threads; i++) {
         struct ek_thread *thread = ek_machine.thread[i];
         if (thread && ended)
@@ -113,7 +113,7 @@ static void settle(void) {
             if (state_of(thread) == 'S' && thread->inside)
                 thread->unsettled = false;
             else
-                look_again(looks);
+                poll(looks);
         }
     }
     ended = NULL;
@@ -150,7 +150,7 @@ static bool rest(struct ek_thread *thread) {
 }
 
 // Handles a thread that has the turn but sleeps and will not continue by itself.
-static void pass_over(struct ek_thread *asleep) {
+static void skip_sleeper(struct ek_thread *asleep) {
     if (asleep->inside) {
         asleep->calling = true;
         give_turn();
@@ -182,9 +182,9 @@ static void await_turn(struct ek_thread *thread, bool may_leave) {
         uint64_t before = seen;
         seen = switches + clock_of(other);
         idle = asleep && settlers == 0 && other == running && seen == before ? idle + 1 : 0;
-        if (idle == PATIENCE) {
+        if (idle == MAX_IDLE_RESTS) {
             idle = 0;
-            pass_over(other);
+            skip_sleeper(other);
         }
     }
 }

@@ -59,7 +59,7 @@ int __sched_cpucount(size_t, const cpu_set_t *);
 static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)runner_clock},
                                       {"sched_getcpu", (void *)runner_core},
                                       {"sched_getaffinity", (void *)runner_cores},
-                                      {"pthread_setaffinity_np", (void *)runner_keep_off}};
+                                      {"pthread_setaffinity_np", (void *)runner_set_affinity}};
 
 static void *known_symbol(const char *name) {
     for (size_t i = 0; i < sizeof known_symbols / sizeof *known_symbols; i++)
@@ -117,10 +117,10 @@ static char *map_segments(const char *file, size_t bytes) {
         if (parts[i].p_type == PT_LOAD && parts[i].p_vaddr + parts[i].p_memsz > size)
             size = parts[i].p_vaddr + parts[i].p_memsz;
     size = (size + 2 * PAGE - 1) / PAGE * PAGE;
-    char *whole = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (whole == MAP_FAILED)
+    char *mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
         fail("expected memory for the library, found", strerror(errno));
-    char *base = (char *)(((uintptr_t)whole + PAGE - 1) / PAGE * PAGE);
+    char *base = (char *)(((uintptr_t)mapping + PAGE - 1) / PAGE * PAGE);
     for (int i = 0; i < header->e_phnum; i++)
         if (parts[i].p_type == PT_LOAD)
             memcpy(base + parts[i].p_vaddr, file + parts[i].p_offset, parts[i].p_filesz);
@@ -144,7 +144,7 @@ static void protect(const char *file, char *base) {
 
 library *library_open(const char *path) {
     size_t bytes;
-    char *file = read_whole(path, &bytes);
+    char *file = read_file(path, &bytes);
     library *lib = calloc(1, sizeof *lib);
     lib->base = map_segments(file, bytes);
     const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)file;

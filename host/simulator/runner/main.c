@@ -63,22 +63,22 @@ int runner_cores(int process, size_t bytes, void *set) {
     return 0;
 }
 
-int runner_keep_off(void *thread, size_t bytes, const void *set) {
+int runner_set_affinity(void *thread, size_t bytes, const void *set) {
     (void)thread, (void)bytes, (void)set;
     return 0;
 }
 
 void *block(size_t bytes) {
-    size_t whole = (bytes + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, whole ? whole : 64);
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, rounded ? rounded : 64);
     if (!memory)
         fail("expected memory, found", "none");
     /* Not zero: a model must not rely on the arena's initial contents. */
-    memset(memory, 0xA5, whole);
+    memset(memory, 0xA5, rounded);
     return memory;
 }
 
-void *read_whole(const char *path, size_t *bytes) {
+void *read_file(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
     if (!file || fseek(file, 0, SEEK_END) != 0)
         fail("expected a file, found none:", path);
@@ -104,7 +104,7 @@ static arrays allocate(const char *sizes) {
     return made;
 }
 
-void *needed(const library *lib, const char *name) {
+void *required_symbol(const library *lib, const char *name) {
     void *found = library_symbol(lib, name);
     if (!found)
         fail("expected a library of ours, found one without", name);
@@ -113,7 +113,7 @@ void *needed(const library *lib, const char *name) {
 
 const library *usable_library(const char *path) {
     const library *lib = library_open(path);
-    const char *missing = ((const char *(*)(void))needed(lib, "ek_missing_feature"))();
+    const char *missing = ((const char *(*)(void))required_symbol(lib, "ek_missing_feature"))();
     if (missing) {
         puts(missing);
         exit(3);
@@ -123,13 +123,13 @@ const library *usable_library(const char *path) {
 
 static functions open_functions(const char *path) {
     const library *lib = usable_library(path);
-    if (((int (*)(void))needed(lib, "ek_abi"))() != EK_ABI)
+    if (((int (*)(void))required_symbol(lib, "ek_abi"))() != EK_ABI)
         fail("expected a library of this release, found another:", path);
     functions f;
-    *(void **)&f.run = needed(lib, "ek_run");
-    *(void **)&f.reset = needed(lib, "ek_reset");
-    *(void **)&f.start = needed(lib, "ek_pool_create");
-    *(void **)&f.stop = needed(lib, "ek_pool_destroy");
+    *(void **)&f.run = required_symbol(lib, "ek_run");
+    *(void **)&f.reset = required_symbol(lib, "ek_reset");
+    *(void **)&f.start = required_symbol(lib, "ek_pool_create");
+    *(void **)&f.stop = required_symbol(lib, "ek_pool_destroy");
     return f;
 }
 
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
         fail("expected 10 arguments, found", argc > ARGUMENTS ? "more" : "fewer");
     functions f = open_functions(argv[1]);
     size_t bytes;
-    ek_model model = {.weights = read_whole(argv[2], &bytes)};
+    ek_model model = {.weights = read_file(argv[2], &bytes)};
     model.arena = block(strtoul(argv[3], NULL, 10));
     model.state = block(strtoul(argv[4], NULL, 10));
     int threads = atoi(argv[5]);

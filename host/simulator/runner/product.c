@@ -28,12 +28,12 @@ typedef struct {
 static functions open_functions(const char *path) {
     const library *lib = usable_library(path);
     functions f;
-    *(void **)&f.packed_bytes = needed(lib, "ek_gemm_packed_bytes");
-    *(void **)&f.pack = needed(lib, "ek_gemm_pack");
-    *(void **)&f.scratch_bytes = needed(lib, "ek_gemm_scratch_bytes");
-    *(void **)&f.run = needed(lib, "ek_gemm_run");
-    *(void **)&f.start = needed(lib, "ek_pool_create");
-    *(void **)&f.stop = needed(lib, "ek_pool_destroy");
+    *(void **)&f.packed_bytes = required_symbol(lib, "ek_gemm_packed_bytes");
+    *(void **)&f.pack = required_symbol(lib, "ek_gemm_pack");
+    *(void **)&f.scratch_bytes = required_symbol(lib, "ek_gemm_scratch_bytes");
+    *(void **)&f.run = required_symbol(lib, "ek_gemm_run");
+    *(void **)&f.start = required_symbol(lib, "ek_pool_create");
+    *(void **)&f.stop = required_symbol(lib, "ek_pool_destroy");
     return f;
 }
 

@@ -26,14 +26,14 @@ int runner_clock(clockid_t clock, long now[2]);
  * others' affinity has no effect. */
 int runner_core(void);
 int runner_cores(int process, size_t bytes, void *set);
-int runner_keep_off(void *thread, size_t bytes, const void *set);
+int runner_set_affinity(void *thread, size_t bytes, const void *set);
 
 /* A shared library that needs no dynamic loader; exits if it cannot be loaded. */
 typedef struct library library;
 library *library_open(const char *path);
 void *library_symbol(const library *lib, const char *name); /* NULL if missing */
 
-void *needed(const library *lib, const char *name); /* likewise; exits if missing */
+void *required_symbol(const library *lib, const char *name); /* likewise; exits if missing */
 
 /* The library, if this CPU has all it needs; else prints the feature and exits with code 3. */
 const library *usable_library(const char *path);
@@ -49,6 +49,6 @@ int time_spmv(int argc, char **argv);
 _Noreturn void fail(const char *what, const char *which);
 
 /* A file's contents, 64-byte aligned. */
-void *read_whole(const char *path, size_t *bytes);
+void *read_file(const char *path, size_t *bytes);
 
 #endif

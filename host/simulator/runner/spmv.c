@@ -30,12 +30,12 @@ typedef struct {
 static functions open_functions(const char *path) {
     const library *lib = usable_library(path);
     functions f;
-    *(void **)&f.build = needed(lib, "ek_sparse_build");
-    *(void **)&f.release = needed(lib, "ek_sparse_free");
-    *(void **)&f.scratch_bytes = needed(lib, "ek_spmv_scratch_bytes");
-    *(void **)&f.run = needed(lib, "ek_spmv");
-    *(void **)&f.start = needed(lib, "ek_pool_create");
-    *(void **)&f.stop = needed(lib, "ek_pool_destroy");
+    *(void **)&f.build = required_symbol(lib, "ek_sparse_build");
+    *(void **)&f.release = required_symbol(lib, "ek_sparse_free");
+    *(void **)&f.scratch_bytes = required_symbol(lib, "ek_spmv_scratch_bytes");
+    *(void **)&f.run = required_symbol(lib, "ek_spmv");
+    *(void **)&f.start = required_symbol(lib, "ek_pool_create");
+    *(void **)&f.stop = required_symbol(lib, "ek_pool_destroy");
     return f;
 }
 
@@ -56,10 +56,10 @@ int time_spmv(int argc, char **argv) {
     functions f = open_functions(argv[1]);
     size_t bytes;
     ek_rows rows = {.rows = atol(argv[3]), .cols = atol(argv[4]), .dtype = atoi(argv[2])};
-    rows.start = read_whole("start", &bytes);
-    rows.index = read_whole("index", &bytes);
-    rows.values = read_whole("values", &bytes);
-    const void *x = read_whole("x", &bytes);
+    rows.start = read_file("start", &bytes);
+    rows.index = read_file("index", &bytes);
+    rows.values = read_file("values", &bytes);
+    const void *x = read_file("x", &bytes);
     int threads = atoi(argv[5]);
     void *y = block(strtoul(argv[6], NULL, 10));
     ek_pool *pool = threads > 1 ? f.start(threads) : NULL;

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.codegen.emit import emit
-from edgekit.host.compiler.codegen.section import _field, section_code
+from edgekit.host.compiler.codegen.section import _format_field, section_code
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
@@ -77,4 +77,4 @@ def test_generated_code_is_as_reviewed():
     ],
 )
 def test_every_number_is_one_in_c(number, text):
-    assert _field(number, None) == text
+    assert _format_field(number, None) == text

@@ -54,7 +54,7 @@ def test_what_neither_format_holds_is_to_be_compiled(tmp_path):
     made = onnx_models.model(nodes, inputs, ["y"], weights)
     graph = import_model(onnx_models.save(made, tmp_path))
     with pytest.raises(
-        InputError, match=r"\(repeat\).*found one that it lacks; compile the model without"
+        InputError, match=r"\(loop\).*found one that it lacks; compile the model without"
     ):
         write_onnx(graph)
 

@@ -69,7 +69,7 @@ def _agrees(proto, inputs, folder):
                 if not len(want):  # ONNX Runtime does not know the shape of empty results
                     continue
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert [n for n in graph.nodes if isinstance(n.op, ops.Repeat)]
+    assert [n for n in graph.nodes if isinstance(n.op, ops.Loop)]
     return graph
 
 
@@ -200,7 +200,7 @@ def test_a_loop_in_a_loop(tmp_path):
     constants = {"count": np.array(20), "few": np.array(18), "go": np.array(True)}
     proto = _model([loop], [value("x", [3, 4])], [("end", _F), ("rows", _F)], constants)
     graph = _agrees(proto, {"x": _X}, tmp_path)
-    assert [n.op.kind for n in graph.nodes].count("repeat") == 1
+    assert [n.op.kind for n in graph.nodes].count("loop") == 1
 
 
 def test_the_work_of_loops_is_bounded(tmp_path):

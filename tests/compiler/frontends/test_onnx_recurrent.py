@@ -114,7 +114,7 @@ def _agrees(content: bytes, sizes: tuple[int, int, int], folder: Path) -> Graph:
 
 def test_layers_of_other_forms_are_loops(tmp_path):
     graph = _agrees(_model("LSTM", "reverse", [40, 17], "own", (40, 2, 5)), (40, 2, 5), tmp_path)
-    assert [n.op.steps for n in graph.nodes if isinstance(n.op, ops.Repeat)] == [40]
+    assert [n.op.steps for n in graph.nodes if isinstance(n.op, ops.Loop)] == [40]
 
 
 @pytest.mark.parametrize(

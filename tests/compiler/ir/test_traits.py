@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.layout_table import KERNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
@@ -73,6 +74,12 @@ def test_epilogues_are_those_of_the_kernels() -> None:
     source = (_KERNELS / "conv" / "epilogue.h").read_text()
     line = next(x for x in source.splitlines() if x.startswith("#if defined OP_"))
     assert {f"OP_{kind.upper()}" for kind in found} == set(line.split()[2::3])
+
+
+def test_kernels_of_layouts_are_measured_in_tables() -> None:
+    found = [c.layout_kernels for c in ops.every() if c.layout_kernels is not None]
+    assert {name for pair in found for name in pair} <= set(KERNELS)
+    assert len(set(found)) == 2
 
 
 def test_recurrent_functions_are_those_of_the_kernels() -> None:
@@ -144,7 +151,12 @@ def test_operators_with_an_activation_can_clamp() -> None:
     names = {c.__name__ for c in ops.every() if "activation" in c.__dataclass_fields__}
     known = {c.__name__ for c in ops.every() if issubclass(c, ops.Activated)}
     # A clamp itself; variants chosen by later passes; already quantized weights.
-    others = {"Clamp", "PlanarConv2D", "PlanarDepthwiseConv2D", "OutlierFullyConnected"}
+    others = {
+        "Clamp",
+        "ChannelsFirstConv2D",
+        "ChannelsFirstDepthwiseConv2D",
+        "OutlierFullyConnected",
+    }
     assert names - known == others | {"Conv2D16x8"}
 
 

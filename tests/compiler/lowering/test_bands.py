@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.codegen.section import section_code
+from edgekit.host.compiler.costs.methods.bands import BANDS
+from edgekit.host.compiler.costs.methods.operators import (
+    Form,
+    OperatorMethod,
+    candidates_of,
+    rows_at_once,
+)
 from edgekit.host.compiler.exporters import write_tflite
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm_file import load_table, table_text
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import methods_to_try, tuning_task_of
-from edgekit.kb import GemmShape
-from edgekit.kb.costs.bands import BANDS
-from edgekit.kb.tables.gemm_file import load_table, table_text
-from edgekit.kb.tables.operators import Form, OperatorMethod, candidates_of, rows_at_once
+from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.method_cases import table_of_operators

@@ -24,8 +24,8 @@ from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_f
 from edgekit.host.compiler.lowering.conv.row_chain import strips_of
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.kb.tables.gemm_file import board_table
-from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.tables.gemm_file import board_table
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
 from tests.support.group_graphs import expanded_block
 from tests.support.kernel_runs import build, run_here, x86_params

@@ -10,7 +10,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
-from edgekit.host.compiler.lowering.conv.epilogues import fuse_epilogues
+from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of

@@ -23,7 +23,7 @@ _IN_NAMES = {
     "in_place": r"_(conv|dense)_",
     "winograd": r"_winograd_",
     "depthwise": r"_dwconv_",
-    "planar": r"_planar_",
+    "depthwise_chw": r"_dwconv_chw_",
     "sparse": r"_sparse_layer",
     "strips": r"_spmv_layer",
     "chain": r"_chain_",
@@ -32,9 +32,9 @@ _IN_NAMES = {
 _MULTIPLY = {
     kind.kind
     for kind in (
-        ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected, ops.PlanarConv2D,
-        ops.PlanarDepthwiseConv2D, ops.RowChain, ops.PrunedFullyConnected, ops.TransposeConv2D,
-        ops.MatMul,
+        ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected, ops.ChannelsFirstConv2D,
+        ops.ChannelsFirstDepthwiseConv2D, ops.RowChain, ops.PrunedFullyConnected,
+        ops.TransposeConv2D, ops.MatMul,
     )
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
@@ -13,9 +14,8 @@ from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.groups import Group, Groups, choices_of
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import Form, OperatorMethod
 from edgekit.kb.targets.board import load_profile
 from tests.support.group_graphs import WIDTH, expanded_block, pruned_blocks, pruned_layer
 from tests.support.method_cases import table_of_operators
@@ -116,7 +116,7 @@ def test_a_plan_says_which_row_made_a_chain():
 def test_row_says_whether_a_region_is_sparse():
     chosen, region = _in_layouts(pruned_blocks(0.1), _NONE)
     assert region.method.family == "sparse"
-    assert any(isinstance(n.op, ops.PlanarConv2D) for n in chosen.nodes)
+    assert any(isinstance(n.op, ops.ChannelsFirstConv2D) for n in chosen.nodes)
     dense = _row(region.form, OperatorMethod("in_place", "f32"))
     graph, group = _in_layouts(pruned_blocks(0.1), dense)
     assert [n.op.kind for n in graph.nodes] == [n.op.kind for n in pruned_blocks(0.1).nodes]
@@ -128,10 +128,10 @@ def test_row_says_whether_a_region_is_sparse():
 def test_row_makes_a_region_sparse_that_costs_more():
     plain, region = _in_layouts(pruned_blocks(0.9), _NONE)
     assert region.method.family == "in_place"
-    assert not any(isinstance(n.op, ops.Planar) for n in plain.nodes)
+    assert not any(isinstance(n.op, ops.ChannelsFirst) for n in plain.nodes)
     table = _row(region.form, OperatorMethod("sparse", "f32"))
     graph, _ = _in_layouts(pruned_blocks(0.9), table)
-    assert any(isinstance(n.op, ops.PlanarConv2D) for n in graph.nodes)
+    assert any(isinstance(n.op, ops.ChannelsFirstConv2D) for n in graph.nodes)
 
 
 def test_rows_of_other_densities_say_nothing():

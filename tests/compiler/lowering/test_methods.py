@@ -7,18 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod, candidates_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.tables.gemm_file import load_table, table_text
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
 from edgekit.host.lab.tune.build import build_table
-from edgekit.kb import GemmShape, KnowledgeBase
-from edgekit.kb.features import Sequences, key_of
-from edgekit.kb.tables.gemm_file import load_table, table_text
-from edgekit.kb.tables.gemm_table import Row
-from edgekit.kb.tables.method import Method
-from edgekit.kb.tables.operators import Form, OperatorMethod, candidates_of
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
 from edgekit.kb.targets.isa import isa_of
 from tests.support.kernel_runs import build, check, run_here, x86_boards

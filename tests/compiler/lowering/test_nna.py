@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.device import nna_matmul, nna_pointwise
 from edgekit.host.compiler.costs.model import CostModel
-from edgekit.host.compiler.costs.nna_cycles import product_form
+from edgekit.host.compiler.costs.nna import product_form
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.nna import fits_nna, misfit

@@ -14,8 +14,8 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.gemm_table import OperatorRow
 from edgekit.kb.features import key_of
-from edgekit.kb.tables.operators import OperatorRow
 from edgekit.kb.targets.board import load_profile
 from tests.support.op_graphs import inputs_of
 

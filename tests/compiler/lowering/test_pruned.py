@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
+from edgekit.host.compiler.costs.layout_table import KERNELS, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import Case as Measured
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -14,8 +16,6 @@ from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layou
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
-from edgekit.host.compiler.tables.layout_table import KERNELS, LayoutTable, Work
-from edgekit.host.compiler.tables.layout_table import Case as Measured
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.kb.targets.board import load_board, load_profile
 from tests.support.group_graphs import pruned_layer
@@ -133,8 +133,14 @@ def test_layers_over_many_rows_share_a_channel_major_region(tmp_path):
     graph = _network(64)
     after = choose_layouts(graph, layout_table_of(load_profile("x86-64-v4")), 16)
     kinds = [kind for kind in _kinds(after) if kind != "reshape"]
-    assert kinds == ["transpose", "planar_conv2d", "tanh", "planar_conv2d", "transpose",
-                     "fully_connected"]  # fmt: skip
+    assert kinds == [
+        "transpose",
+        "channels_first_conv2d",
+        "tanh",
+        "channels_first_conv2d",
+        "transpose",
+        "fully_connected",
+    ]
     inputs = inputs_of(graph)
     expected = evaluate(graph, inputs).outputs["y"]
     np.testing.assert_allclose(evaluate(after, inputs).outputs["y"], expected, atol=1e-4)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
+from edgekit.host.compiler.costs.layout_table import CODES, KERNELS, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import Case as Measured
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.lowering.sparse.sparse_i8 import code_strips
-from edgekit.host.compiler.tables.layout_table import CODES, KERNELS, LayoutTable, Work
-from edgekit.host.compiler.tables.layout_table import Case as Measured
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.kb.targets.board import load_board, load_profile
 from edgekit.kb.targets.isa import isa_of

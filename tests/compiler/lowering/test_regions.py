@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.errors import InputError as TableError
-from edgekit.host.compiler.golden.vectors import random_input
-from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.ir.types import Graph
-from edgekit.host.compiler.lowering.channels_first.region_costs import Saved, saved_by_chain
-from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
-from edgekit.host.compiler.lowering.conv.pixel_chains import chains_on_pixels
-from edgekit.host.compiler.tables.layout_table import (
+from edgekit.host.compiler.costs.layout_table import (
     CHAIN,
     CODES,
     KERNELS,
@@ -25,12 +19,18 @@ from edgekit.host.compiler.tables.layout_table import (
     Work,
     read_layouts,
 )
+from edgekit.host.compiler.costs.layouts import Saved, saved_by_chain
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
+from edgekit.host.compiler.golden.vectors import random_input
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
+from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.layouts import layout_table_of, user_layout_table
 from edgekit.host.errors import InputError
 from edgekit.host.lab.tune.layouts import left_out_error
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import Form, OperatorMethod
 from edgekit.kb.tables.paths import shipped_folder
 from edgekit.kb.targets.board import load_board, load_profile
 from tests.support.group_graphs import CHANNELS, SIDE, pruned_blocks
@@ -59,9 +59,15 @@ def _kinds(graph: Graph) -> list[str]:
 def test_a_region_converts_at_its_borders_only():
     after = choose_channels_first(pruned_blocks(0.3), _table(), 4)
     assert _kinds(after) == [
-        "transpose", "planar_depthwise_conv2d", "planar_conv2d", "planar_depthwise_conv2d",
-        "planar_conv2d", "add", "transpose", "resize_bilinear",
-    ]  # fmt: skip
+        "transpose",
+        "channels_first_depthwise_conv2d",
+        "channels_first_conv2d",
+        "channels_first_depthwise_conv2d",
+        "channels_first_conv2d",
+        "add",
+        "transpose",
+        "resize_bilinear",
+    ]
 
 
 @pytest.mark.parametrize("table", [None, _table(transpose=1e6)])
@@ -80,7 +86,7 @@ def test_a_gain_within_the_error_of_costs_is_none(density, gains):
     """Transposes are free here and depthwise costs equal: only zero weights make a difference."""
     graph = pruned_blocks(density)
     after = choose_channels_first(graph, _table(transpose=1e-6, depthwise=1.0), 4)
-    assert ("planar_conv2d" in _kinds(after)) is gains
+    assert ("channels_first_conv2d" in _kinds(after)) is gains
     assert gains or after is graph
 
 
@@ -94,25 +100,28 @@ def test_neighbors_of_which_none_is_pruned_stay():
 
 def test_a_slow_kernel_is_left_out_of_the_region():
     after = choose_channels_first(pruned_blocks(0.3), _table(depthwise=100.0), 4)
-    assert "planar_conv2d" in _kinds(after)
-    assert "planar_depthwise_conv2d" not in _kinds(after)
+    assert "channels_first_conv2d" in _kinds(after)
+    assert "channels_first_depthwise_conv2d" not in _kinds(after)
 
 
-def test_a_region_has_to_gain_more_than_chains_on_pixels_save():
+def test_a_region_has_to_gain_more_than_channels_last_chains_save():
     graph, table = pruned_blocks(0.3), _table()
     gain = SIDE**2 * CHANNELS * CHANNELS  # of a product; exceeds that of a depthwise convolution
     for part in (("depth_a", "point_b"), ("depth_c", "point_d")):
         little = [Saved(frozenset(part), 0.1 * gain)]
         assert (
-            _kinds(choose_channels_first(graph, table, 4, None, little)).count("planar_conv2d") == 2
+            _kinds(choose_channels_first(graph, table, 4, None, little)).count(
+                "channels_first_conv2d"
+            )
+            == 2
         )
         much = [Saved(frozenset(part), 2.0 * gain)]
         after = choose_channels_first(graph, table, 4, None, much)
         assert [n.op.kind for n in after.nodes if n.name in part] == ["depthwise_conv2d", "conv2d"]
-        assert "planar_conv2d" in _kinds(after)  # the other block
+        assert "channels_first_conv2d" in _kinds(after)  # the other block
 
 
-def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
+def test_chains_of_the_channels_last_graph_are_known(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     board, graph, rows = load_profile("a72"), pruned_blocks(0.3), KnowledgeBase(("cortex-a72",))
     table = layout_table_of(board)
@@ -121,13 +130,13 @@ def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
     pair = [nodes["depth_a"], nodes["point_b"]]
     form = Form("chain", GemmShape(SIDE**2, 9, CHANNELS), "f32", (1, SIDE, SIDE), (3, 3))
     shown = table_of_operators(board, (form, OperatorMethod("chain", "f32", members=2)))
-    assert chains_on_pixels(graph, board, table, rows) == ()
+    assert channels_last_chains(graph, board, table, rows) == ()
     dear = replace(table, cases=tuple(_half_cost(c) for c in table.cases))
-    found = chains_on_pixels(graph, board, dear, shown)
+    found = channels_last_chains(graph, board, dear, shown)
     assert found[0] == saved_by_chain(graph, pair, dear, board.isa.vl) and found[0].cost > 0
     assert found[0].names == {"depth_a", "point_b"}
     older = replace(table, cases=tuple(c for c in table.cases if c.kernel != CHAIN))
-    assert chains_on_pixels(graph, board, older, shown) == ()
+    assert channels_last_chains(graph, board, older, shown) == ()
 
 
 def _half_cost(case: Case) -> Case:

@@ -12,7 +12,7 @@ from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.lowering.compiled import Compiled
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import kit_table
-from edgekit.kb.tables.gemm_table import KnowledgeBase, OperatorRow
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
 from edgekit.kb.targets.board import load_board
 
 _MODELS = Path(__file__).parents[3] / "models"

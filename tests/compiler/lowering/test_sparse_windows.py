@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
 from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
-from edgekit.host.compiler.lowering.conv.window import Window
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.sparse.sparse_window import bands_of
-from edgekit.host.compiler.tables.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.kb.targets.board import load_board, load_profile
 from tests.support.kernel_runs import build, run_here
@@ -49,14 +49,19 @@ def _blocks(density: float, side: int = 13, channels: int = 19) -> Graph:
     return Graph("windows", tensors, tuple(nodes), ("x",), ("y",))
 
 
-def _planar(graph: Graph) -> list[str]:
-    return [n.name for n in graph.nodes if isinstance(n.op, ops.PlanarConv2D)]
+def _channels_first(graph: Graph) -> list[str]:
+    return [n.name for n in graph.nodes if isinstance(n.op, ops.ChannelsFirstConv2D)]
 
 
-def test_pruned_windows_run_on_planes_where_they_are_cheaper():
+def test_pruned_windows_run_channels_first_where_they_are_cheaper():
     graph = _blocks(0.1)
     cheap = _table(sparse_window=2.0, dense_window=1.0)
-    assert _planar(choose_channels_first(graph, cheap, 4)) == ["stem", "inner", "joined", "y"]
+    assert _channels_first(choose_channels_first(graph, cheap, 4)) == [
+        "stem",
+        "inner",
+        "joined",
+        "y",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,7 @@ def test_the_outputs_stay(tmp_path, density):
     inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
     expected = evaluate(graph, inputs).outputs["y"]
     after = choose_channels_first(graph, _table(sparse_window=0.1, dense_window=1.0), 16)
-    assert len(_planar(after)) == 4
+    assert len(_channels_first(after)) == 4
     made = run_here(build(after, load_board("local"), tmp_path), inputs, threads=2)
     np.testing.assert_allclose(made["y"], expected, rtol=1e-4, atol=1e-4)
 
@@ -90,7 +95,7 @@ def test_boards_take_windows_of_few_weights_and_leave_others(monkeypatch, tmp_pa
     profile = load_profile(board)
     table, vl = layout_table_of(profile), profile.isa.vl
     few = choose_channels_first(_blocks(0.05, 32, 64), table, vl)
-    assert {"inner", "joined"} <= set(_planar(few))
+    assert {"inner", "joined"} <= set(_channels_first(few))
     many = _blocks(0.7, 32, 64)
     assert choose_channels_first(many, table, vl) is many
 

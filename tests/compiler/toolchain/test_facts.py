@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from edgekit.device.runtime import kernel_facts
+from edgekit.host.compiler.costs.methods import rule
 from edgekit.host.compiler.toolchain.zig import kernels_folder
-from edgekit.kb.costs import rule
 
 _FACTS = sorted(name for name in vars(kernel_facts) if name.isupper())
 

@@ -256,7 +256,7 @@ def test_old_release_goes_first_where_memory_does_not_hold_two(
 
     store = Store(board_root)
     with application.Model(store, PlacementRequest(), 1, load_next=load_if_room) as model:
-        held.append(model._now())
+        held.append(model._require_loaded())
         new = device.deploy(factor(3)).release.id
         factor_now = 3 if fits else 2
         np.testing.assert_array_equal(model.run({"x": X})["y"], factor_now * X + 1)

@@ -137,7 +137,7 @@ def test_what_waits_is_bounded_and_what_made_room_is_counted(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "torn", "foreign", "odd", "gone"])
-def test_damaged_samples_are_set_aside_and_counted(
+def test_damaged_samples_are_quarantined_and_counted(
     program: Path, device: Device, tiny: TinyBundle, board_root: Path, damage: str
 ) -> None:
     device.deploy(tiny())

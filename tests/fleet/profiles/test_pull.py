@@ -91,7 +91,7 @@ def test_sampling_is_off_with_one_line(
     assert pull(device, store).stored.new == 1
 
 
-def test_models_side_by_side_share_a_spool_and_those_aside_leave_none(
+def test_models_side_by_side_share_a_spool_and_temporary_ones_leave_none(
     device: Device, tiny: TinyBundle, store: ProfileStore
 ) -> None:
     device.deploy(tiny())
@@ -99,9 +99,9 @@ def test_models_side_by_side_share_a_spool_and_those_aside_leave_none(
     named.deploy(tiny('TINY_NAME="second"'))
     infer(device, 5)
     infer(named, 5)
-    with device.temporary() as aside:
-        aside.deploy(tiny())
-        infer(aside, 5)
+    with device.temporary() as temporary:
+        temporary.deploy(tiny())
+        infer(temporary, 5)
     pull(device, store)
     assert query(store, "SELECT model FROM batches ORDER BY model", 9).rows == (
         ("second",),

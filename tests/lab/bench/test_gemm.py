@@ -14,6 +14,8 @@ import pytest
 
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.gemm import (
@@ -50,10 +52,7 @@ from edgekit.host.lab.bench.gemm_regret import every_method, measure_regret, uns
 from edgekit.host.lab.bench.gemm_worker import time_case, wait_for_others
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Cost, Question, Timed
-from edgekit.kb import GemmShape, KnowledgeBase
-from edgekit.kb.features import Sequences, key_of
-from edgekit.kb.tables.gemm_table import Row
-from edgekit.kb.tables.method import Method
+from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import load_board, load_profile
 
 _BOARD = load_profile("x86-64-v4")

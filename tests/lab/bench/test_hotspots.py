@@ -14,7 +14,7 @@ from edgekit.device.runtime.agent.threads import OtherProgram
 from edgekit.host.cli.app import app
 from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
 from edgekit.host.deploy.release.types import Conditions, Noise
-from edgekit.host.lab.bench.hotspots import Subject, Verdict, estimated, judge
+from edgekit.host.lab.bench.hotspots import BenchTarget, Verdict, estimated, judge
 from edgekit.kb.targets.board import load_board
 
 _BUSY = ThreadTime(99.0, 0.5, 0.5, 900, 5.0)
@@ -56,8 +56,8 @@ def _judge(
     timing: Benchmark, *made: Any, seen: ThreadHotspots = _SEEN, board: str = "rpi4"
 ) -> Verdict:
     explained = {"operators": list(made)} if made else None
-    subject = Subject("m.tflite", "pi", load_board(board), explained)
-    return judge(timing, ModelHotspots(seen, 4e9), subject)
+    target = BenchTarget("m.tflite", "pi", load_board(board), explained)
+    return judge(timing, ModelHotspots(seen, 4e9), target)
 
 
 def _check_advice(text: str) -> None:
@@ -216,8 +216,8 @@ def test_no_samples_no_claim_of_waiting() -> None:
 
 
 def test_an_emulated_board_is_told_by_its_estimate() -> None:
-    subject = Subject("m.tflite", "a57", load_board("a57"), None)
-    verdict = estimated(None, subject)
+    target = BenchTarget("m.tflite", "a57", load_board("a57"), None)
+    verdict = estimated(None, target)
     assert verdict.kind == "emulated" and "edgekit estimate m.tflite --board a57" in verdict.advice
     _check_advice(verdict.advice)
 

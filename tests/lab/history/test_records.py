@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.records import OPERATOR_COLUMNS, operator_measurement, operator_row
 from edgekit.host.lab.history.store import History
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import OperatorMethod
 
 _KNOWN = OperatorMeasurement(
     board="pi",

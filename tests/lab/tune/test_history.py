@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.csv_import import REQUIRED, read_csv
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.method import Method
 
 _ROOT = Path(__file__).parents[3]
 _METHOD = Method(64, 256, 512, True, False, 8, 8)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.tables.gemm_file import board_table, load_table, table_text
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import build_table
 from edgekit.host.lab.tune.learn import learn_sequences, regret_of
 from edgekit.kb.features import GemmShape, Sequences
-from edgekit.kb.tables.gemm_file import board_table, load_table, table_text
-from edgekit.kb.tables.method import Method, analytic_method
 from edgekit.kb.tables.paths import shipped_folder, table_name
 from edgekit.kb.targets.board import board_names, load_board
 

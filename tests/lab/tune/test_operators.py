@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from edgekit.device.version import VERSION
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.deploy.release import Benchmark, Conditions, OperatorTime
 from edgekit.host.lab.history.benchmarks import keep_benchmark
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
@@ -19,8 +21,6 @@ from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune import operator_times
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.board import load_board
 
 _USUAL, _OTHER = OperatorMethod("in_place", "f32", 6, 12), OperatorMethod("in_place", "f32", 8, 8)

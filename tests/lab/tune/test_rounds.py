@@ -10,11 +10,11 @@ import pytest
 
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune.operators import ModelPlan, ModelTuner, Times
 from edgekit.kb.features import GemmKey
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import load_board
 
 _MODEL = Path(__file__).parents[3] / "models" / "face_detection_short_range.tflite"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.host.compiler.costs.methods.gemm import Method, limits_of
 from edgekit.host.errors import BusyError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
@@ -28,7 +29,6 @@ from edgekit.host.lab.tune.tuner import (
     gain_of,
 )
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.method import Method, limits_of
 from edgekit.kb.targets.board import board_names, caches_of, load_board
 
 _BOARD = load_board("a57")

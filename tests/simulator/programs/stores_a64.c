@@ -4,7 +4,7 @@
 enum { BYTES = 3 << 20, PLACES = 3 };
 static char buffer[PLACES * BYTES] __attribute__((aligned(4096)));
 
-static void whole(char *at, long bytes) {
+static void write_full_lines(char *at, long bytes) {
     __asm__ volatile("1: stp q0, q0, [%0], #32\nstp q0, q0, [%0], #32\n"
                      "subs %1, %1, #64\nb.gt 1b\n"
                      : "+r"(at), "+r"(bytes)::"memory", "cc");
@@ -27,7 +27,7 @@ void _start(void) {
     words(buffer, sizeof buffer);
     mark(WARM_END);
     mark(BEGIN);
-    whole(buffer, BYTES);
+    write_full_lines(buffer, BYTES);
     mark(LAP);
     words(buffer, BYTES);
     mark(LAP);

@@ -7,7 +7,7 @@
 #define REGISTERS 8
 #define WINDOW (REGISTERS * HEIGHT)
 #define HALF (WINDOW / 2)
-#define WINDOWS_AHEAD 2048 /* prefetch distance in bytes of values */
+#define WINDOWS_PREFETCH_DISTANCE 2048 /* prefetch distance in bytes of values */
 
 typedef struct {
     vsum x[REGISTERS];
@@ -49,10 +49,10 @@ EK_INLINE vsum add_windows(const value *v, const ek_strip *strip, const uint8_t 
             x += HALF, left -= HALF;
             for (; s + 1 < end; s += 2) {
                 const uint8_t *c = columns + s * HEIGHT;
-                const char *early = (const char *)(v + s * HEIGHT) + WINDOWS_AHEAD;
+                const char *early = (const char *)(v + s * HEIGHT) + WINDOWS_PREFETCH_DISTANCE;
                 __builtin_prefetch(early);
                 __builtin_prefetch(early + sizeof(vsum));
-                __builtin_prefetch(c + WINDOWS_AHEAD / sizeof(value));
+                __builtin_prefetch(c + WINDOWS_PREFETCH_DISTANCE / sizeof(value));
                 acc = vsum_fma(vsum_from_values(v + s * HEIGHT), pick(&w, c), acc);
                 odd = vsum_fma(vsum_from_values(v + (s + 1) * HEIGHT), pick(&w, c + HEIGHT), odd);
             }

@@ -16,13 +16,13 @@ Convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
 
 @writes(ops.Conv2D)
 def conv_2d(call: Call, op: ops.Conv2D) -> None:
-    _convolution(call, "Conv", op, TO_IMAGE, dilations=op.dilation, group=1)
+    _emit_convolution(call, "Conv", op, TO_IMAGE, dilations=op.dilation, group=1)
 
 
 @writes(ops.DepthwiseConv2D)
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     groups = call.operand(0).shape[3]
-    _convolution(call, "Conv", op, _DEPTH_FIRST, dilations=op.dilation, group=groups)
+    _emit_convolution(call, "Conv", op, _DEPTH_FIRST, dilations=op.dilation, group=groups)
 
 
 @writes(ops.TransposeConv2D)
@@ -36,15 +36,15 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
             op.out_size, image_size(x.shape), op.stride, image_size(w.shape), cut, strict=True
         )
     ]
-    _convolution(call, "ConvTranspose", op, _DEPTH_FIRST, output_padding=rest)
+    _emit_convolution(call, "ConvTranspose", op, _DEPTH_FIRST, output_padding=rest)
 
 
-def _convolution(
+def _emit_convolution(
     call: Call, kind: str, op: Convolution, order: tuple[int, ...], **attributes: Any
 ) -> None:
     _need_plain(call, op)
     x, w = call.operand(0), call.operand(1)
-    ins = [call.sink.get(x, True), call.weights(w, order), *_bias(call)]
+    ins = [call.sink.get(x, True), call.weights(w, order), *_bias_inputs(call)]
     attributes |= {"strides": op.stride, "pads": pads(op.padding)}
     attributes["kernel_shape"] = image_size(w.shape)
     y = call.activated(call.step(kind, ins, **attributes), op.activation)
@@ -56,7 +56,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     """Gemm on 2-D rows; MatMul and Add if the leading axes are kept."""
     _need_plain(call, op)
     x, w, sink = call.operand(0), call.operand(1), call.sink
-    rows, bias = sink.get(x), _bias(call)
+    rows, bias = sink.get(x), _bias_inputs(call)
     if op.keep_dims and len(x.shape) != 2:
         y = call.step("MatMul", [rows, call.weights(w, (1, 0))])
         y = call.step("Add", [y, *bias]) if bias else y
@@ -76,15 +76,15 @@ def matmul(call: Call, op: ops.MatMul) -> None:
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
     """Without an activation, quantized values are compared directly."""
     stored = op.activation is Activation.NONE
-    _pool(call, "MaxPool", op, not stored)
+    _emit_pool(call, "MaxPool", op, not stored)
 
 
 @writes(ops.AveragePool2D)
 def average_pool(call: Call, op: ops.AveragePool2D) -> None:
-    _pool(call, "AveragePool", op, True, count_include_pad=0)
+    _emit_pool(call, "AveragePool", op, True, count_include_pad=0)
 
 
-def _pool(
+def _emit_pool(
     call: Call, kind: str, op: ops.MaxPool2D | ops.AveragePool2D, real: bool, **attributes: Any
 ) -> None:
     x = call.sink.get(call.operand(0), True, real)
@@ -97,7 +97,7 @@ def pads(padding: Padding) -> tuple[int, ...]:
     return padding.top, padding.left, padding.bottom, padding.right
 
 
-def _bias(call: Call) -> list[str]:
+def _bias_inputs(call: Call) -> list[str]:
     ins = call.operands
     bias = ins[2] if len(ins) > 2 else None
     return [] if bias is None else [call.bias(call.operand(0), call.operand(1), bias)]

@@ -67,7 +67,7 @@ def gelu(call: Call, op: ops.Gelu) -> None:
     x, image = call.operand(0), call.image
     (source,) = call.inputs(image)
     inner = call.step("Erf", [call.step("Mul", [source, call.number(math.sqrt(0.5), x)])])
-    _gated(call, source, inner, image)
+    _emit_gelu_gate(call, source, inner, image)
 
 
 @writes(ops.GeluTanh)
@@ -79,10 +79,10 @@ def gelu_tanh(call: Call, op: ops.GeluTanh) -> None:
     rise = call.step("Mul", [square, call.number(0.044715, x)])
     line = call.step("Mul", [source, call.number(math.sqrt(2 / math.pi), x)])
     inner = call.step("Mul", [line, call.step("Add", [rise, call.number(1.0, x)])])
-    _gated(call, source, call.step("Tanh", [inner]), image)
+    _emit_gelu_gate(call, source, call.step("Tanh", [inner]), image)
 
 
-def _gated(call: Call, source: str, inner: str, image: bool) -> None:
+def _emit_gelu_gate(call: Call, source: str, inner: str, image: bool) -> None:
     x = call.operand(0)
     gate = call.step("Add", [inner, call.number(1.0, x)])
     half = call.step("Mul", [source, call.number(0.5, x)])

@@ -43,19 +43,19 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     x, w, bias = (None if name is None else sink.graph.tensors[name] for name in names)
     assert x is not None and w is not None
     ins = [
-        _rows(call, gates, x, w.shape[1]),
+        _input_sequence(call, gates, x, w.shape[1]),
         call.weights(_one_way(w), (0, 1, 2)),
         call.weights(_one_way(r), (0, 1, 2)),
     ]
-    ins.append(sink.constant(_biases(call, op, x, w, bias)))
-    ins += [_operand(call, i) for i in range(2, 3 + op.states)]
+    ins.append(sink.constant(_concat_biases(call, op, x, w, bias)))
+    ins += [_optional_operand(call, i) for i in range(2, 3 + op.states)]
     if isinstance(op, ops.Lstm):
         ins.append(_peepholes(call))
-    made = sink.steps(op.kind.upper(), ins, 1 + op.states, **_attributes(op, r.shape[1]))
-    _put(call, made)
+    made = sink.steps(op.kind.upper(), ins, 1 + op.states, **_node_attributes(op, r.shape[1]))
+    _store_results(call, made)
 
 
-def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
+def _input_sequence(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
     """The input [steps, batch, inputs] of the fused layer: the operand of the product, moved the
     way the gates are."""
     graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
@@ -69,7 +69,7 @@ def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
     return name
 
 
-def _put(call: Call, made: Sequence[str]) -> None:
+def _store_results(call: Call, made: Sequence[str]) -> None:
     """Stores the results that are used, without the direction axis."""
     graph = call.sink.graph
     users = graph.consumers()
@@ -85,7 +85,9 @@ def _one_way(t: Tensor) -> Tensor:
     return replace(t, shape=(1, *t.shape), data=t.data[None], quant=quant)
 
 
-def _biases(call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None) -> Array:
+def _concat_biases(
+    call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None
+) -> Array:
     """[1, 2 · gates · h]: input biases, then recurrent biases."""
     size = w.shape[0]
     both = np.zeros((1, 2 * size), np.float32)
@@ -103,7 +105,7 @@ def _biases(call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | 
     return both
 
 
-def _operand(call: Call, index: int) -> str:
+def _optional_operand(call: Call, index: int) -> str:
     """Sequence lengths, or a state with a direction axis; empty for an all-zero initial state."""
     given = call.operands[index]
     if given is None or (index > 2 and given.data is not None and not given.data.any()):
@@ -120,27 +122,27 @@ def _peepholes(call: Call) -> str:
     return call.step("Reshape", [call.sink.get(given), call.whole((1, given.elements))])
 
 
-def _attributes(op: ops.Recurrent, hidden: int) -> Mapping[str, object]:
+def _node_attributes(op: ops.Recurrent, hidden: int) -> Mapping[str, object]:
     found: dict[str, object] = {
         "hidden_size": hidden,
         "direction": "reverse" if op.backwards else "forward",
-        "activations": [_function(f) for f in op.functions],
+        "activations": [_activation_name(f) for f in op.functions],
     }
-    alphas = [value for f in op.functions for value in _values(f)[:1]]
-    betas = [value for f in op.functions for value in _values(f)[1:]]
+    alphas = [value for f in op.functions for value in _activation_parameters(f)[:1]]
+    betas = [value for f in op.functions for value in _activation_parameters(f)[1:]]
     found |= {"activation_alpha": alphas, "activation_beta": betas} if alphas else {}
     found |= {"clip": float(op.clip)} if op.clip < math.inf else {}
     found |= {"linear_before_reset": 1} if getattr(op, "linear_before_reset", False) else {}
     return found
 
 
-def _function(op: Operator) -> str:
+def _activation_name(op: Operator) -> str:
     if isinstance(op, ops.Clamp):
         return _CLAMPS[op.activation]
     return op.onnx
 
 
-def _values(op: Operator) -> tuple[float, ...]:
+def _activation_parameters(op: Operator) -> tuple[float, ...]:
     """Alpha and beta, if the function has any."""
     if isinstance(op, ops.Clamp):
         return (1.0, 0.0) if op.activation is Activation.NONE else ()

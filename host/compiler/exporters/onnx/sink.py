@@ -63,11 +63,11 @@ class Sink:
         """The name of the requested form of `t`, which is created if needed."""
         key = (t.name, image, real and t.is_quantized)
         if key not in self._forms:
-            self._forms[key] = self._form(t, image, key[2])
+            self._forms[key] = self._convert_form(t, image, key[2])
             self._made.pop(self._forms[key], None)
         return self._forms[key]
 
-    def _form(self, t: Tensor, image: bool, real: bool) -> str:
+    def _convert_form(self, t: Tensor, image: bool, real: bool) -> str:
         if real and t.quant is not None:
             return self.dequantized(self.get(t, image, False), t.quant, t.dtype)
         if t.data is not None:
@@ -77,17 +77,17 @@ class Sink:
             return self.constant(data)
         made = self.step("Transpose", [self.get(t, not image, False)],
                          perm=TO_IMAGE if image else FROM_IMAGE)  # fmt: skip
-        return made if image else self._named(t, made)
+        return made if image else self._assign_name(t, made)
 
     def put(self, t: Tensor, made: str, image: bool = False, real: bool = True) -> None:
         """Registers `made` as a form of the node's result `t`. A quantized `t` given as real values
         is quantized first."""
         if real and t.is_quantized and t.quant is not None:
             made = self.step("QuantizeLinear", [made, *self.scale(t.quant, t.dtype)])
-        self._forms[t.name, image, False] = made if image else self._named(t, made)
+        self._forms[t.name, image, False] = made if image else self._assign_name(t, made)
         self._made.pop(made, None)
 
-    def _named(self, t: Tensor, made: str) -> str:
+    def _assign_name(self, t: Tensor, made: str) -> str:
         """Gives a result the tensor's name if it has no final name yet or is a graph output."""
         place = self._made.pop(made, None)
         if place is None and t.name in self.graph.outputs:
@@ -195,7 +195,7 @@ class Call:
     def weights(self, t: Tensor, order: Sequence[int]) -> str:
         """Constant weights with their axes in `order`. Quantized weights stay quantized, with
         per-channel scales; float weights that record their quantization are quantized again."""
-        codes, quant = _codes(t)
+        codes, quant = _stored_form(t)
         data = np.ascontiguousarray(codes.transpose(order))
         name = self.sink.constant(data)
         if quant is None:
@@ -230,7 +230,7 @@ def same_codes(a: Tensor, b: Tensor) -> bool:
     return (scale_of(a), zero_point_of(a)) == (scale_of(b), zero_point_of(b))
 
 
-def _codes(t: Tensor) -> tuple[Array, Quant | None]:
+def _stored_form(t: Tensor) -> tuple[Array, Quant | None]:
     """The stored form of a constant: the original integers if it was dequantized losslessly."""
     assert t.data is not None
     if t.quant is None or t.dtype is not DType.F32:

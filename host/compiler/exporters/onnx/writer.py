@@ -33,7 +33,7 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
     Raises `InputError` if the format has no equivalent of a node (it names the node and a way out)
     or if the onnx package is missing.
     """
-    onnx, sink = _package(), Sink(graph)
+    onnx, sink = _import_onnx(), Sink(graph)
     inside = {name for gates in sink.gates.values() for name in gates.inside}
     for node in graph.nodes:
         if node.name in inside:
@@ -56,12 +56,12 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
             f"expected constants of at most {_SIZE_LIMIT >> 20} MiB in an .onnx file, found "
             f"{size >> 20} MiB; quantize the weights"
         )
-    made = _packed(onnx, graph, sink)
+    made = _build_model(onnx, graph, sink)
     onnx.helper.set_model_props(made, {k: v.decode() for k, v in (metadata or {}).items()})
     return bytes(made.SerializeToString(deterministic=True))
 
 
-def _package() -> Any:
+def _import_onnx() -> Any:
     try:
         import onnx
         import onnx.helper
@@ -74,16 +74,19 @@ def _package() -> Any:
     return onnx
 
 
-def _packed(onnx: Any, graph: Graph, sink: Sink) -> Any:
+def _build_model(onnx: Any, graph: Graph, sink: Sink) -> Any:
     helper = onnx.helper
-    ends = [[_end(onnx, graph, name) for name in names] for names in (graph.inputs, graph.outputs)]
+    ends = [
+        [_value_info(onnx, graph, name) for name in names]
+        for names in (graph.inputs, graph.outputs)
+    ]
     used = {name for node in sink.nodes for name in node.inputs}
     constants = [
         onnx.numpy_helper.from_array(data, name)
         for name, data in sink.constants.items()
         if name in used
     ]
-    nodes = [_node(onnx, node) for node in sink.nodes]
+    nodes = [_make_node(onnx, node) for node in sink.nodes]
     coded = any(t.is_quantized and t.dtype is DType.I16 for t in graph.tensors.values())
     opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
     return helper.make_model(
@@ -94,9 +97,9 @@ def _packed(onnx: Any, graph: Graph, sink: Sink) -> Any:
     )
 
 
-def _node(onnx: Any, node: NodeRecord) -> Any:
+def _make_node(onnx: Any, node: NodeRecord) -> Any:
     attributes = {
-        name: _kind(onnx, value) if isinstance(value, DType) else value
+        name: _element_type(onnx, value) if isinstance(value, DType) else value
         for name, value in node.attributes.items()
     }
     return onnx.helper.make_node(
@@ -104,10 +107,10 @@ def _node(onnx: Any, node: NodeRecord) -> Any:
     )
 
 
-def _end(onnx: Any, graph: Graph, name: str) -> Any:
+def _value_info(onnx: Any, graph: Graph, name: str) -> Any:
     t = graph.tensors[name]
-    return onnx.helper.make_tensor_value_info(name, _kind(onnx, t.dtype), t.shape)
+    return onnx.helper.make_tensor_value_info(name, _element_type(onnx, t.dtype), t.shape)
 
 
-def _kind(onnx: Any, dtype: DType) -> int:
+def _element_type(onnx: Any, dtype: DType) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.numpy))

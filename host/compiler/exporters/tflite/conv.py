@@ -22,8 +22,8 @@ _KEEPS_DIMS = 5  # version of fully connected layers with keep_num_dims
 @writes(ops.Conv2D)
 def conv_2d(call: Call, op: ops.Conv2D) -> None:
     _need_plain(call, op)
-    ins = _weighted(call)
-    x, kind = _padded(call, ins, op.stride, op.dilation, op.padding)
+    ins = _conv_operands(call)
+    x, kind = _padded_input(call, ins, op.stride, op.dilation, op.padding)
     fields: Fields = {"Padding": kind, "StrideH": op.stride[0], "StrideW": op.stride[1]}
     fields |= {"DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1]}
     version = _PER_CHANNEL if x.is_quantized else 1
@@ -35,8 +35,8 @@ def conv_2d(call: Call, op: ops.Conv2D) -> None:
 @writes(ops.DepthwiseConv2D)
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     _need_plain(call, op)
-    ins = _weighted(call)
-    x, kind = _padded(call, ins, op.stride, op.dilation, op.padding)
+    ins = _conv_operands(call)
+    x, kind = _padded_input(call, ins, op.stride, op.dilation, op.padding)
     fields: Fields = {"Padding": kind, "StrideH": op.stride[0], "StrideW": op.stride[1]}
     fields |= {"DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1]}
     fields["DepthMultiplier"] = op.multiplier
@@ -51,9 +51,9 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
 def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
     """Padding other than SAME: computes the full output and slices it."""
     _need_plain(call, op)
-    x, w, bias = _weighted(call)
+    x, w, bias = _conv_operands(call)
     assert x is not None and w is not None
-    kind = _kind(op.out_size, image_size(w.shape), op.stride, op.padding)
+    kind = _padding_mode(op.out_size, image_size(w.shape), op.stride, op.padding)
     pad, out = op.padding, call.out
     n, height, width, oc = out.shape
     whole = (n, height + pad.top + pad.bottom, width + pad.left + pad.right, oc)
@@ -75,7 +75,7 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
 @writes(ops.FullyConnected)
 def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     _need_plain(call, op)
-    x, w, bias = _weighted(call)
+    x, w, bias = _conv_operands(call)
     version = _KEEPS_DIMS if op.keep_dims or (x is not None and x.is_quantized) else 1
     call.activated(
         "FULLY_CONNECTED", [x, w, bias], op.activation, "FullyConnectedOptions", version,
@@ -97,15 +97,15 @@ def batch_matmul(call: Call, op: ops.MatMul) -> None:
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
     """Padding other than SAME: pads the image with the lowest value first."""
     x = call.operand(0)
-    kind = _kind(image_size(x.shape), op.window, op.stride, op.padding)
+    kind = _padding_mode(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is None:
         least: float = -math.inf if x.dtype.is_float else code_range(x.dtype)[0]
         value = call.constant(np.array(least), x.dtype, x.quant)
-        made = call.like(x, _around(x, op.padding))
-        rows = _rows(call, op.padding)
+        made = call.like(x, _padded_shape(x, op.padding))
+        rows = _padding_constant(call, op.padding)
         call.emit("PADV2", [x, rows, value], made, "PadV2Options", 1 + x.is_quantized)
         x, kind = made, _VALID
-    _pool(call, "MAX_POOL_2D", x, op, kind)
+    _emit_pool(call, "MAX_POOL_2D", x, op, kind)
 
 
 @writes(ops.AveragePool2D)
@@ -113,24 +113,24 @@ def average_pool(call: Call, op: ops.AveragePool2D) -> None:
     """Padding other than SAME: pads with zeros, pools, and rescales by a factor that removes the
     zeros from the mean. In float only."""
     x, out = call.operand(0), call.out
-    kind = _kind(image_size(x.shape), op.window, op.stride, op.padding)
+    kind = _padding_mode(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is not None:
-        _pool(call, "AVERAGE_POOL_2D", x, op, kind)
+        _emit_pool(call, "AVERAGE_POOL_2D", x, op, kind)
         return
     if x.is_quantized:
         with in_floats(call) as real:
             average_pool(real, op)
         return
-    padded, pooled = call.like(x, _around(x, op.padding)), call.like(out)
-    call.emit("PAD", [x, _rows(call, op.padding)], padded, "PadOptions")
+    padded, pooled = call.like(x, _padded_shape(x, op.padding)), call.like(out)
+    call.emit("PAD", [x, _padding_constant(call, op.padding)], padded, "PadOptions")
     inside = replace(op, activation=Activation.NONE)
     fields = _pool_fields(inside, _VALID)
     call.emit("AVERAGE_POOL_2D", [padded], pooled, "Pool2DOptions", **fields)
-    factor = call.constant(_shares(op, x), x.dtype)
+    factor = call.constant(_border_corrections(op, x), x.dtype)
     call.activated("MUL", [pooled, factor], op.activation, "MulOptions")
 
 
-def _pool(
+def _emit_pool(
     call: Call, code: str, x: Tensor, op: ops.MaxPool2D | ops.AveragePool2D, kind: int
 ) -> None:
     fields = _pool_fields(op, kind)
@@ -144,7 +144,7 @@ def _pool_fields(op: ops.MaxPool2D | ops.AveragePool2D, kind: int) -> Fields:
     return fields | {"FilterHeight": op.window[0], "FilterWidth": op.window[1]}
 
 
-def _shares(op: ops.AveragePool2D, x: Tensor) -> Array:
+def _border_corrections(op: ops.AveragePool2D, x: Tensor) -> Array:
     """[1,oh,ow,1]: window size divided by the number of window pixels inside the image."""
     ones = np.ones((1, *image_size(x.shape), 1), np.float32)
     tensor = Tensor("ones", ones.shape, DType.F32)
@@ -167,7 +167,7 @@ def _need_plain(call: Call, op: ops.Weighted) -> None:
         )
 
 
-def _weighted(call: Call) -> list[Tensor | None]:
+def _conv_operands(call: Call) -> list[Tensor | None]:
     """Image, weights and bias. Engines require a bias and check the scale of an s32 one."""
     x, w, bias = (*call.operands, None)[:3]
     assert x is not None and w is not None
@@ -181,7 +181,7 @@ def _weighted(call: Call) -> list[Tensor | None]:
     return [x, w, call.constant(bias.data, sums, Quant(scale, np.zeros(scale.size, np.int64)))]
 
 
-def _kind(size: Pair, window: Pair, stride: Pair, padding: Padding) -> int | None:
+def _padding_mode(size: Pair, window: Pair, stride: Pair, padding: Padding) -> int | None:
     """The format's padding mode that matches `padding`, or None. `window` includes dilation."""
     if not padding.any:
         return _VALID
@@ -190,28 +190,28 @@ def _kind(size: Pair, window: Pair, stride: Pair, padding: Padding) -> int | Non
     return _SAME if padding == Padding(top, bottom, left, right) else None
 
 
-def _padded(
+def _padded_input(
     call: Call, ins: list[Tensor | None], stride: Pair, dilation: Pair, padding: Padding
 ) -> tuple[Tensor, int]:
     """The input of a convolution and its padding mode; explicitly padded if no mode matches."""
     x, w = ins[:2]
     assert x is not None and w is not None
     window = span(image_size(w.shape), dilation)
-    kind = _kind(image_size(x.shape), window, stride, padding)
+    kind = _padding_mode(image_size(x.shape), window, stride, padding)
     if kind is not None:
         return x, kind
-    made = call.like(x, _around(x, padding))
-    call.emit("PAD", [x, _rows(call, padding)], made, "PadOptions", 1 + x.is_quantized)
+    made = call.like(x, _padded_shape(x, padding))
+    call.emit("PAD", [x, _padding_constant(call, padding)], made, "PadOptions", 1 + x.is_quantized)
     return made, _VALID
 
 
-def _rows(call: Call, padding: Padding) -> Tensor:
+def _padding_constant(call: Call, padding: Padding) -> Tensor:
     """The constant [4, 2] of padding before and after each axis."""
     rows = [(0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0)]
     return call.integers(np.array(rows))
 
 
-def _around(x: Tensor, padding: Padding) -> tuple[int, ...]:
+def _padded_shape(x: Tensor, padding: Padding) -> tuple[int, ...]:
     """The shape of an image after padding."""
     n, h, w, c = x.shape
     return n, h + padding.top + padding.bottom, w + padding.left + padding.right, c

@@ -94,12 +94,14 @@ class _Packer:
 
     def file(self, subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> bytes:
         b = self._builder
-        graphs = self._tables([self._subgraph(g) for g in subgraphs])
-        signatures = self._tables([self._signature(subgraphs[0])])
-        notes = self._tables([self._note(name, data) for name, data in metadata.items()])
-        codes = self._tables([self._code(*code) for code in self._codes])
-        buffers = self._tables([self._buffer(data) for data in self._buffers])
-        description = self._text("edgekit")
+        graphs = self._write_offsets([self._write_subgraph(g) for g in subgraphs])
+        signatures = self._write_offsets([self._write_signature(subgraphs[0])])
+        notes = self._write_offsets(
+            [self._write_metadata(name, data) for name, data in metadata.items()]
+        )
+        codes = self._write_offsets([self._write_operator_code(*code) for code in self._codes])
+        buffers = self._write_offsets([self._write_buffer(data) for data in self._buffers])
+        description = self._write_string("edgekit")
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, _SCHEMA_VERSION)
         tflite.ModelAddOperatorCodes(b, codes)
@@ -112,34 +114,34 @@ class _Packer:
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
         return bytes(b.Output())
 
-    def _once(self, content: Hashable, make: Callable[[], Any]) -> int:
+    def _write_once(self, content: Hashable, make: Callable[[], Any]) -> int:
         """The offset of `content`, which `make` writes on first use."""
         if content not in self._stored:
             self._stored[content] = int(make())
         return self._stored[content]
 
-    def _tables(self, offsets: Sequence[int]) -> int:
+    def _write_offsets(self, offsets: Sequence[int]) -> int:
         self._builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):
             self._builder.PrependUOffsetTRelative(offset)
         return int(self._builder.EndVector())
 
-    def _vector(self, values: Array) -> int:
+    def _write_vector(self, values: Array) -> int:
         key = values.dtype.str, values.tobytes()
-        return self._once(key, lambda: self._builder.CreateNumpyVector(values))
+        return self._write_once(key, lambda: self._builder.CreateNumpyVector(values))
 
-    def _numbers(self, values: Sequence[int]) -> int:
-        return self._vector(np.array(values, np.int32))
+    def _write_ints(self, values: Sequence[int]) -> int:
+        return self._write_vector(np.array(values, np.int32))
 
-    def _text(self, text: str) -> int:
+    def _write_string(self, text: str) -> int:
         return int(self._builder.CreateSharedString(text))
 
-    def _subgraph(self, graph: SubgraphRecord) -> int:
+    def _write_subgraph(self, graph: SubgraphRecord) -> int:
         b = self._builder
-        tensors = self._tables([self._tensor(t) for t in graph.tensors])
-        operators = self._tables([self._operator(o) for o in graph.operators])
-        inputs, outputs = self._numbers(graph.inputs), self._numbers(graph.outputs)
-        name = self._text(graph.name)
+        tensors = self._write_offsets([self._write_tensor(t) for t in graph.tensors])
+        operators = self._write_offsets([self._write_operator(o) for o in graph.operators])
+        inputs, outputs = self._write_ints(graph.inputs), self._write_ints(graph.outputs)
+        name = self._write_string(graph.name)
         tflite.SubGraphStart(b)
         tflite.SubGraphAddTensors(b, tensors)
         tflite.SubGraphAddInputs(b, inputs)
@@ -148,14 +150,14 @@ class _Packer:
         tflite.SubGraphAddName(b, name)
         return int(tflite.SubGraphEnd(b))
 
-    def _tensor(self, tensor: TensorRecord) -> int:
+    def _write_tensor(self, tensor: TensorRecord) -> int:
         b = self._builder
-        name, shape = self._text(tensor.name), self._numbers(tensor.shape)
-        quant = 0 if tensor.quant is None else self._quant(tensor.quant)
+        name, shape = self._write_string(tensor.name), self._write_ints(tensor.shape)
+        quant = 0 if tensor.quant is None else self._write_quant(tensor.quant)
         buffer, sparsity = 0, 0
         if tensor.data is not None:
             data = np.ascontiguousarray(tensor.data)
-            sparsity = self._sparsity(data) if tensor.sparse else 0
+            sparsity = self._write_sparsity(data) if tensor.sparse else 0
             content = data[data != 0].tobytes() if tensor.sparse else data.tobytes()
             buffer = self._buffers.setdefault(content, len(self._buffers))
         kind = tflite.TensorType.RESOURCE if tensor.dtype is None else TYPES[tensor.dtype]
@@ -171,11 +173,11 @@ class _Packer:
         tflite.TensorAddHasRank(b, True)
         return int(tflite.TensorEnd(b))
 
-    def _quant(self, quant: Quant) -> int:
+    def _write_quant(self, quant: Quant) -> int:
         b = self._builder
-        scale = self._vector(quant.scale.astype(np.float32).reshape(-1))
+        scale = self._write_vector(quant.scale.astype(np.float32).reshape(-1))
         wide = np.broadcast_to(quant.zero_point.reshape(-1), quant.scale.size)
-        zero = self._vector(wide.astype(np.int64))
+        zero = self._write_vector(wide.astype(np.int64))
 
         def table() -> Any:
             tflite.QuantizationParametersStart(b)
@@ -184,33 +186,35 @@ class _Packer:
             tflite.QuantizationParametersAddQuantizedDimension(b, quant.axis)
             return tflite.QuantizationParametersEnd(b)
 
-        return self._once(("quantization", scale, zero, quant.axis), table)
+        return self._write_once(("quantization", scale, zero, quant.axis), table)
 
-    def _sparsity(self, data: Array) -> int:
+    def _write_sparsity(self, data: Array) -> int:
         """The table of non-zero positions: rows of the last axis, compressed (CSR)."""
         b, (*lead, row) = self._builder, data.shape
         counts = np.count_nonzero(data.reshape(-1, row), axis=1)
-        segments = self._indices(np.concatenate([[0], np.cumsum(counts)]))
-        places = self._indices(np.nonzero(data.reshape(-1, row))[1])
-        levels = [self._level(size) for size in lead]
-        levels.append(self._level(0, segments, places))
-        order, tables = self._numbers(range(data.ndim)), self._tables(levels)
+        segments = self._write_indices(np.concatenate([[0], np.cumsum(counts)]))
+        places = self._write_indices(np.nonzero(data.reshape(-1, row))[1])
+        levels = [self._write_dimension(size) for size in lead]
+        levels.append(self._write_dimension(0, segments, places))
+        order, tables = self._write_ints(range(data.ndim)), self._write_offsets(levels)
         tflite.SparsityParametersStart(b)
         tflite.SparsityParametersAddTraversalOrder(b, order)
         tflite.SparsityParametersAddDimMetadata(b, tables)
         return int(tflite.SparsityParametersEnd(b))
 
-    def _indices(self, values: Array) -> tuple[int, int]:
+    def _write_indices(self, values: Array) -> tuple[int, int]:
         """The type and offset of a vector of non-negative integers, in the narrowest type."""
         kind, dtype = next(
             pair for pair in _INDICES if values.max(initial=0) <= np.iinfo(pair[1]).max
         )
-        vector = self._vector(values.astype(dtype))
-        _generated(f"{kind}Start")(self._builder)
-        _generated(f"{kind}AddValues")(self._builder, vector)
-        return getattr(tflite.SparseIndexVector, kind), _generated(f"{kind}End")(self._builder)
+        vector = self._write_vector(values.astype(dtype))
+        _schema_function(f"{kind}Start")(self._builder)
+        _schema_function(f"{kind}AddValues")(self._builder, vector)
+        return getattr(tflite.SparseIndexVector, kind), _schema_function(f"{kind}End")(
+            self._builder
+        )
 
-    def _level(
+    def _write_dimension(
         self, size: int, segments: tuple[int, int] = (0, 0), places: tuple[int, int] = (0, 0)
     ) -> int:
         """One axis: dense with `size` elements, or compressed."""
@@ -227,12 +231,12 @@ class _Packer:
             tflite.DimensionMetadataAddArrayIndices(b, places[1])
         return int(tflite.DimensionMetadataEnd(b))
 
-    def _operator(self, operator: OperatorRecord) -> int:
+    def _write_operator(self, operator: OperatorRecord) -> int:
         b = self._builder
         code = (operator.code, operator.version)
         number = self._codes.setdefault(code, len(self._codes))
-        inputs, outputs = self._numbers(operator.inputs), self._numbers(operator.outputs)
-        options = self._options(operator) if operator.options else 0
+        inputs, outputs = self._write_ints(operator.inputs), self._write_ints(operator.outputs)
+        options = self._write_options(operator) if operator.options else 0
         tflite.OperatorStart(b)
         tflite.OperatorAddOpcodeIndex(b, number)
         tflite.OperatorAddInputs(b, inputs)
@@ -243,22 +247,22 @@ class _Packer:
             tflite.OperatorAddBuiltinOptions(b, options)
         return int(tflite.OperatorEnd(b))
 
-    def _options(self, operator: OperatorRecord) -> int:
+    def _write_options(self, operator: OperatorRecord) -> int:
         b, table = self._builder, operator.options
         fields = {
-            name: self._text(value) if isinstance(value, str) else value
+            name: self._write_string(value) if isinstance(value, str) else value
             for name, value in operator.fields.items()
         }
 
         def options() -> Any:
-            _generated(f"{table}Start")(b)
+            _schema_function(f"{table}Start")(b)
             for name, value in fields.items():
-                _generated(f"{table}Add{name}")(b, value)
-            return _generated(f"{table}End")(b)
+                _schema_function(f"{table}Add{name}")(b, value)
+            return _schema_function(f"{table}End")(b)
 
-        return self._once((table, *fields.items()), options)
+        return self._write_once((table, *fields.items()), options)
 
-    def _code(self, name: str, version: int) -> int:
+    def _write_operator_code(self, name: str, version: int) -> int:
         b, number = self._builder, getattr(tflite.BuiltinOperator, name)
         tflite.OperatorCodeStart(b)
         tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, _LAST_BYTE_CODE))
@@ -266,7 +270,7 @@ class _Packer:
         tflite.OperatorCodeAddBuiltinCode(b, number)
         return int(tflite.OperatorCodeEnd(b))
 
-    def _buffer(self, data: bytes) -> int:
+    def _write_buffer(self, data: bytes) -> int:
         b = self._builder
         vector = 0
         if data:
@@ -279,19 +283,19 @@ class _Packer:
             tflite.BufferAddData(b, vector)
         return int(tflite.BufferEnd(b))
 
-    def _note(self, name: str, data: bytes) -> int:
-        b, text = self._builder, self._text(name)
+    def _write_metadata(self, name: str, data: bytes) -> int:
+        b, text = self._builder, self._write_string(name)
         number = self._buffers.setdefault(data, len(self._buffers))
         tflite.MetadataStart(b)
         tflite.MetadataAddName(b, text)
         tflite.MetadataAddBuffer(b, number)
         return int(tflite.MetadataEnd(b))
 
-    def _signature(self, graph: SubgraphRecord) -> int:
+    def _write_signature(self, graph: SubgraphRecord) -> int:
         b = self._builder
-        inputs = self._tables([self._end(graph, i) for i in graph.inputs])
-        outputs = self._tables([self._end(graph, i) for i in graph.outputs])
-        key = self._text(_SIGNATURE)
+        inputs = self._write_offsets([self._write_tensor_map(graph, i) for i in graph.inputs])
+        outputs = self._write_offsets([self._write_tensor_map(graph, i) for i in graph.outputs])
+        key = self._write_string(_SIGNATURE)
         tflite.SignatureDefStart(b)
         tflite.SignatureDefAddInputs(b, inputs)
         tflite.SignatureDefAddOutputs(b, outputs)
@@ -299,15 +303,15 @@ class _Packer:
         tflite.SignatureDefAddSubgraphIndex(b, 0)
         return int(tflite.SignatureDefEnd(b))
 
-    def _end(self, graph: SubgraphRecord, number: int) -> int:
-        b, name = self._builder, self._text(graph.tensors[number].name)
+    def _write_tensor_map(self, graph: SubgraphRecord, number: int) -> int:
+        b, name = self._builder, self._write_string(graph.tensors[number].name)
         tflite.TensorMapStart(b)
         tflite.TensorMapAddName(b, name)
         tflite.TensorMapAddTensorIndex(b, number)
         return int(tflite.TensorMapEnd(b))
 
 
-def _generated(name: str) -> Callable[..., Any]:
+def _schema_function(name: str) -> Callable[..., Any]:
     """A function of the code generated from the schema."""
     found: Callable[..., Any] = getattr(tflite, name)
     return found

@@ -18,10 +18,10 @@ _CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # quantized since their first version
 def by_name(call: Call, op: Operator) -> None:
     """The TensorFlow Lite operator of the same meaning, without attributes."""
     table = "".join(word.capitalize() for word in op.tflite.split("_")) + "Options"
-    _same(call, op.tflite, table if hasattr(tflite, table) else "")
+    _emit_versioned(call, op.tflite, table if hasattr(tflite, table) else "")
 
 
-def _same(call: Call, code: str, options: str) -> None:
+def _emit_versioned(call: Call, code: str, options: str) -> None:
     """These operators support quantized types since version 2."""
     version = 2 if call.operand(0).is_quantized and code not in _CODED_AT_ONCE else 1
     call.emit(code, call.operands, call.out, options, version)
@@ -29,12 +29,12 @@ def _same(call: Call, code: str, options: str) -> None:
 
 @writes(ops.Maximum, ops.Minimum)
 def extreme(call: Call, op: ops.Maximum | ops.Minimum) -> None:
-    _same(call, op.kind.upper(), "MaximumMinimumOptions")
+    _emit_versioned(call, op.kind.upper(), "MaximumMinimumOptions")
 
 
 @writes(ops.UnitLength)
 def unit_length(call: Call, op: ops.UnitLength) -> None:
-    _same(call, "L2_NORMALIZATION", "L2NormOptions")
+    _emit_versioned(call, "L2_NORMALIZATION", "L2NormOptions")
 
 
 def activated(code: str, options: str) -> Row:

@@ -35,7 +35,7 @@ def pad(call: Call, op: ops.Pad) -> None:
     x, out, rows = call.operand(0), call.out, np.array([op.before, op.after]).T.reshape(-1, 2)
     sizes, merged = list(x.shape), len(x.shape) > _PADDED_AXES
     if merged:
-        sizes, rows = _merged(x.shape, rows)
+        sizes, rows = _merge_unpadded_axes(x.shape, rows)
         if len(sizes) > _PADDED_AXES:
             expected = f"at most {_PADDED_AXES} axes to pad"
             raise call.refuse(expected, str(len(sizes)), "write an .onnx file")
@@ -48,7 +48,7 @@ def pad(call: Call, op: ops.Pad) -> None:
         call.emit("RESHAPE", [made, call.integers(out.shape)], out, "ReshapeOptions")
 
 
-def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
+def _merge_unpadded_axes(shape: Shape, rows: Array) -> tuple[list[int], Array]:
     """Sizes and paddings of the axes, with adjacent unpadded axes merged."""
     sizes, borders = list[int](), list[Array]()
     for size, border in zip(shape, rows, strict=True):
@@ -65,7 +65,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
     """Rescales operands to one scale first: LiteRT's operator rescales only u8."""
     ins, out = call.operands, call.out
     if out.is_quantized and out.dtype is not DType.U8:
-        ins = [x and _rescaled(call, x, out) for x in ins]
+        ins = [x and _rescale_to_output(call, x, out) for x in ins]
     version = 1 + out.is_quantized
     call.emit(
         "CONCATENATION", ins, out, "ConcatenationOptions", version,
@@ -73,7 +73,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
     )  # fmt: skip
 
 
-def _rescaled(call: Call, x: Tensor, out: Tensor) -> Tensor:
+def _rescale_to_output(call: Call, x: Tensor, out: Tensor) -> Tensor:
     if (scale_of(x), zero_point_of(x)) == (scale_of(out), zero_point_of(out)):
         return x
     made = call.like(x, quant=out.quant)

@@ -59,11 +59,11 @@ class Sink:
             t = self._known[name]
             if t.dtype.is_float and t.quant is not None:  # floats may record their quantization
                 t = replace(t, quant=None)
-            if t.data is None or not self._unpacked(t, t.data):
-                self._add(TensorRecord(name, t.shape, t.dtype, t.quant, t.data))
+            if t.data is None or not self._add_compressed(t, t.data):
+                self._add_record(TensorRecord(name, t.shape, t.dtype, t.quant, t.data))
         return self._numbers[name]
 
-    def _unpacked(self, t: Tensor, data: Array) -> bool:
+    def _add_compressed(self, t: Tensor, data: Array) -> bool:
         """Stores a constant compressed (sparse, f16 if that is lossless, or both) and emits the
         operators that expand it, which engines run once at load time. False if neither applies."""
         half = as_halves(data)
@@ -74,11 +74,11 @@ class Sink:
         if not steps:
             return False
         name = fresh_name(f"{t.name}.stored", self._taken)
-        self._add(TensorRecord(name, t.shape, dtype, t.quant, stored, not dense))
+        self._add_record(TensorRecord(name, t.shape, dtype, t.quant, stored, not dense))
         for step in steps:
             source, last = self._numbers[name], step == steps[-1]
             name = t.name if last else fresh_name(f"{t.name}.dense", self._taken)
-            self._add(TensorRecord(name, t.shape, t.dtype if last else dtype, t.quant))
+            self._add_record(TensorRecord(name, t.shape, t.dtype if last else dtype, t.quant))
             version = _OF_HALVES if step == "DEQUANTIZE" else 1
             made, options = self._numbers[name], f"{step.capitalize()}Options"
             self._operators.append(OperatorRecord(step, version, (source,), (made,), options))
@@ -93,7 +93,7 @@ class Sink:
     def handle(self, state: str) -> int:
         """The index of a new tensor that refers to a variable."""
         name = fresh_name(f"{state}.handle", self._taken)
-        self._add(TensorRecord(name, (), None))
+        self._add_record(TensorRecord(name, (), None))
         return self._numbers[name]
 
     def operator(self, record: OperatorRecord) -> None:
@@ -103,7 +103,7 @@ class Sink:
         ends = [tuple(self.number(name) for name in names) for names in (inputs, outputs)]
         return SubgraphRecord(self._name, self._records, self._operators, *ends)
 
-    def _add(self, record: TensorRecord) -> None:
+    def _add_record(self, record: TensorRecord) -> None:
         self._numbers[record.name] = len(self._records)
         self._records.append(record)
 

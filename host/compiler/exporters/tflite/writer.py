@@ -35,16 +35,16 @@ def write_tflite(
     sink = Sink("main", graph.tensors)
     for name in graph.inputs:
         sink.number(name)
-    handles = _handles(graph, sink)
+    handles = _state_handles(graph, sink)
     for node in graph.nodes:
-        _write(graph, node, sink, handles)
+        _write_node(graph, node, sink, handles)
     subgraphs = [sink.finish(graph.inputs, graph.outputs)]
     if graph.states:
-        subgraphs.append(_initial(graph))
+        subgraphs.append(_init_subgraph(graph))
     return _with_files(pack(subgraphs, metadata or {}), files or {})
 
 
-def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> None:
+def _write_node(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> None:
     op, call = node.op, Call(graph, node, sink)
     if isinstance(op, ops.ReadState):
         number = sink.number(call.out.name)
@@ -64,21 +64,21 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
         )
 
 
-def _handles(graph: Graph, sink: Sink) -> dict[str, int]:
+def _state_handles(graph: Graph, sink: Sink) -> dict[str, int]:
     """Handles of the state variables by name; the variables are initialized at load time."""
     if graph.states:
         fields = {"InitSubgraphIndex": _INITIAL}
         sink.operator(OperatorRecord("CALL_ONCE", 1, (), (), "CallOnceOptions", fields))
-    return {name: _handle(sink, name) for name in graph.states}
+    return {name: _add_handle(sink, name) for name in graph.states}
 
 
-def _handle(sink: Sink, state: str) -> int:
+def _add_handle(sink: Sink, state: str) -> int:
     number, fields = sink.handle(state), {"SharedName": state}
     sink.operator(OperatorRecord("VAR_HANDLE", 1, (), (number,), "VarHandleOptions", fields))
     return number
 
 
-def _initial(graph: Graph) -> SubgraphRecord:
+def _init_subgraph(graph: Graph) -> SubgraphRecord:
     """The subgraph that sets each variable to its initial value."""
     dtypes = {d.numpy: d for d in DType}
     quants = {
@@ -92,7 +92,7 @@ def _initial(graph: Graph) -> SubgraphRecord:
     }
     sink = Sink("initial", values)
     for name in graph.states:
-        handle = _handle(sink, name)
+        handle = _add_handle(sink, name)
         sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handle, sink.number(name)), ()))
     return sink.finish()
 

@@ -17,8 +17,8 @@ from edgekit.host.compiler.frontends.onnx.loop import (
     EndlessError,
     Operand,
     counted,
+    emit_rolled_loop,
     in_direction,
-    emit_loop,
 )
 from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
 from edgekit.host.compiler.ir import ops
@@ -168,7 +168,7 @@ def _emit_loop(
     if not changing and len(body.outputs) == len(states) + 1:
         raise ShapeError("expected a loop that computes something, found none")
     outputs = [1 + i for i in changing]
-    made = emit_loop(
+    made = emit_rolled_loop(
         call, partial(call.run, body), operands, known.steps, outputs, 1 + len(states), going
     )
     ends = dict(zip(changing, made.states, strict=True))
@@ -359,7 +359,7 @@ def _steps_of_scan(
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
         begun = call.builder.begun
         try:
-            found = emit_loop(
+            found = emit_rolled_loop(
                 call, partial(call.run, body), operands, steps, range(count), count, None
             )
             call.builder.resume(begun)

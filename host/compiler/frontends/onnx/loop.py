@@ -53,7 +53,7 @@ class LoopResult:
     rows: list[Tensor]
 
 
-def emit_loop(
+def emit_rolled_loop(
     call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
     first_row: int, going: Tensor | None,
 ) -> LoopResult:  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.activations import Chosen, chosen
 from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_loop, in_direction
+from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_rolled_loop, in_direction
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, MisfitError, Operator, Quant, ShapeError, Tensor
@@ -243,7 +243,7 @@ def _in_steps(
         rows = [in_direction(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
                 else numbers)]  # fmt: skip
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
-        found = emit_loop(call, one, operands, time, range(len(states)), len(states), None)
+        found = emit_rolled_loop(call, one, operands, time, range(len(states)), len(states), None)
         return in_direction(call, found.rows[0], backwards), found.states
     made: list[Tensor] = []
     width = cell.w.shape[0]

@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import WHOLE
+from edgekit.host.compiler.ir.checks import INTEGERS
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
 Build = Callable[[Call], Tensor]
@@ -154,7 +154,7 @@ def gelu(call: Call) -> Tensor:
 def cast(call: Call) -> Tensor:
     """Floats outside the integer range saturate."""
     x, to = call.tensor(0, "input"), call.out_dtype
-    if x.dtype in (DType.F32, DType.F16) and to in WHOLE:
+    if x.dtype in (DType.F32, DType.F16) and to in INTEGERS:
         return call.emit(ops.Convert(to, saturate=True), x)
     return call.convert(x, to)
 

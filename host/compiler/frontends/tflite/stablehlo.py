@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.checks import WHOLE
+from edgekit.host.compiler.ir.checks import INTEGERS
 from edgekit.host.compiler.ir.types import DType, Operator, Padding, ShapeError, Tensor
 
 _SIZE_LIMIT = 1 << 24  # elements of a dilated or padded tensor
@@ -105,7 +105,7 @@ def reduce_window(call: Call) -> Tensor:
 def reduce_region(call: Call) -> Tensor:
     """STABLEHLO_REDUCE_WINDOW: pads and dilates x with the initial value, then combines each window
     with the operator of a subgraph."""
-    x = call.plain(0, DType.F32, *WHOLE, DType.BOOL)
+    x = call.plain(0, DType.F32, *INTEGERS, DType.BOOL)
     initial, kind = call.plain(1, x.dtype), x.dtype
     join = _REGIONS.get(call.region("BodySubgraphIndex"))
     rank, option = len(x.shape), call.operator.option_vector

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir.checks import WHOLE
+from edgekit.host.compiler.ir.checks import INTEGERS
 from edgekit.host.compiler.ir.ops.functions import Function
 from edgekit.host.compiler.ir.ops.operands import Binary
 from edgekit.host.compiler.ir.traits import OnCodes
@@ -19,9 +19,9 @@ __all__ = [
     "BitwiseNot",
     "BitwiseOr",
     "BitwiseXor",
+    "IntSqrt",
     "LeftShift",
     "RightShift",
-    "WholeSqrt",
 ]
 
 
@@ -29,7 +29,7 @@ __all__ = [
 class BitwiseNot(Function):
     kind: ClassVar[str] = "bitwise_not"
     on_codes = OnCodes.NEVER
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, x: Array) -> Array:
         return np.invert(x)
@@ -38,7 +38,7 @@ class BitwiseNot(Function):
 @dataclass(frozen=True)
 class BitwiseAnd(Binary):
     kind: ClassVar[str] = "bitwise_and"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.bitwise_and(a, b)
@@ -47,7 +47,7 @@ class BitwiseAnd(Binary):
 @dataclass(frozen=True)
 class BitwiseOr(Binary):
     kind: ClassVar[str] = "bitwise_or"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.bitwise_or(a, b)
@@ -58,7 +58,7 @@ class LeftShift(Binary):
     """a · 2^b modulo the type's range; 0 if b is negative or at least the type's width."""
 
     kind: ClassVar[str] = "left_shift"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, a: Array, b: Array) -> Array:
         width = 8 * a.dtype.itemsize
@@ -70,7 +70,7 @@ class LeftShift(Binary):
 class BitwiseXor(Binary):
     kind: ClassVar[str] = "bitwise_xor"
     tflite = "BITWISE_XOR"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.bitwise_xor(a, b)
@@ -83,18 +83,18 @@ class RightShift(Binary):
 
     kind: ClassVar[str] = "right_shift"
     tflite = "RIGHT_SHIFT"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
 
 
 @dataclass(frozen=True)
-class WholeSqrt(Function):
+class IntSqrt(Function):
     """√x rounded to nearest, as in TensorFlow Lite Micro's audio front ends: at most 2^16 - 1 for
     x below 2^32, else at most 2^32 - 1."""
 
-    kind: ClassVar[str] = "whole_sqrt"
+    kind: ClassVar[str] = "int_sqrt"
     on_codes = OnCodes.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.U64,)
 

@@ -64,11 +64,13 @@ class SelectBoxes(Operator):
         boxes, order, scores = (required(x, i) for i in range(3))
         y = np.full(outs[0].shape, -1, outs[0].dtype.numpy)
         for batch, group in np.ndindex(order.shape[:2]):
-            selected = self._selected(boxes[batch], order[batch, group], scores[batch, group])
+            selected = self._suppress_overlaps(
+                boxes[batch], order[batch, group], scores[batch, group]
+            )
             y[batch, group, : len(selected)] = selected
         return [y]
 
-    def _selected(self, boxes: Array, order: Array, scores: Array) -> list[int]:
+    def _suppress_overlaps(self, boxes: Array, order: Array, scores: Array) -> list[int]:
         least, selected = np.float32(self.least), list[int]()
         for box, score in zip(np.clip(order, 0, len(boxes) - 1).tolist(), scores, strict=True):
             enough = score > least if self.above else score >= least

@@ -64,6 +64,7 @@ class Conv2D(Operator):
     half = Half.YES
     takes_epilogue = True
     takes_table = True
+    layout_kernels = ("dense", "sparse")
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -81,7 +82,7 @@ class Conv2D(Operator):
         residual = optional(ins, 3)
         if residual is not None:
             need_shape(residual, shape, "residual")
-            need_dtype(residual, _same(x, DType.F32), "residual")
+            need_dtype(residual, _addend_dtypes(x, DType.F32), "residual")
         return [(shape, x.dtype)]
 
     def reference(
@@ -109,7 +110,7 @@ class Conv2D(Operator):
             rows = patches(image, window, self.stride, self.dilation, size)
             total = sums.product(rows, weights, outs[0].dtype).reshape(shape[0], *size, shape[3])
             terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:4])]
-            y[:, part] = _finish(total, pair, terms, ins, outs[0], self.activation)
+            y[:, part] = _finish_sums(total, pair, terms, ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
 
@@ -145,6 +146,7 @@ class DepthwiseConv2D(Operator):
     half = Half.YES
     takes_epilogue = True
     takes_table = True
+    layout_kernels = ("depthwise", "depthwise_chw")
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -185,7 +187,7 @@ class DepthwiseConv2D(Operator):
                 sums.add_half(total, terms)
             else:
                 total += terms
-        y = _finish(total, pair, x[:4], ins, outs[0], self.activation)
+        y = _finish_sums(total, pair, x[:4], ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
 
@@ -232,17 +234,17 @@ class TransposeConv2D(Operator):
     ) -> list[Array]:
         pair = sums.operands(x, ins)
         n, height, width, oc = outs[0].shape
-        canvas = np.zeros((n, *self._canvas(), oc), np.float64)
+        canvas = np.zeros((n, *self._padded_size(), oc), np.float64)
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
             meets = tap(canvas, (i, j), image_size(pair.x.shape), self.stride)
             rows = pair.x.reshape(-1, pair.x.shape[-1])
             meets += sums.product(rows, pair.weights[:, i, j].T, outs[0].dtype).reshape(meets.shape)
         top, left = self.padding.top, self.padding.left
         total = canvas[:, top : top + height, left : left + width]
-        y = _finish(total, pair, x[:4], ins, outs[0], self.activation)
+        y = _finish_sums(total, pair, x[:4], ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
-    def _canvas(self) -> Pair:
+    def _padded_size(self) -> Pair:
         pad = self.padding
         return self.out_size[0] + pad.top + pad.bottom, self.out_size[1] + pad.left + pad.right
 
@@ -263,15 +265,17 @@ def _need_bias(ins: Sequence[Tensor | None], channels: int) -> None:
     if bias is not None:
         need_shape(bias, (channels,), "bias")
         x = operand(ins, 0, "image")
-        need_dtype(bias, _same(x, DType.I32 if x.dtype.is_quantized else DType.F32), "bias")
+        need_dtype(
+            bias, _addend_dtypes(x, DType.I32 if x.dtype.is_quantized else DType.F32), "bias"
+        )
 
 
-def _same(x: Tensor, other: DType) -> tuple[DType, ...]:
+def _addend_dtypes(x: Tensor, other: DType) -> tuple[DType, ...]:
     """Allowed dtypes of addends to sums: f16 for f16 images, else `other`."""
     return (DType.F16 if x.dtype is DType.F16 else other,)
 
 
-def _finish(
+def _finish_sums(
     total: sums.F64,
     pair: sums.Operands,
     x: Sequence[Array | None],

@@ -76,14 +76,14 @@ class DetectionOutput(Operator):
                 if label == self.background:
                     continue
                 own = boxes[image, :, label if boxes.shape[2] > 1 else 0]
-                selected = self._selected(own, scores[image, label])
+                selected = self._suppress_overlaps(own, scores[image, label])
                 found += [(image, label, scores[image, label, i], *own[i]) for i in selected]
             order = np.argsort([-row[2] for row in found], kind="stable")[: self.keep]
             for place, at in enumerate(sorted(order)):
                 y[image, place] = found[at]
         return [y.reshape(outs[0].shape)]
 
-    def _selected(self, boxes: Array, scores: Array) -> list[int]:
+    def _suppress_overlaps(self, boxes: Array, scores: Array) -> list[int]:
         above = np.flatnonzero(scores > np.float32(self.threshold))
         order = above[np.argsort(-scores[above], kind="stable")][: self.top_k]
         areas = _area(boxes)

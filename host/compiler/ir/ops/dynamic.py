@@ -114,7 +114,7 @@ class DynamicConv2D(Operator):
         need_dtype(w, (DType.I8, DType.U8), "weights")
         need_positive((*x.shape, *w.shape), "input and weights")
         _need_scales(w)
-        return self._plain.infer([x, _of_floats(w), optional_operand(ins, 2)])
+        return self._static_conv.infer([x, _of_floats(w), optional_operand(ins, 2)])
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -125,14 +125,14 @@ class DynamicConv2D(Operator):
         points = zero_points_of(w).reshape(-1, 1, 1, 1)
         weights = (sums.required(x, 1).astype(np.int64) - points).astype(np.float32)
         tensors = [operand(ins, 0, "input"), _of_floats(w)]
-        [total] = self._plain.reference([codes, weights], tensors, outs)
+        [total] = self._static_conv.reference([codes, weights], tensors, outs)
         y = total * (w.quant.scale.astype(np.float32) * scale)
         bias = sums.optional(x, 2)
         y = y if bias is None else y + bias
         return [sums.clamp_float(y.astype(np.float32), self.activation)]
 
     @property
-    def _plain(self) -> Conv2D:
+    def _static_conv(self) -> Conv2D:
         return Conv2D(self.stride, self.dilation, self.padding)
 
 

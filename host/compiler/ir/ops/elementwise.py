@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.checks import (
     ARITHMETIC,
     FLOATS,
     IMAGES,
-    WHOLE,
+    INTEGERS,
     need_dtype,
     need_scale,
     operand,
@@ -219,7 +219,7 @@ def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
 
 def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-    need_dtype(a, (*FLOATS, *WHOLE), "first operand")
+    need_dtype(a, (*FLOATS, *INTEGERS), "first operand")
     need_dtype(b, (a.dtype,), "second operand")
     if a.quant is not None or b.quant is not None:
         need_scale(a, "first operand")

@@ -177,7 +177,7 @@ class Concat(Moving):
         for t in tensors:
             need_dtype(t, (first.dtype,), "operand")
             need_rank(t, len(first.shape), "operand")
-            if _without(t.shape, self.axis) != _without(first.shape, self.axis):
+            if _drop_axis(t.shape, self.axis) != _drop_axis(first.shape, self.axis):
                 raise MisfitError(
                     f"expected operands equal but for axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
@@ -385,7 +385,7 @@ def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     return np.clip(codes + zero_point_of(out), low, high).astype(out.dtype.numpy)
 
 
-def _without(shape: Shape, axis: int) -> Shape:
+def _drop_axis(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + shape[axis + 1 :]
 
 

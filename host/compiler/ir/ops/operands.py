@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import FLOATS, WHOLE, need_dtype, operand
+from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS, need_dtype, operand
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
@@ -44,8 +44,8 @@ __all__ = [
     "Xor",
 ]
 
-NUMBERS = (DType.F32, *WHOLE)
-_ARITHMETIC = (*FLOATS, *WHOLE)
+NUMBERS = (DType.F32, *INTEGERS)
+_ARITHMETIC = (*FLOATS, *INTEGERS)
 ANY = (*NUMBERS, DType.BOOL)
 
 
@@ -358,7 +358,7 @@ class Convert(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if self.saturate and (x.dtype not in (DType.F32, DType.F16) or self.to not in WHOLE):
+        if self.saturate and (x.dtype not in (DType.F32, DType.F16) or self.to not in INTEGERS):
             raise ShapeError(
                 f"expected f32 or f16 to whole numbers, found {x.dtype.value} to {self.to.value}"
             )

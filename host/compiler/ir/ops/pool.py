@@ -58,8 +58,10 @@ class AveragePool2D(Operator):
         wide: type[np.generic] = np.int64
         if out.dtype.is_float:  # small windows are summed in TFLite's order: see ir/sums.py
             wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
-        total = self._sums(values.astype(wide), out.shape)
-        count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
+        total = self._window_sums(values.astype(wide), out.shape)
+        count = self._window_sums(
+            np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1)
+        )
         if out.dtype.is_float:
             return [clamp_float((total / count).astype(out.dtype.numpy), self.activation)]
         # C division truncates; adding half away from zero rounds halves away from zero.
@@ -67,7 +69,7 @@ class AveragePool2D(Operator):
         low, high = activation_range(self.activation, out)
         return [np.clip(mean, low, high).astype(values.dtype)]
 
-    def _sums(self, image: Array, shape: Shape) -> Array:
+    def _window_sums(self, image: Array, shape: Shape) -> Array:
         padded = pad_image(image, self.padding)
         total = np.zeros(shape, image.dtype)
         for offset in np.ndindex(*self.window):

@@ -95,20 +95,20 @@ class _Decoder:
 
     def poses(self) -> list[tuple[Array, Array, np.float32]]:
         """Return keypoints in cells, their scores and the pose's, best pose first."""
-        least, queue = np.float32(self._op.least), _Queue(*self._roots())
+        least, queue = np.float32(self._op.least), _Queue(*self._find_local_maxima())
         points: list[Array] = []
         scores: list[Array] = []
         while len(points) < self._op.keep and len(queue):
             y, x, keypoint = np.unravel_index(queue.pop(), self._heat.shape)
-            root = self._moved((np.float32(y), np.float32(x)), self._short[y, x], keypoint)
+            root = self._apply_offset((np.float32(y), np.float32(x)), self._short[y, x], keypoint)
             if any(self._is_near(root, known[keypoint]) for known in points):
                 continue
-            pose, odds = self._followed(root, int(keypoint))
+            pose, odds = self._decode_pose(root, int(keypoint))
             own = np.float32(1) / (np.float32(1) + np.exp(-odds))
-            if _mean(own, np.ones(KEYPOINTS, bool)) >= least:
+            if _mean_score(own, np.ones(KEYPOINTS, bool)) >= least:
                 points.append(pose)
                 scores.append(own)
-        first = [_mean(own, np.ones(KEYPOINTS, bool)) for own in scores]
+        first = [_mean_score(own, np.ones(KEYPOINTS, bool)) for own in scores]
         order = sorted(range(len(points)), key=lambda i: -first[i])
         final = [np.float32(0)] * len(points)
         for place, i in enumerate(order):
@@ -116,11 +116,11 @@ class _Decoder:
                 not any(self._is_near(points[i][k], points[j][k]) for j in order[:place])
                 for k in range(KEYPOINTS)
             ])  # fmt: skip
-            final[i] = _mean(scores[i], shown)
+            final[i] = _mean_score(scores[i], shown)
         order = sorted(range(len(points)), key=lambda i: -final[i])
         return [(points[i], scores[i], final[i]) for i in order if final[i] >= least]
 
-    def _roots(self) -> tuple[Array, Array]:
+    def _find_local_maxima(self) -> tuple[Array, Array]:
         """Return scores and flat heatmap indices of the local maxima, in index order."""
         around = np.pad(self._heat, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
         h, w = self._heat.shape[:2]
@@ -131,11 +131,11 @@ class _Decoder:
         places = np.flatnonzero(is_root)
         return self._heat.reshape(-1)[places], places
 
-    def _moved(self, at: Point, offsets: Array, keypoint: int | np.intp) -> Point:
+    def _apply_offset(self, at: Point, offsets: Array, keypoint: int | np.intp) -> Point:
         dy, dx = (offsets[keypoint + i * KEYPOINTS] * self._cell for i in (0, 1))
-        return self._inside(at[0] + dy, 0), self._inside(at[1] + dx, 1)
+        return self._clamp_to_heatmap(at[0] + dy, 0), self._clamp_to_heatmap(at[1] + dx, 1)
 
-    def _inside(self, v: np.float32, axis: int) -> np.float32:
+    def _clamp_to_heatmap(self, v: np.float32, axis: int) -> np.float32:
         end = np.float32(self._heat.shape[axis] - 1)
         return min(v, end) if v >= 0 else np.float32(0)  # also for NaN
 
@@ -143,7 +143,7 @@ class _Decoder:
         dy, dx = b[0] - a[0], b[1] - a[1]
         return bool(dy * dy + dx * dx <= self._near)
 
-    def _followed(self, root: Point, keypoint: int) -> tuple[Array, Array]:
+    def _decode_pose(self, root: Point, keypoint: int) -> tuple[Array, Array]:
         """Return all keypoints of the pose that contains a given one, and their log odds."""
         known: dict[int, Point] = {keypoint: root}
         while len(known) < KEYPOINTS:
@@ -152,20 +152,20 @@ class _Decoder:
                     continue
                 source, target = (parent, child) if parent in known else (child, parent)
                 first = edge if parent in known else edge + 2 * len(EDGES)
-                known[target] = self._displaced(known[source], first, target)
+                known[target] = self._follow_edge(known[source], first, target)
         points = np.array([known[k] for k in range(KEYPOINTS)], np.float32)
-        odds = [_sampled(self._heat, known[k], k, np.float32(1)) for k in range(KEYPOINTS)]
+        odds = [_sample_bilinear(self._heat, known[k], k, np.float32(1)) for k in range(KEYPOINTS)]
         return points, np.array(odds, np.float32)
 
-    def _displaced(self, at: Point, channel: int, keypoint: int) -> Point:
+    def _follow_edge(self, at: Point, channel: int, keypoint: int) -> Point:
         channels = ((self._mid, channel, len(EDGES)),)
         for offsets, first, apart in channels + ((self._short, keypoint, KEYPOINTS),) * _STEPS:
-            dy, dx = (_sampled(offsets, at, first + i * apart, self._cell) for i in (0, 1))
-            at = self._inside(at[0] + dy, 0), self._inside(at[1] + dx, 1)
+            dy, dx = (_sample_bilinear(offsets, at, first + i * apart, self._cell) for i in (0, 1))
+            at = self._clamp_to_heatmap(at[0] + dy, 0), self._clamp_to_heatmap(at[1] + dx, 1)
         return at
 
 
-def _sampled(x: Array, at: Point, channel: int, factor: np.float32) -> np.float32:
+def _sample_bilinear(x: Array, at: Point, channel: int, factor: np.float32) -> np.float32:
     """Bilinear interpolation of x · `factor`."""
     (top, down), (left, right) = ((int(np.floor(v)), int(np.ceil(v))) for v in at)
     fy, fx = at[0] - np.float32(top), at[1] - np.float32(left)
@@ -176,7 +176,7 @@ def _sampled(x: Array, at: Point, channel: int, factor: np.float32) -> np.float3
     return value
 
 
-def _mean(scores: Array, shown: Array) -> np.float32:
+def _mean_score(scores: Array, shown: Array) -> np.float32:
     """Mean of all scores, with hidden ones as 0, summed in descending order."""
     total = np.float32(0)
     for k in np.argsort(-scores, kind="stable"):
@@ -191,7 +191,7 @@ class _Queue:
         self._items: list[tuple[float, int]] = []
         for item in zip(scores.tolist(), places.tolist(), strict=True):
             self._items.append(item)
-            self._rise(len(self._items) - 1, item)
+            self._sift_up(len(self._items) - 1, item)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -210,10 +210,10 @@ class _Queue:
             if below == len(items):
                 items[gap] = items[below - 1]
                 gap = below - 1
-            self._rise(gap, last)
+            self._sift_up(gap, last)
         return top[1]
 
-    def _rise(self, gap: int, item: tuple[float, int]) -> None:
+    def _sift_up(self, gap: int, item: tuple[float, int]) -> None:
         while gap and self._items[(gap - 1) // 2][0] < item[0]:
             self._items[gap] = self._items[(gap - 1) // 2]
             gap = (gap - 1) // 2

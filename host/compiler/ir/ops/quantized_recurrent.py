@@ -123,21 +123,23 @@ class QuantizedLSTM(Operator):
         hidden, cell = required(x, 4), required(x, 5).astype(np.int64)
         cells = cell.shape[1]
         of_inputs, of_states = (
-            _each([f for f in factors for _ in range(cells)])
+            _to_multipliers([f for f in factors for _ in range(cells)])
             for factors in (self.of_input, self.of_state)
         )
         y = np.zeros(outs[0].shape, np.int8)
         for t, now in enumerate(required(x, 0)):
-            gates = _short(of_inputs.apply(_sums(now, w, bias[0])))
-            gates = _short(gates + of_states.apply(_sums(hidden, r, bias[1])))
-            cell, shown = self._cell(np.split(gates, self.gates, axis=1), cell, x)
-            made = _one(self.to_hidden).apply(shown * tanh_16bit(cell, self.cell_bits))
+            gates = _saturate_16bit(of_inputs.apply(_multiply_add(now, w, bias[0])))
+            gates = _saturate_16bit(gates + of_states.apply(_multiply_add(hidden, r, bias[1])))
+            cell, shown = self._update_cell(np.split(gates, self.gates, axis=1), cell, x)
+            made = _to_multiplier(self.to_hidden).apply(shown * tanh_16bit(cell, self.cell_bits))
             hidden = np.clip(made + self.hidden_zero, -128, 127).astype(np.int8)
-            hidden = self._projected(hidden, optional(x, 7), optional(x, 8))
+            hidden = self._project_hidden(hidden, optional(x, 7), optional(x, 8))
             y[t] = hidden
         return [y, hidden, cell.astype(np.int16)]
 
-    def _cell(self, gates: list[I64], cell: I64, x: Sequence[Array | None]) -> tuple[I64, I64]:
+    def _update_cell(
+        self, gates: list[I64], cell: I64, x: Sequence[Array | None]
+    ) -> tuple[I64, I64]:
         """Return the cell's new state and the output gate."""
         peepholes = optional(x, 6)
 
@@ -145,39 +147,43 @@ class QuantizedLSTM(Operator):
             gate = gates[number]
             if peepholes is not None:
                 product = state * peepholes[peephole].astype(np.int64)
-                gate = _short(gate + _one(self.of_cell[peephole]).apply(product))
-            return logistic_16bit(self._normalized(gate, number, x))
+                gate = _saturate_16bit(gate + _to_multiplier(self.of_cell[peephole]).apply(product))
+            return logistic_16bit(self._normalize_gate(gate, number, x))
 
         forget = self.gates - 3
         kept = opened(forget, forget, cell)
         taken = opened(0, 0, cell) if forget else 32767 - kept
-        new = tanh_16bit(self._normalized(gates[forget + 1], forget + 1, x), _GATE_BITS)
+        new = tanh_16bit(self._normalize_gate(gates[forget + 1], forget + 1, x), _GATE_BITS)
         added = rounding_shift(taken * new, 15 + self.cell_bits)
-        cell = _short(rounding_shift(kept * cell, 15) + _short(added))
+        cell = _saturate_16bit(rounding_shift(kept * cell, 15) + _saturate_16bit(added))
         if self.cell_clip:
             cell = np.clip(cell, -self.cell_clip, self.cell_clip)
         return cell, opened(forget + 2, forget + 1, cell)
 
-    def _normalized(self, gate: I64, number: int, x: Sequence[Array | None]) -> I64:
+    def _normalize_gate(self, gate: I64, number: int, x: Sequence[Array | None]) -> I64:
         """Normalize rows to mean 0 and deviation 1, in units of 1/1024 before scaling."""
         weights, bias = optional(x, 9), optional(x, 10)
         if weights is None or bias is None:
             return gate
         count = gate.shape[1]
-        mean = _cut(gate.sum(axis=1, keepdims=True) * 1024, count)
+        mean = _divide_truncating(gate.sum(axis=1, keepdims=True) * 1024, count)
         squares = (gate * gate).sum(axis=1, keepdims=True)
-        variance = _cut(squares * ((1 << 20) // count) - mean * mean, 1 << 20)
+        variance = _divide_truncating(squares * ((1 << 20) // count) - mean * mean, 1 << 20)
         variance = np.where(variance < 1, self.guards[number], variance)
         factor, right = inverse_square_root(variance)
         high = doubling_high_multiply(1024 * gate - mean, factor)
         sums = rounding_shift(high, right) * weights[number] + bias[number]
-        thousandths = _cut(sums + np.where(sums > 0, 512, -512), 1024).astype(np.int32)
-        return _short(_one(self.of_norm[number]).apply(thousandths))
+        thousandths = _divide_truncating(sums + np.where(sums > 0, 512, -512), 1024).astype(
+            np.int32
+        )
+        return _saturate_16bit(_to_multiplier(self.of_norm[number]).apply(thousandths))
 
-    def _projected(self, hidden: Array, weights: Array | None, bias: Array | None) -> Array:
+    def _project_hidden(self, hidden: Array, weights: Array | None, bias: Array | None) -> Array:
         if weights is None or bias is None:
             return hidden
-        made = _one(self.to_output).apply(_sums(hidden, weights, bias)) + self.zero
+        made = (
+            _to_multiplier(self.to_output).apply(_multiply_add(hidden, weights, bias)) + self.zero
+        )
         made = np.clip(made, -128, 127)
         return (np.clip(made, -self.clip, self.clip) if self.clip else made).astype(np.int8)
 
@@ -228,38 +234,38 @@ class QuantizedSVDF(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        sums = _sums(required(x, 0), required(x, 1), required(x, 2))
-        new = _short(_one(self.of_input).apply(sums))
+        sums = _multiply_add(required(x, 0), required(x, 1), required(x, 2))
+        new = _saturate_16bit(_to_multiplier(self.of_input).apply(sums))
         times = required(x, 3).astype(np.int64)
         state = required(x, 5).reshape(len(new), *times.shape)
         state = np.concatenate([state[:, :, 1:], new[:, :, None]], axis=2)
         totals = (state * times).sum(axis=2).reshape(*outs[0].shape, self.rank).sum(axis=2)
         totals = (totals + required(x, 4)).astype(np.int32)
-        y = np.clip(_one(self.to_output).apply(totals) + self.zero, -128, 127)
+        y = np.clip(_to_multiplier(self.to_output).apply(totals) + self.zero, -128, 127)
         return [y.astype(np.int8), state.astype(np.int16).reshape(outs[1].shape)]
 
 
-def _one(factor: Factor) -> Multiplier:
-    return _each([factor])
+def _to_multiplier(factor: Factor) -> Multiplier:
+    return _to_multipliers([factor])
 
 
-def _each(factors: Sequence[Factor]) -> Multiplier:
+def _to_multipliers(factors: Sequence[Factor]) -> Multiplier:
     pairs = np.array(factors, np.int32)
     return Multiplier(pairs[:, 0], pairs[:, 1])
 
 
-def _cut(x: I64, by: int) -> I64:
+def _divide_truncating(x: I64, by: int) -> I64:
     """x / by, truncated toward 0."""
     quotient: I64 = np.sign(x) * (np.abs(x) // by)
     return quotient
 
 
-def _short(x: I64) -> I64:
+def _saturate_16bit(x: I64) -> I64:
     """Saturate to 16 bits."""
     return np.clip(x, -32768, 32767)
 
 
-def _sums(x: Array, weights: Array, bias: Array) -> Array:
+def _multiply_add(x: Array, weights: Array, bias: Array) -> Array:
     """x · weightsᵀ + bias."""
     total = x.astype(np.int64) @ weights.astype(np.int64).T
     return (total + bias).astype(np.int32)

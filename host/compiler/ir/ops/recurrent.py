@@ -117,14 +117,16 @@ class Recurrent(Operator):
         [n, gates · h], `weights` [h, gates · h] in f64, the states, and a subclass's inputs."""
         raise TypeError(f"{self.kind} has no step")
 
-    def _apply(self, function: Operator, x: Array, rounded: Rounded) -> Array:
+    def _apply_function(self, function: Operator, x: Array, rounded: Rounded) -> Array:
         return rounded(function.reference((x,), (_REAL,), (_REAL,))[0])
 
-    def _gate(self, function: Operator, x: Array, rounded: Rounded) -> Array:
-        return self._apply(function, np.clip(x, -self.clip, self.clip).astype(np.float32), rounded)
+    def _apply_clipped(self, function: Operator, x: Array, rounded: Rounded) -> Array:
+        return self._apply_function(
+            function, np.clip(x, -self.clip, self.clip).astype(np.float32), rounded
+        )
 
 
-def _product(state: Array, weights: Array) -> Array:
+def _state_product(state: Array, weights: Array) -> Array:
     y: Array = (state.astype(np.float64) @ weights).astype(np.float32)
     return y
 
@@ -148,8 +150,8 @@ class Rnn(Recurrent):
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
-        sums = rounded(x + _product(states[0], weights))
-        return [self._gate(self.squash, sums, rounded)]
+        sums = rounded(x + _state_product(states[0], weights))
+        return [self._apply_clipped(self.squash, sums, rounded)]
 
 
 @dataclass(frozen=True)
@@ -191,16 +193,19 @@ class Lstm(Recurrent):
     ) -> list[Array]:
         hidden, cell = states
         peepholes = optional(more, 0)
-        i, o, f, g = np.split(rounded(x + _product(hidden, weights)), 4, axis=1)
+        i, o, f, g = np.split(rounded(x + _state_product(hidden, weights)), 4, axis=1)
         if peepholes is not None:
             i, f = i + peepholes[0] * cell, f + peepholes[2] * cell
-        i, f = self._gate(self.gate, i, rounded), self._gate(self.gate, f, rounded)
-        cell = rounded(f * cell + i * self._gate(self.squash, g, rounded))
+        i, f = (
+            self._apply_clipped(self.gate, i, rounded),
+            self._apply_clipped(self.gate, f, rounded),
+        )
+        cell = rounded(f * cell + i * self._apply_clipped(self.squash, g, rounded))
         cell = np.clip(cell, -self.cell_clip, self.cell_clip).astype(np.float32)
         if peepholes is not None:
             o = o + peepholes[1] * cell
-        o = self._gate(self.gate, o, rounded)
-        return [o * self._apply(self.last, cell, rounded), cell]
+        o = self._apply_clipped(self.gate, o, rounded)
+        return [o * self._apply_function(self.last, cell, rounded), cell]
 
 
 @dataclass(frozen=True)
@@ -240,13 +245,13 @@ class Gru(Recurrent):
     ) -> list[Array]:
         (hidden,), bias = states, optional(more, 0)
         size = hidden.shape[1]
-        sums = rounded(x[:, : 2 * size] + _product(hidden, weights[:, : 2 * size]))
-        z, r = np.split(self._gate(self.gate, sums, rounded), 2, axis=1)
+        sums = rounded(x[:, : 2 * size] + _state_product(hidden, weights[:, : 2 * size]))
+        z, r = np.split(self._apply_clipped(self.gate, sums, rounded), 2, axis=1)
         inner = weights[:, 2 * size :]
         if self.linear_before_reset:
-            linear = _product(hidden, inner)
+            linear = _state_product(hidden, inner)
             added = r * rounded(linear if bias is None else linear + bias)
         else:
-            added = _product(r * hidden, inner)
-        new = self._gate(self.squash, rounded(x[:, 2 * size :] + added), rounded)
+            added = _state_product(r * hidden, inner)
+        new = self._apply_clipped(self.squash, rounded(x[:, 2 * size :] + added), rounded)
         return [rounded(new + z * (hidden - new))]

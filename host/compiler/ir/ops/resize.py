@@ -63,15 +63,15 @@ class ResizeBilinear(Operator):
     ) -> list[Array]:
         image = required(x, 0)
         if outs[0].dtype in (DType.I8, DType.I16):
-            return [self._integer(image)]
-        y = self._float(image.astype(np.float32))
+            return [self._resize_integer(image)]
+        y = self._resize_float(image.astype(np.float32))
         if outs[0].dtype is DType.U8:
             return [(y + np.float32(0.5)).astype(np.uint8)]
         return [y.astype(image.dtype)]
 
-    def _float(self, image: Array) -> Array:
-        rows = self._samples(image.shape[1], self.size[0])
-        columns = self._samples(image.shape[2], self.size[1])
+    def _resize_float(self, image: Array) -> Array:
+        rows = self._sample_positions(image.shape[1], self.size[0])
+        columns = self._sample_positions(image.shape[2], self.size[1])
         dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
         top, bottom = image[:, rows.low], image[:, rows.high]
         one = np.float32(1)
@@ -97,7 +97,7 @@ class ResizeBilinear(Operator):
             step = (one * (source - 1) + (target - 1) // 2) // (target - 1)
         return step, (step // 2 - one // 2 if self.half_pixel_centers else 0)
 
-    def _samples(self, source: int, target: int) -> Samples:
+    def _sample_positions(self, source: int, target: int) -> Samples:
         scale = self.step(source, target)
         index = np.arange(target, dtype=np.float32)
         half = np.float32(0.5)
@@ -107,7 +107,7 @@ class ResizeBilinear(Operator):
         high = np.minimum(np.ceil(position).astype(np.int64), source - 1)
         return Samples(low, high, position - low.astype(np.float32))
 
-    def _integer(self, image: Array) -> Array:
+    def _resize_integer(self, image: Array) -> Array:
         rows = self._fixed_samples(image.shape[1], self.size[0])
         columns = self._fixed_samples(image.shape[2], self.size[1])
         dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]

@@ -50,11 +50,11 @@ class AutoScale(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         samples = required(x, 0)
-        bits = max(15 - _bit_length(_largest(samples)), 0)
+        bits = max(15 - _bit_length(_max_magnitude(samples)), 0)
         return [(samples.astype(np.int32) << bits).astype(np.int16), np.array(bits, np.int32)]
 
 
-def _largest(samples: Array) -> int:
+def _max_magnitude(samples: Array) -> int:
     """Maximum magnitude as defined by `AutoScale`: only of the samples after the last -2^15, if
     there is one."""
     lowest = np.flatnonzero(samples == -(1 << 15))
@@ -163,12 +163,12 @@ def _table_gain(x: Array, table: Array) -> Array:
     part = np.where(length < 11, x << np.maximum(11 - length, 0), x >> np.maximum(length - 11, 0))
     part = part & 0x3FF
     made = (table[start + 2] * part >> 5) + (table[start + 1] << 5)
-    made = (_wrapped(made) * part).astype(np.int32).astype(np.int64)
-    made = (_wrapped(made + (1 << 14)) >> 15) + table[start]
+    made = (_wrap_int32(made) * part).astype(np.int32).astype(np.int64)
+    made = (_wrap_int32(made + (1 << 14)) >> 15) + table[start]
     return np.where(x > 2, made, table[np.minimum(x, 2)]).astype(np.int16)
 
 
-def _wrapped(x: Array) -> Array:
+def _wrap_int32(x: Array) -> Array:
     return x.astype(np.int32).astype(np.int64)
 
 

@@ -99,7 +99,7 @@ class ReduceProduct(Total):
         return np.asarray(np.prod(x, axis=self.axes, dtype=x.dtype))
 
 
-def _ends(x: Array) -> tuple[float, float]:
+def _dtype_range(x: Array) -> tuple[float, float]:
     """Minimum and maximum of the dtype of `x`."""
     if x.dtype.kind in "fb":
         return (-np.inf, np.inf) if x.dtype.kind == "f" else (False, True)
@@ -114,7 +114,7 @@ class ReduceMax(Total):
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
-        return np.asarray(np.max(x, axis=self.axes, initial=_ends(x)[0]))
+        return np.asarray(np.max(x, axis=self.axes, initial=_dtype_range(x)[0]))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class ReduceMin(Total):
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
-        return np.asarray(np.min(x, axis=self.axes, initial=_ends(x)[1]))
+        return np.asarray(np.min(x, axis=self.axes, initial=_dtype_range(x)[1]))
 
 
 @dataclass(frozen=True)

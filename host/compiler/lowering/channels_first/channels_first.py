@@ -1,4 +1,4 @@
-"""Lowers operators on channel-major images."""
+"""Lowers operators on channels-first images."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_pairs import pack_pairs
 from edgekit.device.runtime.kernel_facts import (
+    DWCONV_CHW_DIRECT_ROWS,
+    DWCONV_CHW_ROWS,
+    DWCONV_CHW_SCRATCH,
+    DWCONV_CHW_WIDTH,
     MOST_TAPS,
-    PLANAR_DIRECT_ROWS,
-    PLANAR_ROWS,
-    PLANAR_SCRATCH,
-    PLANAR_WIDTH,
     SPMM_COLUMNS,
     SPMM_COLUMNS_OF_16,
 )
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.ops import PlanarConv2D, PlanarDepthwiseConv2D
+from edgekit.host.compiler.ir.ops import ChannelsFirstConv2D, ChannelsFirstDepthwiseConv2D
 from edgekit.host.compiler.ir.types import Activation, Array, Node, Shape
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_window
 from edgekit.kb.targets.isa import Isa
@@ -35,13 +35,13 @@ _PLANNED_COLUMNS = 1 << 16
 _TASK = 4096  # outputs: minimum work per thread
 
 
-@lowers(ops.PlanarConv2D)
-def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
+@lowers(ops.ChannelsFirstConv2D)
+def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, PlanarConv2D)
+    assert isinstance(op, ChannelsFirstConv2D)
     x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
     data = ctx.constant(node, 1, "weights")
-    window = planar_window(op, x.shape, data.shape, ctx.tensor(node.outputs[0]).shape)
+    window = channels_first_window(op, x.shape, data.shape, ctx.tensor(node.outputs[0]).shape)
     if not window.pointwise:
         return lower_sparse_window(ctx, node, window)
     rows, cols = data.shape[0], data.shape[3]
@@ -98,13 +98,13 @@ def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
     return {"a": entries, "plan": plan}
 
 
-@lowers(ops.PlanarDepthwiseConv2D)
-def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
+@lowers(ops.ChannelsFirstDepthwiseConv2D)
+def lower_channels_first_depthwise(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, PlanarDepthwiseConv2D)
+    assert isinstance(op, ChannelsFirstDepthwiseConv2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     data = ctx.constant(node, 1, "weights")
-    window = planar_window(op, x.shape, data.shape, y.shape)
+    window = channels_first_window(op, x.shape, data.shape, y.shape)
     kernel, band = _depthwise_kernel(ctx, window, op.activation is not Activation.NONE)
     if band == 0 or math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
@@ -128,8 +128,8 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
 
 
-def planar_window(
-    op: PlanarConv2D | PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
+def channels_first_window(
+    op: ChannelsFirstConv2D | ChannelsFirstDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
 ) -> Window:
     n, c, h, w = x
     size = (weights[1], weights[2])
@@ -139,7 +139,7 @@ def planar_window(
 def band_of(window: Window, vl: int) -> int:
     """Output rows of one task whose input rows all fit in scratch; 0 if not even one fits.
 
-    Must match the scratch layout in conv/planar.c.
+    Must match the scratch layout in conv/dwconv_chw.c.
     """
     kh, kw = window.kernel
     sh, sw = window.stride
@@ -153,7 +153,7 @@ def band_of(window: Window, vl: int) -> int:
 
     aimed = rows(_BAND)
     if aimed < 1:
-        return max(min(rows(PLANAR_SCRATCH), 1), 0)
+        return max(min(rows(DWCONV_CHW_SCRATCH), 1), 0)
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
@@ -161,26 +161,26 @@ def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel
     """The kernel for a window and the output rows per task; 0 rows if scratch cannot hold one."""
     if _is_direct(window, ctx.isa):
         stride, left = window.stride[1], window.padding.left
-        name, source = f"f32_planar_direct_s{stride}_{left}", "conv/planar_direct.c"
+        name, source = f"f32_dwconv_chw_direct_s{stride}_{left}", "conv/dwconv_chw_direct.c"
         macros: dict[str, str | int] = {"SW": stride, "LEFT": left}
-        band = _band_in_place(window, PLANAR_DIRECT_ROWS)
+        band = _band_in_place(window, DWCONV_CHW_DIRECT_ROWS)
     elif _reads_rows(ctx, window):
         kh, kw = window.kernel
-        name, source = f"f32_planar_rows_{kh}x{kw}", "conv/planar_rows.c"
+        name, source = f"f32_dwconv_chw_rows_{kh}x{kw}", "conv/dwconv_chw_rows.c"
         macros = {"KH": kh, "KW": kw}
-        band = _band_in_place(window, PLANAR_ROWS)
+        band = _band_in_place(window, DWCONV_CHW_ROWS)
     else:
-        (name, macros), source = _copying_kernel(window), "conv/planar.c"
+        (name, macros), source = _copying_kernel(window), "conv/dwconv_chw.c"
         band = band_of(window, ctx.isa.vl)
     if clamp and _is_fixed(window):
         name += "_clamp"
     macros.setdefault("CLAMP", int(clamp))
-    kernel = ctx.kernel(name, source, "conv/planar.h", "ek_planar_args", **macros)
+    kernel = ctx.kernel(name, source, "conv/dwconv_chw.h", "ek_dwconv_chw_args", **macros)
     return kernel, band
 
 
 def _is_direct(window: Window, isa: Isa) -> bool:
-    """True if conv/planar_direct.c applies: 3x3, with all taps within a vector's reach."""
+    """True if conv/dwconv_chw_direct.c applies: 3x3, with all taps within a vector's reach."""
     if not isa.masks_loads or not _is_fixed(window) or window.kernel != (3, 3):
         return False
     left, stride = window.padding.left, window.stride[1]
@@ -188,10 +188,10 @@ def _is_direct(window: Window, isa: Isa) -> bool:
 
 
 def _reads_rows(ctx: Context, window: Window) -> bool:
-    """True if conv/planar_rows.c applies; it was never timed on x86-64, so it is not used there."""
+    """True if conv/dwconv_chw_rows.c applies; not on x86-64, where it was never timed."""
     side, width = window.kernel[1] // 2, window.x[2]
     same = window.stride == (1, 1) and window.padding.left == side and window.y[2] == width
-    long = ctx.isa.vl + 2 * side <= width <= PLANAR_WIDTH
+    long = ctx.isa.vl + 2 * side <= width <= DWCONV_CHW_WIDTH
     return ctx.board.arch != "x86_64" and ctx.isa.vl > 1 and _is_fixed(window) and same and long
 
 
@@ -213,6 +213,6 @@ def _is_fixed(window: Window) -> bool:
 
 def _copying_kernel(window: Window) -> tuple[str, dict[str, str | int]]:
     if not _is_fixed(window):
-        return "f32_planar", {"KH": 0, "CLAMP": 1}
+        return "f32_dwconv_chw", {"KH": 0, "CLAMP": 1}
     (kh, kw), stride = window.kernel, window.stride[1]
-    return f"f32_planar_{kh}x{kw}s{stride}", {"KH": kh, "KW": kw, "SW": stride}
+    return f"f32_dwconv_chw_{kh}x{kw}s{stride}", {"KH": kh, "KW": kw, "SW": stride}

@@ -1,6 +1,6 @@
 """Multi-row fully connected layers as pointwise convolutions.
 
-`regions` can then decide when they are cheaper on channel-major images, where the vector dimension
+`regions` can then decide when they are cheaper on channels-first images, where the vector dimension
 runs over rows.
 """
 
@@ -9,18 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from edgekit.host.compiler.costs.layout_table import LayoutTable
+from edgekit.host.compiler.costs.layouts import Saved
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
-from edgekit.host.compiler.lowering.channels_first.region_costs import (
-    Saved,
-    is_sparse,
-    runs_anywhere,
-)
+from edgekit.host.compiler.lowering.channels_first.forms import is_sparse, runs_anywhere
 from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.lowering.sparse.pruned import pruned_weights
-from edgekit.host.compiler.tables.layout_table import LayoutTable
 from edgekit.host.compiler.transforms.passes.dead import dead
 
 
@@ -36,7 +33,7 @@ def choose_layouts(
     if not layers or table is None:
         return choose_channels_first(graph, table, vl, groups, saved)
     tried = choose_channels_first(_Points(graph, layers).run(), table, vl, groups, saved)
-    paying = {n.name for n in tried.nodes if isinstance(n.op, ops.PlanarConv2D)} & layers
+    paying = {n.name for n in tried.nodes if isinstance(n.op, ops.ChannelsFirstConv2D)} & layers
     if paying == layers:
         return tried
     if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):

@@ -1,4 +1,4 @@
-"""Chooses which operators run on channel-major images, where sparse weights make that pay.
+"""Chooses which operators run on channels-first images, where sparse weights make that pay.
 
 Every operator with kernels for both layouts has a cost in each, and every image between two of them
 the cost of its transpose; a minimum cut finds the cheapest assignment for the entire graph. Regions
@@ -12,25 +12,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgekit.host.compiler.costs.layout_table import LayoutTable
+from edgekit.host.compiler.costs.layouts import LayoutCosts, Saved, transpose_cost
+from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
-from edgekit.host.compiler.ir.ops.planar import TO_PIXELS, TO_PLANES
+from edgekit.host.compiler.ir.ops.channels_first import TO_NCHW, TO_NHWC
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
-from edgekit.host.compiler.lowering.channels_first.region_costs import (
-    Costs,
-    Saved,
+from edgekit.host.compiler.lowering.channels_first.forms import (
+    channels_first_form,
     costs,
     is_sparse,
     measured_form,
-    planar_form,
-    tenths,
-    transpose_cost,
 )
 from edgekit.host.compiler.lowering.groups import Groups
-from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.host.compiler.lowering.methods import zero_tenths
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 
 # Required ratio of estimated cost to channels-last cost. Estimates of regions that gain are off by
 # at most 0.08, and in three detectors every region estimated above 0.95 was slower on the A72.
@@ -46,7 +44,7 @@ class _Costed:
     vl: int
     saved: Sequence[Saved]
 
-    def costs(self, node: Node) -> Costs | None:
+    def costs(self, node: Node) -> LayoutCosts | None:
         return costs(self.graph, node, self.table, self.vl)
 
 
@@ -104,21 +102,25 @@ def _region(
         key=lambda n: _dense_products(graph, n),
     )
     proven = bool(sure & inside)
-    planes = sure & inside or cheapest & inside or _cheapest(costed, first.name) & inside
+    chosen = sure & inside or cheapest & inside or _cheapest(costed, first.name) & inside
     y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
     assert data is not None
     n, k = data.shape[0], math.prod(data.shape[1:])
     form = Form(
-        "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
+        "region",
+        GemmShape(math.prod(y[:3]), k, n),
+        "f32",
+        (y[0], y[1], y[2]),
+        zeros=zero_tenths(data),
     )
     candidates = [
         Candidate(OperatorMethod("in_place", "f32"), _cost(costed, inside, set())),
-        Candidate(OperatorMethod("sparse", "f32"), _cost(costed, inside, planes), proven),
+        Candidate(OperatorMethod("sparse", "f32"), _cost(costed, inside, chosen), proven),
     ]
     around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
-    moves = {f"{t}{kind}" for t in around for kind in (".moved", ".planes.moved")}
+    moves = {f"{t}{kind}" for t in around for kind in (".moved", ".nchw.moved")}
     method = groups.choose(first.name, form, candidates, inside, moves)
-    return planes if method.family == "sparse" else set()
+    return chosen if method.family == "sparse" else set()
 
 
 def _dense_products(graph: Graph, node: Node) -> int:
@@ -127,7 +129,7 @@ def _dense_products(graph: Graph, node: Node) -> int:
 
 
 def _regions(costed: _Costed) -> list[set[str]]:
-    """Connected operators that all support channel-major images, at least one of them pruned."""
+    """Connected operators that all support channels-first images, at least one of them pruned."""
     graph, table, vl = costed.graph, costed.table, costed.vl
     able = {n.name for n in graph.nodes if measured_form(graph, n, table, vl) is not None}
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
@@ -151,20 +153,20 @@ def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
     return list({id(each): each for each in part.values()}.values())
 
 
-def _cost(costed: _Costed, inside: set[str], planes: set[str]) -> float:
-    """Cost of a region with the operators `planes` channels-first, including transposes."""
+def _cost(costed: _Costed, inside: set[str], chosen: set[str]) -> float:
+    """Cost of a region with the operators `chosen` channels-first, including transposes."""
     graph, table = costed.graph, costed.table
     producer, consumers = graph.producer(), graph.consumers()
-    kept = (s for s in costed.saved if s.names & inside and not s.names & planes)
+    kept = (s for s in costed.saved if s.names & inside and not s.names & chosen)
     total = -sum(s.cost for s in kept)
     for node in graph.nodes:
         found = costed.costs(node) if node.name in inside else None
         if found is not None:
-            total += found.planes if node.name in planes else found.pixels
+            total += found.channels_first if node.name in chosen else found.channels_last
     for name, tensor in graph.tensors.items():
         if len(tensor.shape) == 4 and tensor.data is None:
-            made = name in producer and producer[name].name in planes
-            users = {n.name in planes for n in consumers[name]}
+            made = name in producer and producer[name].name in chosen
+            users = {n.name in chosen for n in consumers[name]}
             users |= {False} if name in graph.outputs else set()
             total += transpose_cost(tensor, table) if users - {made} else 0.0
     return total
@@ -180,8 +182,8 @@ def _cheapest(costed: _Costed, forced: str = "") -> set[str]:
         found = costed.costs(node)
         at[node.name] = outside
         if found is not None:
-            pixels = math.inf if node.name == forced else found.pixels
-            at[node.name] = labels.thing(pixels, found.planes)
+            last = math.inf if node.name == forced else found.channels_last
+            at[node.name] = labels.thing(last, found.channels_first)
     producer, consumers = graph.producer(), graph.consumers()
     for name, tensor in graph.tensors.items():
         if len(tensor.shape) != 4 or tensor.data is not None:
@@ -205,52 +207,54 @@ class _Rewrite:
         self._tensors = {
             n: t for n, t in graph.tensors.items() if t.data is not None or n in graph.inputs
         }
-        self._planes: dict[str, str] = {}
+        self._channels_first: dict[str, str] = {}
         self._names = set(graph.tensors) | {n.name for n in graph.nodes}
         self._nodes: list[Node] = []
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
             if node.name in self._chosen:
-                self._on_planes(node)
+                self._emit_channels_first(node)
             else:
                 for name in node.inputs:
-                    self._as_pixels(name)
+                    self._to_channels_last(name)
                 self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
                 self._nodes.append(node)
         for name in self._graph.outputs:
-            self._as_pixels(name)
+            self._to_channels_last(name)
         return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
 
-    def _on_planes(self, node: Node) -> None:
-        op = planar_form(self._graph, node, 1)
+    def _emit_channels_first(self, node: Node) -> None:
+        op = channels_first_form(self._graph, node, 1)
         assert op is not None
-        images = op.images if isinstance(op, ops.Planar) else range(len(node.inputs))
+        images = op.images if isinstance(op, ops.ChannelsFirst) else range(len(node.inputs))
         inputs = tuple(
-            self._as_planes(name) if i in images and name is not None else name
+            self._to_channels_first(name) if i in images and name is not None else name
             for i, name in enumerate(node.inputs)
         )
-        self._nodes.append(Node(node.name, op, inputs, (self._new_planes(node.outputs[0]),)))
+        self._nodes.append(
+            Node(node.name, op, inputs, (self._new_channels_first(node.outputs[0]),))
+        )
 
-    def _new_planes(self, name: str) -> str:
-        """Declares the channel-major version of a tensor without computing it."""
-        old, own = self._graph.tensors[name], fresh_name(f"{name}.planes", self._names)
-        shape = tuple(old.shape[p] for p in TO_PLANES)
+    def _new_channels_first(self, name: str) -> str:
+        """Declares the channels-first version of a tensor without computing it."""
+        old, own = self._graph.tensors[name], fresh_name(f"{name}.nchw", self._names)
+        shape = tuple(old.shape[p] for p in TO_NCHW)
         self._tensors[own] = Tensor(own, shape, old.dtype)
-        self._planes[name] = own
+        self._channels_first[name] = own
         return own
 
-    def _as_planes(self, name: str) -> str:
-        if name not in self._planes:
-            own = self._new_planes(name)
-            self._move(self._tensors[name], TO_PLANES, own)
-        return self._planes[name]
+    def _to_channels_first(self, name: str) -> str:
+        if name not in self._channels_first:
+            own = self._new_channels_first(name)
+            self._move(self._tensors[name], TO_NCHW, own)
+        return self._channels_first[name]
 
-    def _as_pixels(self, name: str | None) -> None:
+    def _to_channels_last(self, name: str | None) -> None:
         if name is None or name in self._tensors:
             return
         self._tensors[name] = self._graph.tensors[name]
-        self._move(self._tensors[self._planes[name]], TO_PIXELS, name)
+        self._move(self._tensors[self._channels_first[name]], TO_NHWC, name)
 
     def _move(self, x: Tensor, permutation: tuple[int, ...], name: str) -> None:
         long = [p for p in permutation if x.shape[p] != 1]

@@ -14,18 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgekit.host.compiler.costs.chain import STRIPS, Between, beyond_caches
-from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.chains import with_chains
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.row_chain import cut
-from edgekit.host.compiler.lowering.conv.window import window_of
-from edgekit.host.compiler.lowering.groups import Groups
-from edgekit.host.compiler.transforms.passes.rewrite import Users
-from edgekit.host.compiler.transforms.split.live import Live
-from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operators import (
+from edgekit.host.compiler.costs.methods.operators import (
     Candidate,
     Form,
     Kind,
@@ -33,6 +22,17 @@ from edgekit.kb.tables.operators import (
     candidates_of,
     panel_outer,
 )
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.chains import with_chains
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.common.window import window_of
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.row_chain import cut
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.transforms.passes.rewrite import Users
+from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, caches_of
 
 # Targets that chain by bytes touched: x86-64 has no memory cost model, and the A53 gains more by

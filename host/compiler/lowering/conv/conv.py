@@ -10,8 +10,8 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import Conv2D, FullyConnected, OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.common.window import Window, window_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import Window, window_of
 from edgekit.host.compiler.lowering.gemm.outlier import lower_outlier
 from edgekit.host.compiler.lowering.gemm.product_f32 import f32_product
 from edgekit.host.compiler.lowering.gemm.product_i8 import hybrid_product, i8_product

@@ -13,8 +13,8 @@ from edgekit.host.compiler.ir.quantization import (
     short_factor,
 )
 from edgekit.host.compiler.ir.types import Array, Node
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
-from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _BLOCK = 16  # channels of y per task

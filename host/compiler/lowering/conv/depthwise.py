@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE, MOST_TAPS
+from edgekit.host.compiler.costs.methods.operators import Form, sums_at_once
+from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.ops import DepthwiseConv2D
@@ -18,11 +20,13 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.copies import strided_copy
+from edgekit.host.compiler.lowering.common.tables import look_up_of
+from edgekit.host.compiler.lowering.common.window import Window, window_of
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.conv import product
-from edgekit.host.compiler.lowering.conv.epilogues import epilogue_of
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
-from edgekit.host.compiler.lowering.elementwise.tables import look_up_of
+from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.requantize import (
     requantize_fields,
     saturates,
@@ -30,12 +34,9 @@ from edgekit.host.compiler.lowering.gemm.requantize import (
     wrap_i32,
 )
 from edgekit.host.compiler.lowering.methods import form_of, method_of
-from edgekit.host.compiler.lowering.moves.layout import strided_copy
 from edgekit.host.compiler.lowering.packing import signed_weights
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
-from edgekit.kb.costs.rule import LINE
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Form, sums_at_once
 from edgekit.kb.targets.clusters import timed_core
 
 _BLOCKS_OF_LINE = 4  # minimum channel blocks per cache line for column strips to pay

@@ -1,7 +1,7 @@
 """Fuses a function of quantized values after an 8-bit product into its kernel.
 
 The function is a lookup table, applied to a tile while it is in L1 (conv/look_up_rows.h). Unlike
-float epilogues (epilogues.py), the functions stay nodes of the graph, because the intermediate
+float epilogues (gemm/epilogues.py), the functions stay nodes of the graph, because the intermediate
 values have their own scale; this module records which product's kernel applies them.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.common.tables import codes_of, tables_of
 from edgekit.host.compiler.lowering.context import Context, LookUp
-from edgekit.host.compiler.lowering.elementwise.tables import codes_of, tables_of
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Alias
 from edgekit.host.compiler.transforms.passes.rewrite import Users

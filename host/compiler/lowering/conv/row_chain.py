@@ -13,10 +13,11 @@ from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.window import Window, window_of
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
 from edgekit.host.compiler.lowering.conv.depthwise import lower_depthwise, rows_at_once
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
 from edgekit.host.compiler.lowering.gemm.product_i8 import i8_tile
 from edgekit.host.compiler.lowering.methods import method_of

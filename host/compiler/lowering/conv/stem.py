@@ -12,9 +12,9 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 
@@ -85,7 +85,7 @@ def lower_stem(ctx: Context, node: Node) -> list[Call]:
     if conv is not members[0]:
         fields["x"] = Value(str(node.inputs[0]))
         own["x"] = None
-        macros["PLANES"] = ctx.tensor(node.inputs[0]).shape[1]
+        macros["CHW_CHANNELS"] = ctx.tensor(node.inputs[0]).shape[1]
     parts: list[Kernel] = [product.kernel]
     if conv is not members[-1]:
         (pool,) = lower_pool(inner, members[-1])
@@ -95,7 +95,7 @@ def lower_stem(ctx: Context, node: Node) -> list[Call]:
         parts.append(pool.kernel)
     half = ctx.of_floats(dtype)
     short = [p.symbol.removeprefix("ek_").removesuffix(f"_{half.isa.simd}") for p in parts]
-    name = f"stem{macros.get('PLANES', '')}_{'_'.join(short)}"
+    name = f"stem{macros.get('CHW_CHANNELS', '')}_{'_'.join(short)}"
     kernel = half.kernel(name, "conv/stem.c", "conv/stem.h", "ek_stem_args", **macros)
     count = math.ceil(ctx.tensor(node.outputs[0]).shape[1] / pieces.rows)
     return [Call(dataclasses.replace(kernel, parts=tuple(parts)), fields, count)]

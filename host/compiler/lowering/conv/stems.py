@@ -1,7 +1,7 @@
 """Chooses stems (ops.ImageStem).
 
 A stem pays if the image between a convolution and its pool would leave the core's cache, or if the
-input is channel-major. A pool of an image that exceeds L2 waits for memory longer than it computes.
+input is channels-first. A pool whose image exceeds L2 waits for memory longer than it computes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import dataclasses
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import with_chains
 from edgekit.host.compiler.ir.types import DType, Graph, Node
+from edgekit.host.compiler.lowering.common.window import window_of
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.stem import pieces_of
-from edgekit.host.compiler.lowering.conv.window import window_of
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
 from edgekit.host.compiler.lowering.methods import method_of
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.rewrite import Users
-from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, caches_of
 
 _ESTIMATED = ("aarch64",)
 _FLOATS = (DType.F32, DType.F16)
 _CHANNELS_LAST = (0, 2, 3, 1)
-_PLANES = 4  # maximum channels of a channel-major input
+_MAX_CHW_CHANNELS = 4  # maximum channels of a channels-first input
 
 
 def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
@@ -71,8 +71,8 @@ def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
     if not found or not isinstance(found[0].op, ops.Transpose):
         return ()
     x = graph.tensors[name]
-    planes = found[0].op.permutation == _CHANNELS_LAST and x.shape[1] <= _PLANES
-    return tuple(found) if planes and x.dtype is DType.F32 and x.data is None else ()
+    is_nchw = found[0].op.permutation == _CHANNELS_LAST and x.shape[1] <= _MAX_CHW_CHANNELS
+    return tuple(found) if is_nchw and x.dtype is DType.F32 and x.data is None else ()
 
 
 def _behind(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:

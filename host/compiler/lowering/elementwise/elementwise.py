@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK, UNARY_CHUNK
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.checks import FLOATS, WHOLE
+from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS
 from edgekit.host.compiler.ir.fixed_point import (
     SOFTMAX_DIFF_BITS,
     SOFTMAX_SUM_BITS,
@@ -50,10 +50,11 @@ from edgekit.host.compiler.ir.quantized_elementwise import product_multiplier, r
 from edgekit.host.compiler.ir.softmax_16bit import exponentials, reciprocals
 from edgekit.host.compiler.ir.types import Activation, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.tables import lower_single, lower_table
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window
 from edgekit.host.compiler.lowering.elementwise import plain
-from edgekit.host.compiler.lowering.elementwise.tables import lower_single, lower_table
 from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 
@@ -83,7 +84,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     elif (
         op.activation is Activation.NONE
         and len(types) == 1
-        and y.dtype in WHOLE
+        and y.dtype in INTEGERS
         and not y.is_quantized
     ):
         return plain.lower_binary(ctx, node)

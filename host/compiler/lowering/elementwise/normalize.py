@@ -8,8 +8,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import LayerNorm
 from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _TASK = 4096  # values: the minimum work per thread

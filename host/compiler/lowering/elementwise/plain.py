@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,36 +11,26 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS, UNSIGNED
 from edgekit.host.compiler.ir.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.compiler.ir.quantized_elementwise import quotient_factors
-from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
-from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
-from edgekit.host.compiler.lowering.elementwise.tables import (
+from edgekit.host.compiler.lowering.common.arguments import (
+    C_NAMES,
+    C_TYPES,
+    operand_of,
+    parameters_of,
+)
+from edgekit.host.compiler.lowering.common.copies import strided_copy, strides_of
+from edgekit.host.compiler.lowering.common.tables import (
     lower_single,
     lower_table,
     table_of_pairs,
 )
-from edgekit.host.compiler.lowering.gemm.computed import form_of_product, operand_of, operands_of
+from edgekit.host.compiler.lowering.context import Context, lowers
+from edgekit.host.compiler.lowering.gemm.computed import form_of_product, operands_of
 from edgekit.host.compiler.lowering.gemm.packed import lower_packed
 from edgekit.host.compiler.lowering.gemm.streamed import lower_streamed
 from edgekit.host.compiler.lowering.methods import method_of
-from edgekit.host.compiler.lowering.moves.layout import strided_copy, strides_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
-
-C_NAMES = {
-    DType.F32: "float",
-    DType.F16: "uint16_t",
-    DType.F64: "double",
-    DType.I8: "int8_t",
-    DType.U8: "uint8_t",
-    DType.I16: "int16_t",
-    DType.U16: "uint16_t",
-    DType.I32: "int32_t",
-    DType.U32: "uint32_t",
-    DType.I64: "int64_t",
-    DType.U64: "uint64_t",
-    DType.BOOL: "uint8_t",
-}
 
 
 def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
@@ -51,12 +40,6 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
     if dtype not in C_NAMES:
         raise ctx.unsupported(node, f"type {dtype.value}")
     return C_NAMES[dtype]
-
-
-def parameters_of(op: Operator) -> tuple[float, float]:
-    """A function's attributes as kernel parameters."""
-    first, second = (*(float(v) for v in dataclasses.astuple(op)), 0.0, 0.0)[:2]
-    return first, second
 
 
 def _map(
@@ -132,7 +115,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
         kind = "floor_div_float"
     if isinstance(op, ops.Pow) and a.dtype is not DType.F32:
-        kind = "whole_power"
+        kind = "int_power"
     if isinstance(op, ops.Modulo):
         kind = "modulo_truncated" if op.truncated else "modulo"
         if a.dtype is DType.F32:
@@ -282,7 +265,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
     form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], MATMUL_DIMS)
     whole = f"uint{8 * a.dtype.bytes}_t"
-    macros: dict[str, str | int] = {"MR": 1, "OP_WHOLE": 1, "TU": whole}
+    macros: dict[str, str | int] = {"MR": 1, "OP_INTEGER": 1, "TU": whole}
     name = f"{a.dtype.value}_matmul"
     if a.dtype is DType.F32:
         tile = ctx.isa.f32_tiles[0]

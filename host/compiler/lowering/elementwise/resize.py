@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import ResizeBilinear
 from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 # Macros per type besides TX: the type of sums of integer weights, or whether sums are rounded.
@@ -14,8 +14,8 @@ _SUMS: dict[DType, dict[str, str | int]] = {
     DType.F32: {},
     DType.F16: {},
     DType.U8: {"ROUNDED": 1},
-    DType.I8: {"WHOLE": "int32_t"},
-    DType.I16: {"WHOLE": "int64_t"},
+    DType.I8: {"ACC_T": "int32_t"},
+    DType.I16: {"ACC_T": "int64_t"},
 }
 
 

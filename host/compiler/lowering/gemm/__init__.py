@@ -1,1 +1,1 @@
-"""Matrix products: f32, 8-bit, 4-bit, and 8-bit with separate outliers."""
+"""Matrix products, and convolutions that are one: f32, 8-bit, 4-bit, 8-bit with outliers apart."""

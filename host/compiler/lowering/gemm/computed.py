@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.device.runtime.kernel_facts import MATMUL_DIMS
+from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Shape, Tensor
-from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError
-from edgekit.host.compiler.lowering.moves.layout import strides_of
-from edgekit.host.compiler.lowering.plan import Field, Value
+from edgekit.host.compiler.lowering.common.copies import strides_of
+from edgekit.host.compiler.lowering.context import UnsupportedFormError
+from edgekit.host.compiler.lowering.plan import Field
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Form
 
 Axes = tuple[int, ...]
 
@@ -79,17 +79,6 @@ def form_of_product(node: Node, operands: Operands, dtype: DType) -> Form:
     if isinstance(node.op, ops.ViewedMatMul):
         order = "_columns" if operands.by_columns else "_rows"
     return Form("product", operands.shape, dtype.value, order=order)
-
-
-def operand_of(ctx: Context, t: Tensor) -> Field:
-    """A kernel operand, which may be constant."""
-    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
-
-
-def values_of(ctx: Context, node: Node) -> dict[str, Field]:
-    """The operands and the result as kernel arguments."""
-    a, b = (operand_of(ctx, ctx.tensor(name)) for name in node.inputs[:2])
-    return {"a": a, "b": b, "y": Value(node.outputs[0])}
 
 
 def _view(shape: Shape, axes: Axes) -> tuple[Shape, Axes]:

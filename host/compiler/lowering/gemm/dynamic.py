@@ -14,8 +14,9 @@ from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.requantize import wrap_i32
 from edgekit.host.compiler.lowering.packing import zero_of_rows

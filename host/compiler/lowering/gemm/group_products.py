@@ -13,8 +13,9 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES, I8_UNPACKED_BYTES
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, DType, Node
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.window import Window, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, count_tasks
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
 from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
@@ -85,7 +86,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         **(ahead_of(ctx) if m == 1 else {}),
     }
     kernel = ctx.kernel(
-        f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_four' if halve else ''}"
+        f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_int4' if halve else ''}"
         f"{'_bf16' if short else ''}{'_ahead' if AHEAD in macros else ''}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",

@@ -21,8 +21,8 @@ from edgekit.device.runtime.kernel_facts import (
 from edgekit.host.compiler.ir.ops import Add
 from edgekit.host.compiler.ir.quantization import activation_range, scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _MOST_SHIFT = 22  # of the upper part: leaves 8 bits for the value, one for the sum and a sign

@@ -15,8 +15,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.ops import OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.gemm.group_products import (
     ROOM_BYTES,
     GroupsPart,

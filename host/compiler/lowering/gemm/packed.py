@@ -9,20 +9,20 @@ import dataclasses
 import math
 
 from edgekit.device.runtime.kernel_facts import MATMUL_DIMS, PACKED_ROWS
+from edgekit.host.compiler.costs.methods.operators import (
+    OperatorMethod,
+    packs_products,
+    products_of,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS
 from edgekit.host.compiler.ir.types import Activation, Graph, Node
+from edgekit.host.compiler.lowering.common.arguments import values_of
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.gemm.computed import (
-    Operands,
-    form_of_product,
-    operands_of,
-    values_of,
-)
+from edgekit.host.compiler.lowering.gemm.computed import Operands, form_of_product, operands_of
 from edgekit.host.compiler.lowering.methods import tile_of
 from edgekit.host.compiler.lowering.plan import Call, Field
 from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
-from edgekit.kb.tables.operators import OperatorMethod, packs_products, products_of
 from edgekit.kb.targets.board import BoardProfile
 
 _TILES = 2  # row tiles: with so few, packing does not pay

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.ir.ops import Gather, GatherCodes
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.kb.costs.rule import LINE
 from edgekit.kb.targets.board import last_cache
 from edgekit.kb.targets.clusters import timed_core
 

@@ -7,14 +7,15 @@ import math
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
+from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.sums import HALF_LONG
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.epilogues import epilogue_of
-from edgekit.host.compiler.lowering.conv.window import Window, bias_vector, count_tasks
-from edgekit.host.compiler.lowering.conv.winograd import lower_winograd
+from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.prefetch import runs_alone
+from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
 from edgekit.host.compiler.lowering.methods import (
     band_of,
     block_outer_of,
@@ -24,7 +25,6 @@ from edgekit.host.compiler.lowering.methods import (
 )
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
-from edgekit.kb.tables.operators import Form
 from edgekit.kb.targets.isa import Tile
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES, UNARY_CHUNK
+from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.ops import FullyConnected
 from edgekit.host.compiler.ir.quantization import (
@@ -20,10 +21,11 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.tables import look_up_of
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.conv.borders import border_fields, flips_as_it_copies
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, bias_vector, count_tasks
-from edgekit.host.compiler.lowering.elementwise.tables import look_up_of
+from edgekit.host.compiler.lowering.gemm.borders import border_fields, flips_as_it_copies
 from edgekit.host.compiler.lowering.gemm.float_requant import Lines
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
 from edgekit.host.compiler.lowering.gemm.requantize import (
@@ -44,7 +46,6 @@ from edgekit.host.compiler.lowering.packing import (
     zero_of_rows,
 )
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
-from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
 # Acceptable growth in multiplications from padding rows instead of packing windows
@@ -376,7 +377,7 @@ def float_product(
     if halve and columns * depth.total <= I8_UNPACKED_BYTES:
         stored = pack_int4(stored, columns * depth.total)
         bits, macros["INT4"] = 4, 1
-    suffix = packed.suffix + ("_four" if bits == 4 else "")
+    suffix = packed.suffix + ("_int4" if bits == 4 else "")
     kernel = ctx.kernel(
         f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{suffix}",
         "conv/i8_conv.c",

@@ -6,8 +6,8 @@ import numpy as np
 
 from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.conv.window import bias_vector
 from edgekit.host.compiler.lowering.gemm.float_requant import Lines, lines_of
 from edgekit.host.compiler.lowering.plan import Field
 

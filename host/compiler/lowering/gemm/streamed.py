@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 
+from edgekit.host.compiler.costs.methods.rule import LINE
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import values_of
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.gemm.computed import Operands, values_of
+from edgekit.host.compiler.lowering.gemm.computed import Operands
 from edgekit.host.compiler.lowering.gemm.prefetch import lines_ahead, runs_alone
 from edgekit.host.compiler.lowering.plan import Call, Field
-from edgekit.kb.costs.rule import LINE
 from edgekit.kb.targets.isa import Isa
 
 _COLUMNS = LINE // 4  # threads share rows in units of cache lines, columns in the same number

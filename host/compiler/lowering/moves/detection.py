@@ -7,8 +7,8 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import CANDIDATE_BYTES, POSE_BYTES, ROOT_BYTES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import pack_int4
@@ -28,7 +27,7 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
     indices = ctx.tensor(node.inputs[1])
     rows, run = codes.shape
     packed = packed_rows(ctx, str(node.inputs[0]))
-    four = packed is None and run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
+    is_int4 = packed is None and run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
     fields: dict[str, Field] = {
         "size": rows,
         "run": run,
@@ -45,8 +44,8 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
         fields["codes"] = packed.weights
         macros["PACKED"], form = ctx.isa.i8.group, f"s8_by_{ctx.isa.i8.group}"
     else:
-        fields["codes"] = ctx.weights.add(pack_int4(codes.reshape(-1), run) if four else codes)
-    if four:
+        fields["codes"] = ctx.weights.add(pack_int4(codes.reshape(-1), run) if is_int4 else codes)
+    if is_int4:
         macros["INT4"], form = 1, "i4"
     kernel = ctx.kernel(
         f"gather_{form}_{scale.bits}_{indices.dtype.value}",

@@ -6,9 +6,8 @@ import math
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, base_of
 
 _TASK_BYTES, _TASKS = 1 << 16, 16  # few tasks, because each one reads all indices

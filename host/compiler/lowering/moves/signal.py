@@ -10,9 +10,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.fixed_fourier import Transform
 from edgekit.host.compiler.ir.ops.signal import log_table
 from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _GRAIN = 1024  # channels per task

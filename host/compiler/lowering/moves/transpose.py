@@ -1,4 +1,4 @@
-"""Transposes of complete matrices: channel-major images and back."""
+"""Transposes of complete matrices: channels-first images and back."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.conv.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 

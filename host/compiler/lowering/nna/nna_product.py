@@ -7,13 +7,13 @@ import math
 
 from edgekit.device.runtime.kernel_facts import MATMUL_DIMS
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
-from edgekit.host.compiler.costs.nna_cycles import ProductForm, product_form
+from edgekit.host.compiler.costs.nna import ProductForm, product_form
 from edgekit.host.compiler.ir.nna import product_of
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.broadcast import collapse
+from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.elementwise.plain import code_fields
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.nna.nna import chip_fields, emulator_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 

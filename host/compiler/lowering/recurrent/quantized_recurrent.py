@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _TASK = 4096  # multiplications: the minimum work per thread

@@ -7,9 +7,8 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, Node, Operator
+from edgekit.host.compiler.lowering.common.arguments import operand_of, parameters_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.elementwise.plain import parameters_of
-from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
 

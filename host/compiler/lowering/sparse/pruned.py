@@ -15,19 +15,19 @@ import numpy as np
 from edgekit.device.runtime.arrays.sparse_blocks import default_settings
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
 from edgekit.device.runtime.kernel_facts import STRIP_PARTIAL_BYTES
+from edgekit.host.compiler.costs.layout_table import CODES, LayoutTable, Work
+from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator
-from edgekit.host.compiler.lowering.channels_first.region_costs import tenths
+from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.conv.window import bias_vector
 from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.methods import zero_tenths
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 from edgekit.host.compiler.lowering.sparse.sparse_i8 import lower_codes, signed_codes
 from edgekit.host.compiler.lowering.sparse.strips import Sparse, build_strips, strip_height
-from edgekit.host.compiler.tables.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 from edgekit.kb.targets.board import BoardProfile, last_cache
 
 _F32 = np.dtype(np.float32)
@@ -82,7 +82,7 @@ def _chosen(
     if groups is not None:
         n, k = layer.weights.shape
         shape = GemmShape(graph.tensors[node.outputs[0]].elements // n, k, n)
-        form = Form("pruned", shape, layer.dtype, zeros=tenths(layer.weights))
+        form = Form("pruned", shape, layer.dtype, zeros=zero_tenths(layer.weights))
         candidates = [
             Candidate(OperatorMethod("in_place", layer.dtype), layer.dense),
             Candidate(OperatorMethod("strips", layer.dtype), layer.sparse),

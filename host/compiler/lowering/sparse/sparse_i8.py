@@ -17,8 +17,9 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
+from edgekit.host.compiler.lowering.common.arguments import C_TYPES
+from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
-from edgekit.host.compiler.lowering.conv.window import C_TYPES, bias_vector
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
 from edgekit.host.compiler.lowering.plan import Call, Field, Value

@@ -1,4 +1,4 @@
-"""Layout of the bands of pruned window convolutions on channel-major images."""
+"""Layout of the bands of pruned window convolutions on channels-first images."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_pairs import pack_places
 from edgekit.device.runtime.kernel_facts import SPARSE_WINDOW_SCRATCH
 from edgekit.host.compiler.ir.align import round_up
-from edgekit.host.compiler.ir.ops import PlanarConv2D
+from edgekit.host.compiler.ir.ops import ChannelsFirstConv2D
 from edgekit.host.compiler.ir.types import Array, Node
+from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _PANEL = 4096  # target input size in floats, which fits into a 32 KiB L1 cache with other data
@@ -98,7 +98,7 @@ def _bands(window: Window, rows: int) -> Bands:
 
 def lower_sparse_window(ctx: Context, node: Node, window: Window) -> list[Call]:
     op = node.op
-    assert isinstance(op, PlanarConv2D)
+    assert isinstance(op, ChannelsFirstConv2D)
     x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
     data = ctx.constant(node, 1, "weights")
     bands = bands_of(window)

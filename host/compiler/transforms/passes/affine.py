@@ -18,7 +18,7 @@ def fuse_affine(graph: Graph) -> Graph:
     """Fold a constant factor or addend per output channel into an f32 product's constants."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
-        weights = _weights(users, node)
+        weights = _unfused_weights(users, node)
         if weights is None:
             return None
         after = users.only_consumer(node.outputs[0])
@@ -29,14 +29,14 @@ def fuse_affine(graph: Graph) -> Graph:
         term = _per_channel(users, node, after)
         if term is None:
             return None
-        inputs = _scaled(users, node, weights, term, isinstance(after.op, Mul))
+        inputs = _fold_term(users, node, weights, term, isinstance(after.op, Mul))
         fused = dataclasses.replace(node, inputs=inputs, outputs=after.outputs)
         return {node.name: fused, after.name: None}
 
     return until_stable(graph, match)
 
 
-def _weights(users: Users, node: Node) -> Tensor | None:
+def _unfused_weights(users: Users, node: Node) -> Tensor | None:
     """The constant f32 weights of a product into which nothing has been fused yet."""
     if not isinstance(node.op, Weighted) or node.op.activation is not Activation.NONE:
         return None
@@ -65,7 +65,7 @@ def _per_channel(users: Users, node: Node, after: Node) -> Array | None:
     return None
 
 
-def _scaled(
+def _fold_term(
     users: Users, node: Node, weights: Tensor, term: Array, is_factor: bool
 ) -> tuple[str | None, ...]:
     """Return the node's inputs with the term folded into its weights or bias."""

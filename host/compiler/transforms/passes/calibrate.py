@@ -91,11 +91,11 @@ class _Fit:
     def step(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
         """Fit `node`, possibly dividing it into parts, and run both graphs' versions."""
         if isinstance(node.op, ops.OutlierFullyConnected):
-            nodes = self._fitted(plain, node, bits)
+            nodes = self._fit_parts(plain, node, bits)
         else:
             nodes = [node]
-            self._run(node, self.tensors, self._made)
-        self._run(plain, self._floats.tensors, self._exact)
+            self._run_samples(node, self.tensors, self._made)
+        self._run_samples(plain, self._floats.tensors, self._exact)
         kept = {*plain.outputs, *(n for n in plain.inputs if n and self._last[n] > self._done)}
         own = {t for n in (plain, *nodes) for t in (*n.inputs, *n.outputs) if t is not None}
         for values in (*self._exact, *self._made):
@@ -104,42 +104,44 @@ class _Fit:
         self._done += 1
         return nodes
 
-    def _run(self, node: Node, tensors: Mapping[str, Tensor], samples: Sequence[_Values]) -> None:
+    def _run_samples(
+        self, node: Node, tensors: Mapping[str, Tensor], samples: Sequence[_Values]
+    ) -> None:
         for values in samples:
             values.update(zip(node.outputs, run_node(node, tensors, values), strict=True))
 
-    def _fitted(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
+    def _fit_parts(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
         """Divide the product along k, each part adding to the previous partial sums, so that a row
         has an activation scale per part."""
         weights = matrix_of(self._floats, plain)
         assert weights is not None and isinstance(node.op, ops.OutlierFullyConnected)
         x, y = self.tensors[node.inputs[0] or ""], self.tensors[node.outputs[0]]
         slices = self.tensors[node.inputs[2] or ""].shape[0]
-        count = _parts(weights.shape[1], slices) if x.shape[-1] == weights.shape[1] else 1
+        count = _count_parts(weights.shape[1], slices) if x.shape[-1] == weights.shape[1] else 1
         made, given, sums = list[Node](), [x.name], node.inputs[4] if node.inputs[4:] else None
         if count > 1:
             size = x.shape[-1] // count
-            given = [self._value(f"{x.name}.{i}", (*x.shape[:-1], size)) for i in range(count)]
+            given = [self._new_tensor(f"{x.name}.{i}", (*x.shape[:-1], size)) for i in range(count)]
             cut = ops.Split(len(x.shape) - 1, (size,) * count)
             made.append(Node(f"{node.name}.parts", cut, (x.name,), tuple(given)))
             for samples in (self._exact, self._made):
-                self._run(made[0], self.tensors, samples)
+                self._run_samples(made[0], self.tensors, samples)
         own = plain.inputs[2] if len(plain.inputs) > 2 else None
         for i, (part, matrix) in enumerate(
             zip(given, np.split(weights, count, axis=1), strict=True)
         ):
             last = i + 1 == count
             op = node.op if last else dataclasses.replace(node.op, activation=Activation.NONE)
-            out = y.name if last else self._value(f"{y.name}.{i}", y.shape)
+            out = y.name if last else self._new_tensor(f"{y.name}.{i}", y.shape)
             name = f"{node.name}.{i}" if count > 1 else node.name
             more = () if sums is None else (sums,)
             bare = Node(name, op, (part, None, None, own if last else None, *more), (out,))
-            made.append(self._product(bare, matrix, max(slices // count, 1), bits))
-            self._run(made[-1], self.tensors, self._made)
+            made.append(self._fit_product(bare, matrix, max(slices // count, 1), bits))
+            self._run_samples(made[-1], self.tensors, self._made)
             sums = out
         return made
 
-    def _product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
+    def _fit_product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
         """Complete `node` (inputs: x, optional float bias and residual) with fitted weights,
         scales, threshold and bias [n]."""
         x, k = node.inputs[0] or "", weights.shape[1]
@@ -149,27 +151,29 @@ class _Fit:
         moment, most = some.T @ some / len(some), MOST[bits]
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
         codes = compensated(weights, scale, most, moment)
-        stored = self._constant(f"{node.name}.codes", DType.I8, codes)
-        scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
+        stored = self._add_constant(f"{node.name}.codes", DType.I8, codes)
+        scales = self._add_constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
         named = dataclasses.replace(node, inputs=(x, stored, scales, *node.inputs[3:]))
         fitted = choose(
             given[:_TRIED],
             weights,
             _floats_of(codes, scale),
-            lambda count: self._cost(self.tensors, _split(named, math.inf, count)),
+            lambda count: self._cost(self.tensors, _with_threshold(named, math.inf, count)),
             self._accurate,
         )
         self.splits[node.name] = fitted
-        named = _split(named, fitted.chosen.threshold, fitted.chosen.outliers)
-        bias = self._constant(f"{node.name}.shifted", DType.F32, self._bias(named, weights))
+        named = _with_threshold(named, fitted.chosen.threshold, fitted.chosen.outliers)
+        bias = self._add_constant(
+            f"{node.name}.shifted", DType.F32, self._corrected_bias(named, weights)
+        )
         return dataclasses.replace(named, inputs=(x, stored, scales, bias, *node.inputs[4:]))
 
-    def _value(self, name: str, shape: Shape) -> str:
+    def _new_tensor(self, name: str, shape: Shape) -> str:
         own = fresh_name(name, self._names)
         self.tensors[own] = Tensor(own, shape, DType.F32)
         return own
 
-    def _bias(self, node: Node, weights: Array) -> Array:
+    def _corrected_bias(self, node: Node, weights: Array) -> Array:
         """The node's bias plus a correction [n] that makes the mean of all sums equal to float."""
         own, x, k = node.inputs[3], node.inputs[0] or "", weights.shape[1]
         assert isinstance(node.op, ops.OutlierFullyConnected)
@@ -184,7 +188,7 @@ class _Fit:
         start = 0.0 if own is None else self._constants[own]
         return np.asarray(start + missing / count, np.float32)
 
-    def _constant(self, name: str, dtype: DType, data: Array) -> str:
+    def _add_constant(self, name: str, dtype: DType, data: Array) -> str:
         own = fresh_name(name, self._names)
         self.tensors[own] = Tensor(own, data.shape, dtype, None, data)
         self._constants[own] = data
@@ -197,13 +201,13 @@ def _floats_of(codes: Array, scale: Array) -> Array:
     return np.asarray(codes * np.repeat(scale, depth, axis=1), np.float32)
 
 
-def _split(node: Node, threshold: float, outliers: int) -> Node:
+def _with_threshold(node: Node, threshold: float, outliers: int) -> Node:
     assert isinstance(node.op, ops.OutlierFullyConnected)
     op = dataclasses.replace(node.op, threshold=threshold, outliers=outliers)
     return dataclasses.replace(node, op=op)
 
 
-def _parts(k: int, slices: int) -> int:
+def _count_parts(k: int, slices: int) -> int:
     """Number of parts to divide k into; slices that share a weight scale are not divided."""
     if k < _WIDE:
         return 1

@@ -33,7 +33,7 @@ def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
     size = np.maximum(np.minimum(above, below) / room[0], np.maximum(above, below) / room[1])
     size = np.where(size > 0, np.maximum(size, np.finfo(np.float32).tiny), 1).astype(np.float32)
     if most == MOST["int4"]:
-        size = _shortened(size, _BF16_DROPS, up=True)
+        size = _drop_low_bits(size, _BF16_DROPS, up=True)
     return np.where((room[1] > room[0]) & (above > below), -size, size)
 
 
@@ -42,10 +42,10 @@ def byte_scales(scale: Array) -> Array:
     index. If the exponents span too wide a range, round to bfloat16 instead."""
     exponents = np.frexp(scale)[1]
     near = np.ptp(exponents) < _BYTE_EXPONENTS if scale.size else True
-    return _shortened(scale, _BYTE_DROPS if near else _BF16_DROPS)
+    return _drop_low_bits(scale, _BYTE_DROPS if near else _BF16_DROPS)
 
 
-def _shortened(scale: Array, dropped: int, up: bool = False) -> Array:
+def _drop_low_bits(scale: Array, dropped: int, up: bool = False) -> Array:
     """Drop the lowest fraction bits of f32 scales: round to nearest or, if `up`, away from zero."""
     bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
     more = np.uint32((1 << dropped) - 1 if up else 1 << dropped - 1)
@@ -73,7 +73,7 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
         scale = np.float32(share) * whole
         small = np.finfo(np.float32).tiny
         scale = np.where(np.abs(scale) < small, np.copysign(small, scale), scale)
-        scale = (_shortened(scale, _BF16_DROPS) if most == MOST["int4"] else scale)[:, :, None]
+        scale = (_drop_low_bits(scale, _BF16_DROPS) if most == MOST["int4"] else scale)[:, :, None]
         codes = np.clip(np.rint(parts / scale), lowest, most)
         error = (factor * np.square(codes * scale - parts)).sum(axis=2)
         best = np.where(error < least, scale[:, :, 0], best)
@@ -98,7 +98,7 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
     order = np.argsort(-np.diagonal(moment), kind="stable")
     wide = np.repeat(scale, k // scale.shape[1], axis=1)[:, order].astype(np.float64)
     left = weights[:, order].astype(np.float64)
-    factor = _factor(moment[np.ix_(order, order)])
+    factor = _inverse_cholesky(moment[np.ix_(order, order)])
     codes = np.zeros((n, k))
     for start in range(0, k, _BLOCK):
         end = min(start + _BLOCK, k)
@@ -114,7 +114,7 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
     return made
 
 
-def _factor(moment: Array) -> Array:
+def _inverse_cholesky(moment: Array) -> Array:
     """Upper triangular U with U^T U = inverse of the damped `moment`."""
     damped = moment.astype(np.float64)
     mean = float(np.diagonal(damped).mean())

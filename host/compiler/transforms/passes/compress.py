@@ -42,9 +42,9 @@ def compress_weights(
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(
-        _compressed(graph, node, "int8", _slice(graph, node), made)
+        _compress_node(graph, node, "int8", _slice_size(graph, node), made)
         if node.name in eight
-        else _compressed(graph, node, bits, group_size, made)
+        else _compress_node(graph, node, bits, group_size, made)
         for node in graph.nodes
     )
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
@@ -53,11 +53,11 @@ def compress_weights(
     return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
 
 
-def _compressed(
+def _compress_node(
     graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> Node:
     if isinstance(node.op, ops.Gather):
-        return _table(graph, node, bits, group_size, made)
+        return _compress_table(graph, node, bits, group_size, made)
     found = matrix_of(graph, node)
     if found is None or not 0 < found.shape[1] <= _MOST_CHANNELS or not np.isfinite(found).all():
         return node
@@ -67,7 +67,7 @@ def _compressed(
             f"--group-size: expected a size that divides the {found.shape[1]} values of k of "
             f"{node.name}, found {group_size}; choose another size, or leave it out"
         )
-    stored, scales = _weights(node, found, bits, group_size, made)
+    stored, scales = _quantize_weights(node, found, bits, group_size, made)
     outlier = ops.OutlierFullyConnected(
         THRESHOLD,
         keep_dims=op.keep_dims if isinstance(op, ops.FullyConnected) else True,
@@ -79,30 +79,30 @@ def _compressed(
     return Node(node.name, outlier, (node.inputs[0], stored, scales, *extra), node.outputs)
 
 
-def _slice(graph: Graph, node: Node) -> int | None:
+def _slice_size(graph: Graph, node: Node) -> int | None:
     """Values of k per weight scale if k is sliced as for 4 bits; None: one scale for all of k."""
     found = matrix_of(graph, node)
     k = 0 if found is None else found.shape[1]
     return next((size for size in _SLICES if k and k % size == 0), None)
 
 
-def _weights(
+def _quantize_weights(
     node: Node, found: Array, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> tuple[str, str]:
     """Return the names of a product's quantized weights and scales, creating them if needed."""
     stored = f"{node.inputs[1]}.{bits}{'t' if isinstance(node.op, ops.MatMul) else ''}"
     if stored not in made:
-        values, scale = _quantized(found, bits, group_size)
-        _keep(made, stored, DType.I8, values)
-        _keep(made, f"{stored}.scale", DType.F32, scale)
+        values, scale = _quantize_matrix(found, bits, group_size)
+        _add_constant(made, stored, DType.I8, values)
+        _add_constant(made, f"{stored}.scale", DType.F32, scale)
     return stored, f"{stored}.scale"
 
 
-def _keep(made: dict[str, Tensor], name: str, dtype: DType, data: Array) -> None:
+def _add_constant(made: dict[str, Tensor], name: str, dtype: DType, data: Array) -> None:
     made[name] = Tensor(name, data.shape, dtype, None, data)
 
 
-def _table(
+def _compress_table(
     graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> Node:
     """Compress a table that is gathered by a computed index. It shares its data with a product by
@@ -117,18 +117,18 @@ def _table(
         return node
     product = None if bits == "int4" or group_size else _product_by(graph, table.data)
     if product is not None:
-        stored, scales = _weights(product, table.data, bits, None, made)
+        stored, scales = _quantize_weights(product, table.data, bits, None, made)
         scale = made[scales].data
         assert scale is not None
-        _keep(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
+        _add_constant(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
     else:
         stored = f"{table.name}.{bits}.picked"  # a product by it may be quantized differently
         sizes = _TABLE_SLICES if bits == "int4" else ()
         depth = next((size for size in sizes if run % size == 0), run)
         scale = scales_of(table.data, depth, MOST[bits])
         scale = byte_scales(scale) if bits == "int4" else scale
-        _keep(made, stored, DType.I8, rounded(table.data, scale, MOST[bits]))
-        _keep(made, f"{stored}.rows", DType.F32, scale)
+        _add_constant(made, stored, DType.I8, rounded(table.data, scale, MOST[bits]))
+        _add_constant(made, f"{stored}.rows", DType.F32, scale)
     inputs = (stored, indices.name, f"{stored}.rows")
     return Node(node.name, ops.GatherCodes(), inputs, node.outputs)
 
@@ -162,7 +162,9 @@ def matrix_of(graph: Graph, node: Node) -> Array | None:
     return w.data if isinstance(node.op, ops.FullyConnected) else np.ascontiguousarray(w.data.T)
 
 
-def _quantized(weights: Array, bits: WeightBits, group_size: int | None) -> tuple[Array, Array]:
+def _quantize_matrix(
+    weights: Array, bits: WeightBits, group_size: int | None
+) -> tuple[Array, Array]:
     """Quantize to s8 [n, k] and scales [slices, n], without clipping: an outlier may meet any
     weight."""
     k = weights.shape[1]

@@ -22,13 +22,13 @@ class TwoLabels:
         """Add an item with the cost of either label; returns its number."""
         self._edges.append([])
         number = len(self._edges) - 3
-        self._edge(0, number + 2, second)
-        self._edge(number + 2, 1, first)
+        self._add_edge(0, number + 2, second)
+        self._add_edge(number + 2, 1, first)
         return number
 
     def differ(self, first: int, second: int, cost: float) -> None:
         """Add a cost that applies if item `first` has label 0 and item `second` label 1."""
-        self._edge(first + 2, second + 2, cost)
+        self._add_edge(first + 2, second + 2, cost)
 
     def convert_between(self, made: int, users: set[int], cost: float) -> None:
         """Add a cost for converting the output of `made` for `users` with the other label; charged
@@ -48,19 +48,19 @@ class TwoLabels:
 
     def second_label(self) -> list[bool]:
         """Whether each item has label 1 in the minimum-cost assignment; ties get label 0."""
-        while (levels := self._levels())[1] >= 0:
-            self._block(levels)
-        reaches = self._reaching()
+        while (levels := self._bfs_levels())[1] >= 0:
+            self._push_blocking_flow(levels)
+        reaches = self._reaches_sink()
         return [reaches[node] for node in range(2, len(self._edges))]
 
-    def _edge(self, start: int, end: int, cost: float) -> None:
+    def _add_edge(self, start: int, end: int, cost: float) -> None:
         room = _ENDLESS if math.isinf(cost) else round(cost * _SCALE)
         for node, to, free in ((start, end, room), (end, start, 0)):
             self._edges[node].append(len(self._to))
             self._to.append(to)
             self._room.append(free)
 
-    def _levels(self) -> list[int]:
+    def _bfs_levels(self) -> list[int]:
         """Distances from the source over edges with free capacity; -1 if unreachable."""
         levels = [-1] * len(self._edges)
         levels[0] = 0
@@ -74,7 +74,7 @@ class TwoLabels:
                     waiting.append(to)
         return levels
 
-    def _block(self, levels: list[int]) -> None:
+    def _push_blocking_flow(self, levels: list[int]) -> None:
         """Saturate shortest paths until none is left."""
         at = [0] * len(self._edges)
         path: list[int] = []
@@ -104,7 +104,7 @@ class TwoLabels:
             path.append(edge)
             node = to
 
-    def _reaching(self) -> list[bool]:
+    def _reaches_sink(self) -> list[bool]:
         """Whether each vertex can still reach the sink."""
         reaches = [False] * len(self._edges)
         reaches[1] = True

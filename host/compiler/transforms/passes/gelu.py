@@ -13,13 +13,13 @@ def fuse_gelu(graph: Graph) -> Graph:
     """Match x · ½ · (1 + erf(x / √2)), with factors in any order."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
-        factors, gone = _factors(users, node)
-        half = [f for f in factors if _is(users.scalar(f), 0.5)]
+        factors, gone = _product_factors(users, node)
+        half = [f for f in factors if _is_near(users.scalar(f), 0.5)]
         if len(factors) != 3 or len(half) != 1:
             return None
         a, b = (f for f in factors if f != half[0])
         for x, gate in ((a, b), (b, a)):
-            inside = _gate(users, gate, x)
+            inside = _match_erf_gate(users, gate, x)
             if inside:
                 made = Node(node.name, ops.Gelu(), (x,), node.outputs)
                 return {**dict.fromkeys((n.name for n in (*gone, *inside)), None), node.name: made}
@@ -28,7 +28,7 @@ def fuse_gelu(graph: Graph) -> Graph:
     return until_stable(graph, match)
 
 
-def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
+def _product_factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
     """Return the factors of a nested product and the nodes of the inner products."""
     if not users.is_plain(node, ops.Mul):
         return [], []
@@ -37,7 +37,7 @@ def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
     for name in node.inputs:
         inner = users.single(name)
         if inner is not None and users.is_plain(inner, ops.Mul):
-            deeper, further = _factors(users, inner)
+            deeper, further = _product_factors(users, inner)
             factors += deeper
             gone += [inner, *further]
         else:
@@ -45,7 +45,7 @@ def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
     return factors, gone
 
 
-def _gate(users: Users, name: str, x: str) -> list[Node]:
+def _match_erf_gate(users: Users, name: str, x: str) -> list[Node]:
     """Return the nodes of 1 + erf(x / √2) if they compute `name`."""
     one = users.single(name)
     if one is None or not users.is_plain(one, ops.Add):
@@ -53,15 +53,15 @@ def _gate(users: Users, name: str, x: str) -> list[Node]:
     erf = next((users.single(n) for n in one.inputs if users.scalar(n) is None), None)
     if erf is None or not isinstance(erf.op, ops.Erf):
         return []
-    if not any(_is(users.scalar(n), 1.0) for n in one.inputs):
+    if not any(_is_near(users.scalar(n), 1.0) for n in one.inputs):
         return []
     scaled = users.single(erf.inputs[0])
     if scaled is None or not users.is_plain(scaled, ops.Mul) or x not in scaled.inputs:
         return []
-    if not any(_is(users.scalar(n), math.sqrt(0.5)) for n in scaled.inputs):
+    if not any(_is_near(users.scalar(n), math.sqrt(0.5)) for n in scaled.inputs):
         return []
     return [one, erf, scaled]
 
 
-def _is(found: float | None, value: float) -> bool:
+def _is_near(found: float | None, value: float) -> bool:
     return found is not None and math.isclose(found, value, rel_tol=1e-6)

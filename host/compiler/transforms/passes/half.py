@@ -31,7 +31,7 @@ _FUNCTION = 8.0  # evaluating a function in f32, which f16 does not halve
 def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> Graph:
     """Convert operators to f16 where that is cheaper for this number of threads; graph inputs and
     outputs keep their dtype. `conversion` is the cost of converting one element."""
-    chosen = _cheapest(graph, conversion, threads)
+    chosen = _choose_f16_nodes(graph, conversion, threads)
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
@@ -55,7 +55,7 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
     return op.half is not Half.NO
 
 
-def _work(graph: Graph, node: Node) -> tuple[float, float]:
+def _node_costs(graph: Graph, node: Node) -> tuple[float, float]:
     """Costs of a node in f32 and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
@@ -69,19 +69,19 @@ def _work(graph: Graph, node: Node) -> tuple[float, float]:
     return moved + same, moved / 2 + same
 
 
-def _converted(tensor: Tensor, threads: int) -> int:
+def _conversion_cost(tensor: Tensor, threads: int) -> int:
     """Cost of a conversion in converted elements, counting the time of all waiting threads."""
     handed_over = threads > 1 and tensor.elements > UNARY_CHUNK
     return tensor.elements + threads * (_START + (_HAND_OVER if handed_over else 0))
 
 
-def _cheapest(graph: Graph, conversion: float, threads: int) -> set[str]:
+def _choose_f16_nodes(graph: Graph, conversion: float, threads: int) -> set[str]:
     """Names of the nodes to compute in f16."""
     labels = TwoLabels()
     outside = labels.thing(0, math.inf)
     at = {}
     for node in graph.nodes:
-        work, in_half = _work(graph, node)
+        work, in_half = _node_costs(graph, node)
         at[node.name] = labels.thing(work, in_half if _has_kernel(graph, node) else math.inf)
     producer, consumers = graph.producer(), graph.consumers()
     for name, tensor in graph.tensors.items():
@@ -91,17 +91,17 @@ def _cheapest(graph: Graph, conversion: float, threads: int) -> set[str]:
         users = {at[n.name] for n in consumers[name]}
         users |= {outside} if name in graph.outputs else set()
         if users - {made}:
-            labels.convert_between(made, users, conversion * _converted(tensor, threads))
+            labels.convert_between(made, users, conversion * _conversion_cost(tensor, threads))
     second = labels.second_label()
     return {name for name, number in at.items() if second[number]}
 
 
-def _rounded(op: Operator) -> Operator:
+def _round_parameter(op: Operator) -> Operator:
     """Round the operator's parameter to f16, as the f16 kernels use it."""
     if isinstance(op, ops.LeakyRelu):
         return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
     if isinstance(op, ops.Weighted) and op.epilogue is not None:
-        return dataclasses.replace(op, epilogue=_rounded(op.epilogue))
+        return dataclasses.replace(op, epilogue=_round_parameter(op.epilogue))
     return op
 
 
@@ -122,7 +122,7 @@ class _Rewrite:
             if node.name in self._chosen:
                 inputs = tuple(None if n is None else self._as_half(n) for n in node.inputs)
                 outputs = tuple(self._new_half(name) for name in node.outputs)
-                self._nodes.append(Node(node.name, _rounded(node.op), inputs, outputs))
+                self._nodes.append(Node(node.name, _round_parameter(node.op), inputs, outputs))
                 continue
             for name in node.inputs:
                 self._as_f32(name)
@@ -148,15 +148,15 @@ class _Rewrite:
         if name not in self._halves:
             own = self._new_half(name)
             if old.data is None:
-                self._convert(name, own, DType.F16)
+                self._add_conversion(name, own, DType.F16)
         return self._halves[name]
 
     def _as_f32(self, name: str | None) -> None:
         if name is None or name in self._tensors:
             return
         self._tensors[name] = self._graph.tensors[name]
-        self._convert(self._halves[name], name, DType.F32)
+        self._add_conversion(self._halves[name], name, DType.F32)
 
-    def _convert(self, source: str, target: str, to: DType) -> None:
+    def _add_conversion(self, source: str, target: str, to: DType) -> None:
         node = fresh_name(f"{target}.converted", self._names)
         self._nodes.append(Node(node, ops.Convert(to), (source,), (target,)))

@@ -23,7 +23,7 @@ def fuse_hard_swish(graph: Graph) -> Graph:
             if _is_sixth_gate(inside, x):
                 return {node.name: Node(node.name, HardSwish(), (x,), node.outputs),
                         inside.name: None}  # fmt: skip
-            parts = _clamped(users, inside) if _is_scalar(users, x, 1 / 6) else None
+            parts = _match_x_relu6(users, inside) if _is_scalar(users, x, 1 / 6) else None
             if parts is not None:
                 source, gone = parts
                 fused = Node(node.name, HardSwish(), (source,), node.outputs)
@@ -48,7 +48,7 @@ def _is_sixth_gate(node: Node, x: str) -> bool:
     )
 
 
-def _clamped(users: Users, product: Node) -> tuple[str, list[str]] | None:
+def _match_x_relu6(users: Users, product: Node) -> tuple[str, list[str]] | None:
     """Return x and the nodes of x · relu6(x + 3) if `product` computes that."""
     if not users.is_plain(product, Mul):
         return None

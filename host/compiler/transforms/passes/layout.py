@@ -38,10 +38,10 @@ class View:
 
     @property
     def plain(self) -> bool:
-        return self.order == _identity(len(self.order))
+        return self.order == _identity_order(len(self.order))
 
 
-def _identity(rank: int) -> Order:
+def _identity_order(rank: int) -> Order:
     return tuple(range(rank))
 
 
@@ -65,13 +65,13 @@ class _Push:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            self._add(node)
+            self._add_node(node)
         for name in self._graph.outputs:
-            self._finish(name)
+            self._add_output(name)
         return replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
 
-    def _add(self, node: Node) -> None:
-        ins = [None if n is None else self._view(n) for n in node.inputs]
+    def _add_node(self, node: Node) -> None:
+        ins = [None if n is None else self._view_of(n) for n in node.inputs]
         op = node.op
         if isinstance(op, ops.Transpose) and ins[0] is not None:
             order = tuple(ins[0].order[p] for p in op.permutation)
@@ -79,23 +79,23 @@ class _Push:
             return
         views = [v for v in ins if v is not None]
         if all(v.plain for v in views):
-            self._emit(node, op, ins)
+            self._emit_plain(node, op, ins)
             return
-        rule = _elementwise if op.elementwise else _pushes_through.of(type(op))
+        rule = _push_elementwise if op.elementwise else _pushes_through.of(type(op))
         if rule is not None and rule(self, node, op, views):
             return
-        self._emit(node, op, [None if v is None else self.plain(v) for v in ins])
+        self._emit_plain(node, op, [None if v is None else self.plain(v) for v in ins])
 
-    def _view(self, name: str) -> View:
+    def _view_of(self, name: str) -> View:
         """Return the view of a tensor; constants and inputs have the identity order."""
         if name not in self._views:
             tensor = self._graph.tensors[name]
             self._tensors[name] = tensor
-            self._views[name] = View(tensor, _identity(len(tensor.shape)))
+            self._views[name] = View(tensor, _identity_order(len(tensor.shape)))
         return self._views[name]
 
     def plain(self, view: View) -> View:
-        return self.ordered(view, _identity(len(view.order)))
+        return self.ordered(view, _identity_order(len(view.order)))
 
     def ordered(self, view: View, order: Order) -> View:
         """Return the same values in another order of axes; moving axes of size 1 is free."""
@@ -106,18 +106,23 @@ class _Push:
             permutation[wanted] = mine
         key = (view.tensor.name, tuple(permutation))
         if key not in self._ordered:
-            self._ordered[key] = self._transposed(view.tensor, tuple(permutation))
+            self._ordered[key] = self._add_transpose(view.tensor, tuple(permutation))
         return View(self._ordered[key], order)
 
-    def _transposed(self, t: Tensor, permutation: Order) -> Tensor:
+    def _add_transpose(self, t: Tensor, permutation: Order) -> Tensor:
         shape = tuple(t.shape[p] for p in permutation)
         name = fresh_name(f"{t.name}.{''.join(str(p) for p in permutation)}", self._names)
         if t.data is not None:
             data = np.ascontiguousarray(t.data.transpose(permutation))
-            return self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
-        made = self._keep(Tensor(name, shape, t.dtype, t.quant))
+            return self._add_tensor(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
+        made = self._add_tensor(Tensor(name, shape, t.dtype, t.quant))
         self._nodes.append(
-            Node(fresh_name(name, self._node_names), _moving(t, permutation), (t.name,), (name,))
+            Node(
+                fresh_name(name, self._node_names),
+                _transpose_op(t, permutation),
+                (t.name,),
+                (name,),
+            )
         )
         return made
 
@@ -131,21 +136,21 @@ class _Push:
             node.outputs, orders, op.infer(tensors), strict=True
         ):
             old = self._graph.tensors[name]
-            moved = order != _identity(len(order))
+            moved = order != _identity_order(len(order))
             own = (
                 fresh_name(f"{name}.inner", self._names)
                 if moved and name in self._outputs
                 else name
             )
-            made = self._keep(Tensor(own, shape, dtype, old.quant))
+            made = self._add_tensor(Tensor(own, shape, dtype, old.quant))
             self._views[name] = View(made, order)
             outs.append(own)
         names = tuple(None if t is None else t.name for t in tensors)
         self._nodes.append(Node(node.name, op, names, tuple(outs)))
 
-    def _emit(self, node: Node, op: Operator, ins: Sequence[View | None]) -> None:
+    def _emit_plain(self, node: Node, op: Operator, ins: Sequence[View | None]) -> None:
         ranks = [len(self._graph.tensors[n].shape) for n in node.outputs]
-        self.emit(node, op, ins, [_identity(r) for r in ranks])
+        self.emit(node, op, ins, [_identity_order(r) for r in ranks])
 
     def reuse(self, node: Node, view: View) -> None:
         """Make `view` the node's output, without adding a node."""
@@ -156,39 +161,39 @@ class _Push:
         assert t.data is not None
         name = fresh_name(f"{t.name}.shaped", self._names)
         data = t.data.reshape(shape)
-        made = self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
-        return View(made, _identity(len(shape)))
+        made = self._add_tensor(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
+        return View(made, _identity_order(len(shape)))
 
     def reshaped(self, t: Tensor, shape: Shape) -> View:
         """Reshape `t` in its stored order."""
         if t.data is not None:
             return self.constant(t, shape)
         name = fresh_name(f"{t.name}.shaped", self._names)
-        made = self._keep(Tensor(name, shape, t.dtype, t.quant))
+        made = self._add_tensor(Tensor(name, shape, t.dtype, t.quant))
         node = Node(fresh_name(name, self._node_names), ops.Reshape(shape), (t.name,), (name,))
         self._nodes.append(node)
-        return View(made, _identity(len(shape)))
+        return View(made, _identity_order(len(shape)))
 
-    def _finish(self, name: str) -> None:
+    def _add_output(self, name: str) -> None:
         """Add a graph output under its name."""
-        view = self._view(name)
+        view = self._view_of(name)
         if view.tensor.name == name and view.plain:
             return
         old = self._graph.tensors[name]
         permutation = view.order
-        self._keep(replace(old, data=None))
-        op = _moving(view.tensor, permutation)
+        self._add_tensor(replace(old, data=None))
+        op = _transpose_op(view.tensor, permutation)
         self._nodes.append(
             Node(fresh_name(name, self._node_names), op, (view.tensor.name,), (name,))
         )
 
-    def _keep(self, t: Tensor) -> Tensor:
+    def _add_tensor(self, t: Tensor) -> Tensor:
         self._tensors[t.name] = t
         self._names.add(t.name)
         return t
 
 
-def _moving(t: Tensor, permutation: Order) -> Operator:
+def _transpose_op(t: Tensor, permutation: Order) -> Operator:
     """Return a transpose, or a reshape if only axes of size 1 move."""
     long = [p for p in permutation if t.shape[p] != 1]
     if long == sorted(long):
@@ -209,11 +214,11 @@ def _common_order(views: Sequence[View], rank: int) -> Order:
     for v in views:
         if v.tensor.data is None and len(v.order) == rank:
             weight[v.order] = weight.get(v.order, 0) + v.tensor.elements
-    plain = _identity(rank)
+    plain = _identity_order(rank)
     return max(weight, key=lambda o: (weight[o], o != plain), default=plain)
 
 
-def _elementwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_elementwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     if len(views) == 1:
         push.emit(node, op, views, [views[0].order])
         return True
@@ -230,7 +235,7 @@ def _elementwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bo
 
 
 @_pushes_through(ops.Concat)
-def _concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Concat)
     order = _common_order(views, len(views[0].order))
     moved = ops.Concat(order[op.axis])
@@ -239,14 +244,14 @@ def _concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 
 @_pushes_through(ops.Split)
-def _split(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_split(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Split)
     order = views[0].order
     push.emit(node, ops.Split(order[op.axis], op.sizes), views, [order] * len(node.outputs))
     return True
 
 
-def _moved(values: Sequence[int], order: Order) -> tuple[int, ...]:
+def _to_tensor_axes(values: Sequence[int], order: Order) -> tuple[int, ...]:
     """Convert per-axis values of a view to the axes of its tensor."""
     out = [0] * len(order)
     for value, axis in zip(values, order, strict=True):
@@ -255,30 +260,32 @@ def _moved(values: Sequence[int], order: Order) -> tuple[int, ...]:
 
 
 @_pushes_through(ops.Pad)
-def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Pad)
     order = views[0].order
-    moved = ops.Pad(_moved(op.before, order), _moved(op.after, order))
+    moved = ops.Pad(_to_tensor_axes(op.before, order), _to_tensor_axes(op.after, order))
     push.emit(node, moved, views, [order])
     return True
 
 
 @_pushes_through(ops.StridedSlice)
-def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     """Apply a slice before the transpose, followed by a reshape if the slice drops axes."""
     assert isinstance(op, ops.StridedSlice)
     order = views[0].order
-    extent = _moved(op.extent, order)
+    extent = _to_tensor_axes(op.extent, order)
     kept = regroup(op.extent, order, op.shape)
     if kept is None:
         return False
-    moved = ops.StridedSlice(_moved(op.begin, order), _moved(op.stride, order), extent, kept.shape)
+    moved = ops.StridedSlice(
+        _to_tensor_axes(op.begin, order), _to_tensor_axes(op.stride, order), extent, kept.shape
+    )
     push.emit(node, moved, views, [kept.order])
     return True
 
 
 @_pushes_through(ops.Reshape)
-def _reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Reshape)
     view = views[0]
     kept = regroup(view.shape, view.order, op.shape)
@@ -292,7 +299,7 @@ def _reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 
 @_pushes_through(ops.Mean, ops.Total)
-def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Mean | ops.Total)
     view = views[0]
     axes = tuple(sorted(view.order[a] for a in op.axes))
@@ -323,7 +330,7 @@ def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool
 
 
 @_pushes_through(ops.Gather)
-def _gather(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _push_gather(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Gather)
     if not views[1].plain or len(views[1].order) != 1:
         return False

@@ -46,7 +46,7 @@ def mixed(
     that their 4-bit weights in `coded` cost on the samples `shown`, per additional byte at 8 bits.
     Cosine losses are assumed to add up and to shrink uniformly when weights are fitted.
     """
-    loss = _losses(floats, coded, shown[:: max(len(shown) // _TRIED, 1)][:_TRIED])
+    loss = _operator_losses(floats, coded, shown[:: max(len(shown) // _TRIED, 1)][:_TRIED])
     sizes = {n.name: coded.tensors[_codes_of(n)].elements for n in coded.nodes if n.name in loss}
     order = sorted(loss, key=lambda name: -loss[name] / sizes[name])
     left = np.cumsum([0.0, *(loss[name] for name in reversed(order))])[::-1]  # loss by count
@@ -75,7 +75,7 @@ def mixed_note(made: Mixed, target: float) -> str:
     return note if made.cosine >= target else note + missed
 
 
-def _losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str, float]:
+def _operator_losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str, float]:
     """Mean cosine loss per operator if only its weights are replaced by the rounded ones of
     `coded`."""
     exact = [evaluate(floats, each, keep_tensors=True).tensors for each in samples]
@@ -83,7 +83,7 @@ def _losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str,
     for i, (plain, node) in enumerate(zip(floats.nodes, coded.nodes, strict=True)):
         if not isinstance(node.op, ops.OutlierFullyConnected | ops.GatherCodes):
             continue
-        name, weights = _rounded(floats, plain, coded, node)
+        name, weights = _rounded_constant(floats, plain, coded, node)
         tensor = dataclasses.replace(floats.tensors[name], data=weights)
         tensors = {**floats.tensors, name: tensor}
         losses = []
@@ -106,7 +106,7 @@ def _codes_of(node: Node) -> str:
     return node.inputs[0 if isinstance(node.op, ops.GatherCodes) else 1] or ""
 
 
-def _rounded(floats: Graph, plain: Node, coded: Graph, node: Node) -> tuple[str, Array]:
+def _rounded_constant(floats: Graph, plain: Node, coded: Graph, node: Node) -> tuple[str, Array]:
     """Return the name of the constant of `plain` that `node` quantizes, and its rounded values."""
     codes = coded.tensors[_codes_of(node)].data
     scale = coded.tensors[node.inputs[2] or ""].data

@@ -16,14 +16,14 @@ def fuse_layer_norm(graph: Graph) -> Graph:
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         if isinstance(node.op, ops.LayerNorm):
             return _with_term(users, node)
-        return _normalized(users, node)
+        return _fuse_chain(users, node)
 
     return until_stable(graph, match)
 
 
-def _normalized(users: Users, node: Node) -> dict[str, Node | None] | None:
+def _fuse_chain(users: Users, node: Node) -> dict[str, Node | None] | None:
     """Fuse the chain that ends in `node`, a quotient or a product with the inverse."""
-    root, gone = _root(users, node)
+    root, gone = _match_sqrt(users, node)
     centered = users.producer.get(node.inputs[0] or "") if root else None
     if root is None or centered is None or not isinstance(centered.op, ops.Sub):
         return None
@@ -47,7 +47,7 @@ def _normalized(users: Users, node: Node) -> dict[str, Node | None] | None:
     return {**dict.fromkeys((n.name for n in within), None), node.name: made}
 
 
-def _root(users: Users, node: Node) -> tuple[Node | None, list[Node]]:
+def _match_sqrt(users: Users, node: Node) -> tuple[Node | None, list[Node]]:
     """Return the square root that `node` divides by, and the nodes from there on."""
     if isinstance(node.op, ops.Div):
         below = users.single(node.inputs[1])

@@ -54,11 +54,11 @@ def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
 
 def run_in_bodies(graph: Graph) -> Graph:
     """Apply the passes to the bodies of loops."""
-    if not any(isinstance(node.op, ops.Repeat) for node in graph.nodes):
+    if not any(isinstance(node.op, ops.Loop) for node in graph.nodes):
         return graph
     nodes = [
         replace(node, op=replace(node.op, body=run_passes(node.op.body)[0]))
-        if isinstance(node.op, ops.Repeat)
+        if isinstance(node.op, ops.Loop)
         else node
         for node in graph.nodes
     ]

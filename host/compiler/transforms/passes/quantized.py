@@ -39,7 +39,7 @@ def integer_form(graph: Graph) -> Graph:
     return graph
 
 
-def _signed(graph: Graph) -> Graph:
+def _u8_to_s8(graph: Graph) -> Graph:
     """Convert u8 tensors to s8 if they are only dequantized again."""
     users, tensors = graph.consumers(), dict(graph.tensors)
     nodes = []
@@ -141,7 +141,7 @@ def _quantize_unmoved(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
-def _fuse(graph: Graph) -> Graph:
+def _fuse_integer_ops(graph: Graph) -> Graph:
     return until_stable(graph, _on_codes)
 
 
@@ -154,34 +154,36 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
     if users.graph.tensors[node.outputs[0]].dtype is not DType.F32:
         return None
     if isinstance(node.op, ops.Cast):
-        return _without(users, node, quantized[0])
+        return _drop_quantize_pair(users, node, quantized[0])
     if node.op.on_codes is OnCodes.NEVER:
         return None
     inputs = quantized_operands(users, node, outs[0])
-    if inputs is None or not _fits(users, node.op, inputs, outs):
+    if inputs is None or not _has_integer_op(users, node.op, inputs, outs):
         return None
     fused = Node(node.name, node.op, inputs, tuple(t.name for t in outs))
     return {node.name: fused, **{n.name: None for n in quantized}}
 
 
-def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
+def _drop_quantize_pair(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
     """Replace Dequantize and Quantize in sequence by nothing or by a change of scale."""
     codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
     if codes.dtype is not DType.I8 or not codes.is_quantized:
         return None
-    same = _step(codes) == _step(out)
+    same = _scale_and_zero(codes) == _scale_and_zero(out)
     op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8)
     return {node.name: Node(node.name, op, node.inputs, after.outputs), after.name: None}
 
 
-def _fits(
+def _has_integer_op(
     users: Users, op: Operator, inputs: tuple[str | None, ...], outs: Sequence[Tensor]
 ) -> bool:
     """Whether an integer operator exists for these scales."""
     ins = [tensor_of(users, name) for name in inputs]
     first = ins[0]
     assert first is not None
-    if op.on_codes.keeps_scale and any(_step(first) != _step(out) for out in outs):
+    if op.on_codes.keeps_scale and any(
+        _scale_and_zero(first) != _scale_and_zero(out) for out in outs
+    ):
         return False
     try:
         inferred = op.infer(ins)
@@ -191,11 +193,11 @@ def _fits(
     return inferred == [(out.shape, DType.I8) for out in outs]
 
 
-def _step(t: Tensor) -> tuple[float, int]:
+def _scale_and_zero(t: Tensor) -> tuple[float, int]:
     return scale_of(t), zero_point_of(t)
 
 
 _STEPS = (
-    push_transposes, _signed, _move_codes, fuse_gelu, fuse_hard_swish, fuse_silu, fuse_affine,
-    fuse_activation, _fuse, _quantize_unmoved, _quantize_parts, _fuse, dead,
+    push_transposes, _u8_to_s8, _move_codes, fuse_gelu, fuse_hard_swish, fuse_silu, fuse_affine,
+    fuse_activation, _fuse_integer_ops, _quantize_unmoved, _quantize_parts, _fuse_integer_ops, dead,
 )  # fmt: skip

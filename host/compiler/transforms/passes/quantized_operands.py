@@ -40,15 +40,15 @@ def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | Non
     found = [codes_behind(users, name) for name in node.inputs]
     if all(t is None for t in found):
         return None
-    room = _room(node.op, [t for t in found if t is not None], out)
+    room = _max_operand_error(node.op, [t for t in found if t is not None], out)
     names = [
-        t.name if t else _constant(users, name, room)
+        t.name if t else _quantize_constant(users, name, room)
         for t, name in zip(found, node.inputs, strict=True)
     ]
     return None if None in names else tuple(names)
 
 
-def _room(op: Operator, coded: list[Tensor], out: Tensor) -> float:
+def _max_operand_error(op: Operator, coded: list[Tensor], out: Tensor) -> float:
     """Maximum error of a constant operand: it may change the output by half a step."""
     if isinstance(op, ops.Add | ops.Sub | ops.Maximum | ops.Minimum):
         return scale_of(out) / 2
@@ -59,7 +59,7 @@ def _room(op: Operator, coded: list[Tensor], out: Tensor) -> float:
     return scale_of(out) / 2 / max(step * max(high - z, z - low) for step, z in zeros)
 
 
-def _constant(users: Users, name: str | None, room: float) -> str | None:
+def _quantize_constant(users: Users, name: str | None, room: float) -> str | None:
     """Quantize a constant with the scale it was dequantized with, or a float constant if the error
     does not exceed `room`."""
     found = tensor_of(users, name)
@@ -72,7 +72,7 @@ def _constant(users: Users, name: str | None, room: float) -> str | None:
             return None
         quant = Quant(np.array([(largest or 1) / _I8.max], np.float32), np.zeros(1, np.int64))
     codes = np.rint(data / quant.scale).astype(np.int64)
-    points = None if quant.per_channel else _points(codes.reshape(1, -1), 0)
+    points = None if quant.per_channel else _zero_points(codes.reshape(1, -1), 0)
     if points is None:
         return None
     like = replace(found, dtype=DType.I8)
@@ -92,7 +92,7 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
     shape = [1] * len(w.shape)
     shape[axis] = w.quant.scale.size
     codes = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)
-    points = _points(codes, axis)
+    points = _zero_points(codes, axis)
     if points is None or (np.ptp(points) and isinstance(node.op, ops.DepthwiseConv2D)):
         return None
     shape[axis] = points.size
@@ -101,11 +101,11 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
     scale, zero = (np.resize(v, count) for v in (w.quant.scale, points))
     name = users.constant(f"{w.name}.codes", replace(w, dtype=DType.I8), stored)
     users.made[name] = replace(users.made[name], quant=Quant(scale, zero, axis))
-    sums = None if bias is None else _bias(users, node, x, w.quant, bias.data)
+    sums = None if bias is None else _quantize_bias(users, node, x, w.quant, bias.data)
     return (x.name, name, sums)
 
 
-def _points(codes: Array, axis: int) -> Array | None:
+def _zero_points(codes: Array, axis: int) -> Array | None:
     """Zero points with which `codes` fit s8: if possible a single one (0 if that fits), else one
     per channel along `axis`; None if there are none."""
     if not codes.size:
@@ -117,7 +117,7 @@ def _points(codes: Array, axis: int) -> Array | None:
     return np.clip(0, low, high) if (low <= high).all() else None
 
 
-def _bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Array | None) -> str:
+def _quantize_bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Array | None) -> str:
     assert bias is not None
     unit = scale_of(x) * weights.scale.astype(np.float64)
     codes = np.clip(np.rint(bias / unit), _I32.min, _I32.max).astype(np.int32)

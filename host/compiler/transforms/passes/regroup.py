@@ -29,7 +29,7 @@ def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | N
 
     Returns None if elements would have to move because merged axes are not adjacent in memory.
     """
-    groups = _groups(seen, target)
+    groups = _match_axis_groups(seen, target)
     if groups is None:
         return None
     lies = sorted((order[i], i) for i in range(len(seen)) if seen[i] != 1)
@@ -48,7 +48,7 @@ def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | N
     return Regrouped(tuple(target[i] for i in axes), tuple(place[i] for i in range(len(target))))
 
 
-def _groups(seen: Shape, target: Shape) -> list[_Group] | None:
+def _match_axis_groups(seen: Shape, target: Shape) -> list[_Group] | None:
     """Minimal groups of axes with equal products, ignoring axes of size 1."""
     if math.prod(seen) != math.prod(target) or 0 in seen:
         return None

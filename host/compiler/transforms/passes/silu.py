@@ -20,22 +20,22 @@ def fuse_silu(graph: Graph) -> Graph:
                 continue
             inside = logistic.inputs[0]
             if inside == x:
-                return _fused(node, x, 1.0, [logistic])
-            factor = _factor(users, inside, x)
+                return _fuse_silu(node, x, 1.0, [logistic])
+            factor = _match_factor(users, inside, x)
             if factor is not None:
                 scaling = users.producer[inside or ""]
-                return _fused(node, x, factor, [logistic, scaling])
+                return _fuse_silu(node, x, factor, [logistic, scaling])
         return None
 
     return until_stable(graph, match)
 
 
-def _fused(node: Node, x: str | None, alpha: float, gone: list[Node]) -> dict[str, Node | None]:
+def _fuse_silu(node: Node, x: str | None, alpha: float, gone: list[Node]) -> dict[str, Node | None]:
     made = Node(node.name, Silu(alpha), (x,), node.outputs)
     return {node.name: made, **dict.fromkeys(n.name for n in gone)}
 
 
-def _factor(users: Users, product: str | None, x: str | None) -> float | None:
+def _match_factor(users: Users, product: str | None, x: str | None) -> float | None:
     """Return α if `product` is α · x and has no other reader."""
     node = users.single(product)
     if node is None or not users.is_plain(node, Mul) or x not in node.inputs:

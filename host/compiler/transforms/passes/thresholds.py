@@ -56,11 +56,11 @@ def choose(
     splits with nearly the least error.
     """
     right = [x @ weights.T for x in samples]
-    size = sum(_square(y) for y in right)
-    kept = sum(_square(x @ stored.T - y) for x, y in zip(samples, right, strict=True))
+    size = sum(_sum_squares(y) for y in right)
+    kept = sum(_sum_squares(x @ stored.T - y) for x, y in zip(samples, right, strict=True))
     tried = []
-    for threshold in _thresholds(samples):
-        wrong = sum(_square((_coded(x, threshold) - x) @ weights.T) for x in samples)
+    for threshold in _candidate_thresholds(samples):
+        wrong = sum(_sum_squares((_quantize_rows(x, threshold) - x) @ weights.T) for x in samples)
         outliers = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in samples]
         count = round(float(np.mean(outliers)))
         error = (wrong + kept) / size if size else 0.0
@@ -111,11 +111,11 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     )
 
 
-def _square(values: Array) -> float:
+def _sum_squares(values: Array) -> float:
     return float(np.square(values, dtype=np.float64).sum())
 
 
-def _thresholds(samples: Sequence[Array]) -> Iterator[float]:
+def _candidate_thresholds(samples: Sequence[Array]) -> Iterator[float]:
     """Midpoints between the largest values of two channels each, in descending order."""
     falling = np.sort(np.max([np.abs(x).max(axis=0) for x in samples], axis=0))[::-1]
     yield float(2 * falling[0] + 1)
@@ -126,7 +126,7 @@ def _thresholds(samples: Sequence[Array]) -> Iterator[float]:
             yield float(falling[count - 1] + falling[count]) / 2
 
 
-def _coded(x: Array, threshold: float) -> Array:
+def _quantize_rows(x: Array, threshold: float) -> Array:
     """Emulate the operator's rounding of x [rows, k]: exact outliers, one scale per row."""
     out = np.abs(x).max(axis=0) > threshold
     inside = np.where(out, np.float32(0), x)

@@ -28,7 +28,7 @@ def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
     Raises InputError for an input or output that does not exist, is tied twice or differs from its
     counterpart.
     """
-    pairs = _pairs(graph, ties)
+    pairs = _match_ties(graph, ties)
     if not pairs:
         return graph
     outputs = tuple(name for name in graph.outputs if name not in pairs.values())
@@ -38,14 +38,14 @@ def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
     zeros = {n: State(n, np.zeros(t.shape, t.dtype.numpy)) for n, t in kept.items()}
     return replace(
         graph,
-        nodes=_ordered(graph, pairs),
+        nodes=_insert_state_nodes(graph, pairs),
         inputs=tuple(name for name in graph.inputs if name not in pairs),
         outputs=outputs,
         states={**graph.states, **zeros},
     )
 
 
-def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
+def _insert_state_nodes(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
     """Insert state reads just before their first use and writes as soon as the new value is known
     and the old one was read: live tensors take memory."""
     taken = {node.name for node in graph.nodes}
@@ -68,22 +68,22 @@ def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
     )
 
 
-def _pairs(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
+def _match_ties(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
     """Map inputs to outputs."""
     pairs: dict[str, str] = {}
     for tie in ties:
-        for name, out in _matches(graph, tie):
+        for name, out in _matching_pairs(graph, tie):
             if name in pairs or out in pairs.values():
                 raise InputError(
                     f"--state: expected each input and output once, found {name}={out} and "
                     + next(f"{a}={b}" for a, b in pairs.items() if a == name or b == out)
                 )
-            _check(graph, name, out)
+            _check_pair(graph, name, out)
             pairs[name] = out
     return pairs
 
 
-def _matches(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
+def _matching_pairs(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
     """Return the input-output pairs that match a tie; all of them must exist."""
     if "*" in tie.input:
         before, after = tie.input.split("*")
@@ -97,14 +97,14 @@ def _matches(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
     else:
         found = [(tie.input, tie.output)] if tie.input in graph.inputs else []
     if not found:
-        raise _absent("input", tie.input, graph.inputs)
+        raise _missing_error("input", tie.input, graph.inputs)
     for _, out in found:
         if out not in graph.outputs:
-            raise _absent("output", out, graph.outputs)
+            raise _missing_error("output", out, graph.outputs)
     return found
 
 
-def _absent(what: str, name: str, known: Sequence[str]) -> InputError:
+def _missing_error(what: str, name: str, known: Sequence[str]) -> InputError:
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     return InputError(
         f"--state: expected an {what} of the model ({', '.join(known[:_SHOWN])}{more}), "
@@ -112,7 +112,7 @@ def _absent(what: str, name: str, known: Sequence[str]) -> InputError:
     )
 
 
-def _check(graph: Graph, name: str, out: str) -> None:
+def _check_pair(graph: Graph, name: str, out: str) -> None:
     a, b = graph.tensors[name], graph.tensors[out]
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         raise InputError(
@@ -120,13 +120,13 @@ def _check(graph: Graph, name: str, out: str) -> None:
             f"found {a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}; for a "
             "growing cache, export a model that writes into one of fixed length"
         )
-    if not np.array_equal(_scales(a), _scales(b)):
+    if not np.array_equal(_quant_parameters(a), _quant_parameters(b)):
         raise InputError(
             f"--state: expected {name} and {out} of one scale and zero point, found others; "
             "quantize the model with one for both"
         )
 
 
-def _scales(tensor: Tensor) -> Array:
+def _quant_parameters(tensor: Tensor) -> Array:
     q = tensor.quant
     return np.zeros(0) if q is None else np.concatenate([q.scale, q.zero_point])

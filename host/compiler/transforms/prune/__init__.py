@@ -1,7 +1,6 @@
 """Calibrated pruning: zeroes weights and refits the rest to samples (`prune`, `pruned_file`)."""
 
-from edgekit.host.compiler.transforms.prune.file import pruned_file
 from edgekit.host.compiler.transforms.prune.pattern import Pattern, pattern_of
-from edgekit.host.compiler.transforms.prune.prune import Pruned, prune
+from edgekit.host.compiler.transforms.prune.prune import Pruned, prune, pruned_file
 
 __all__ = ["Pattern", "Pruned", "pattern_of", "prune", "pruned_file"]

@@ -51,15 +51,15 @@ def shares_of(
     values = [evaluate(graph, each, keep_tensors=True).tensors for each in seen]
     grid = np.arange(0, max(_MOST, pattern.sparsity) + _STEP / 2, _STEP)
     curves = {
-        node.name: _curve(graph, index, values, pattern, grid)
+        node.name: _noise_curve(graph, index, values, pattern, grid)
         for index, node in enumerate(graph.nodes)
         if node.name in names
     }
     useful = (grid == 0) | (grid >= min(_USEFUL, pattern.sparsity) - _STEP / 2)
-    return _balanced(curves, grid[useful], useful, pattern.sparsity)
+    return _choose_sparsities(curves, grid[useful], useful, pattern.sparsity)
 
 
-def _curve(
+def _noise_curve(
     graph: Graph, index: int, values: Sequence[Mapping[str, Array]], pattern: Pattern, grid: F64
 ) -> _Curve:
     node = graph.nodes[index]
@@ -79,7 +79,7 @@ def _curve(
     new = {node.inputs[1] or "": made.weights.reshape(tensor.shape).astype(np.float32)}
     if made.bias is not None and name is not None and bias is not None:
         new[name] = made.bias.reshape(bias.shape).astype(np.float32)
-    noise = float(np.mean([_noise(graph, index, each, new) for each in values[:_RUN]]))
+    noise = float(np.mean([_relative_noise(graph, index, each, new) for each in values[:_RUN]]))
     tiny = at[-1] * 1e-12
     curve = np.interp(grid, (0.0, *_KNOTS), np.log(np.maximum([at[0] / 50, *at[:-1]], tiny)))
     found = np.exp(curve - math.log(at[-1])) * noise
@@ -87,7 +87,9 @@ def _curve(
     return _Curve(found, weights.size)
 
 
-def _noise(graph: Graph, index: int, exact: Mapping[str, Array], new: Mapping[str, Array]) -> float:
+def _relative_noise(
+    graph: Graph, index: int, exact: Mapping[str, Array], new: Mapping[str, Array]
+) -> float:
     """Relative noise power of the outputs when `new` replaces constants of one node."""
     node: Node = graph.nodes[index]
     values = {**exact, **new}
@@ -99,7 +101,7 @@ def _noise(graph: Graph, index: int, exact: Mapping[str, Array], new: Mapping[st
     return float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
 
 
-def _balanced(
+def _choose_sparsities(
     curves: Mapping[str, _Curve], grid: F64, useful: Array, wanted: float
 ) -> dict[str, float]:
     """Choose sparsities from `grid` with minimal total noise and weighted mean `wanted`."""

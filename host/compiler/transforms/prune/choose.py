@@ -17,7 +17,7 @@ def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
     fully connected layers. Raises InputError if no layer qualifies.
     """
     found = {
-        n.name: _why(graph, n, pattern, every)
+        n.name: _skip_reason(graph, n, pattern, every)
         for n in graph.nodes
         if isinstance(n.op, ops.Weighted)
     }
@@ -33,7 +33,7 @@ def can_be_fitted(graph: Graph, node: Node) -> bool:
     """Whether no other layer shares its weights, and an output has at most DEEPEST inputs."""
     if not isinstance(node.op, ops.Conv2D | ops.FullyConnected | ops.DepthwiseConv2D):
         return False
-    if not has_weights(graph, node) or _shares(graph, node):
+    if not has_weights(graph, node) or _shares_weights(graph, node):
         return False
     weights = graph.tensors[node.inputs[1] or ""]
     return weights.elements // _outputs_of(node.op, weights.shape) <= DEEPEST
@@ -44,17 +44,17 @@ def _outputs_of(op: Operator, weights: Shape) -> int:
     return weights[-1] if isinstance(op, ops.DepthwiseConv2D) else weights[0]
 
 
-def _shares(graph: Graph, node: Node) -> bool:
+def _shares_weights(graph: Graph, node: Node) -> bool:
     return any(len(graph.consumers()[name]) > 1 for name in node.inputs[1:] if name)
 
 
-def _why(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
+def _skip_reason(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
     if not isinstance(node.op, ops.Conv2D | ops.FullyConnected):
         return "no sparse kernel for its kind"
     if not has_weights(graph, node):
         return "weights are computed"
     weights = graph.tensors[node.inputs[1] or ""]
-    if _shares(graph, node):
+    if _shares_weights(graph, node):
         return "shares weights"
     if isinstance(node.op, ops.Conv2D) and not every:
         height, width = weights.shape[1:3]

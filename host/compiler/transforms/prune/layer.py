@@ -71,36 +71,36 @@ def prune_layer(
     """Prune `weights` [n, k] and `bias` [n] to `pattern`; None if the samples are too few to invert
     their moments."""
     inputs = weights.shape[1]
-    problem = _problem(weights, bias, moments)
+    problem = _build_problem(weights, bias, moments)
     if problem is None:
         return None
-    kept, _ = _kept(_best(problem), inputs, problem.share, pattern)
+    kept, _ = _choose_mask(_refit_rows(problem), inputs, problem.share, pattern)
     made = np.zeros_like(problem.rows)
     for row, places, right in zip(made, kept, problem.wanted.T, strict=True):
         at = np.flatnonzero(places)
         row[at] = np.linalg.solve(problem.damped[np.ix_(at, at)], right[at])
-    return _fitted(made, inputs)
+    return _split_off_bias(made, inputs)
 
 
 def refit_layer(weights: Array, bias: Array | None, moments: Moments) -> Fitted | None:
     """Refit all of `weights` [.., n, k] and `bias` [.., n] to compensate for losses in earlier
     layers; None if the samples are too few."""
-    problem = _problem(weights, bias, moments)
-    return None if problem is None else _fitted(_best(problem), weights.shape[-1])
+    problem = _build_problem(weights, bias, moments)
+    return None if problem is None else _split_off_bias(_refit_rows(problem), weights.shape[-1])
 
 
 def errors(
     weights: Array, bias: Array | None, moments: Moments, patterns: Sequence[Pattern]
 ) -> list[float] | None:
     """Total second-order error of all sums for each pattern; None if the samples are too few."""
-    problem = _problem(weights, bias, moments)
+    problem = _build_problem(weights, bias, moments)
     if problem is None:
         return None
-    best, inputs = _best(problem), weights.shape[1]
-    return [_kept(best, inputs, problem.share, each)[1] for each in patterns]
+    best, inputs = _refit_rows(problem), weights.shape[1]
+    return [_choose_mask(best, inputs, problem.share, each)[1] for each in patterns]
 
 
-def _problem(weights: Array, bias: Array | None, moments: Moments) -> _Problem | None:
+def _build_problem(weights: Array, bias: Array | None, moments: Moments) -> _Problem | None:
     columns = [weights] if bias is None else [weights, bias[..., None]]
     rows = np.concatenate(columns, axis=-1).astype(np.float64)
     size = rows.shape[-1]
@@ -115,18 +115,18 @@ def _problem(weights: Array, bias: Array | None, moments: Moments) -> _Problem |
     return _Problem(rows, damped, share, wanted, never)
 
 
-def _best(problem: _Problem) -> F64:
+def _refit_rows(problem: _Problem) -> F64:
     """Refit all rows; inputs never seen in a sample get weight 0, so they are pruned first."""
     best = np.linalg.solve(problem.damped, problem.wanted).swapaxes(-1, -2)
     found: F64 = np.where(problem.never[..., None, :], 0, best)
     return found
 
 
-def _fitted(rows: F64, inputs: int) -> Fitted:
+def _split_off_bias(rows: F64, inputs: int) -> Fitted:
     return Fitted(rows[..., :inputs], rows[..., inputs] if rows.shape[-1] > inputs else None)
 
 
-def _kept(rows: F64, inputs: int, share: F64, pattern: Pattern) -> tuple[Mask, float]:
+def _choose_mask(rows: F64, inputs: int, share: F64, pattern: Pattern) -> tuple[Mask, float]:
     """Return the mask of weights to keep in rows [n, k] and the error of removing the others. The
     bias column, at index `inputs`, is always kept."""
     left, kept, total = rows.copy(), np.ones(rows.shape, bool), 0.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.compiler.exporters.halves import as_halves
+from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import last_uses, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
@@ -17,10 +19,15 @@ from edgekit.host.compiler.transforms.prune.choose import can_be_fitted, layers_
 from edgekit.host.compiler.transforms.prune.layer import Moments, prune_layer, refit_layer
 from edgekit.host.compiler.transforms.prune.pattern import F64, Pattern
 from edgekit.host.compiler.transforms.prune.report import Report, report_of
+from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
 from edgekit.host.compiler.transforms.quantize.rounding import seen_rows, seen_taps
-from edgekit.host.compiler.transforms.quantize.samples import is_held_out, spread_for_memory
+from edgekit.host.compiler.transforms.quantize.samples import (
+    is_held_out,
+    samples_of,
+    spread_for_memory,
+)
 from edgekit.host.errors import InputError
 
 _SEEN = 64  # maximum number of samples that weights are fitted to
@@ -89,7 +96,7 @@ class _Walk:
         ends = last_uses(self._graph)
         for index, node in enumerate(self._graph.nodes):
             if self._takes_fit(node):
-                self._fit(node)
+                self._fit_node(node)
             for values in (*self._exact, *self._ours):
                 made = run_node(node, self._graph.tensors, values)
                 values.update(zip(node.outputs, made, strict=True))
@@ -106,7 +113,7 @@ class _Walk:
             not np.array_equal(exact[x], ours[x]) for exact, ours in both
         )
 
-    def _fit(self, node: Node) -> None:
+    def _fit_node(self, node: Node) -> None:
         name = node.inputs[1] or ""
         tensor = self._tensors[name]
         assert tensor.data is not None
@@ -114,7 +121,9 @@ class _Walk:
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         before = None if bias is None else self._exact[0][bias].reshape(weights.shape[:-1])
         both = zip(self._ours, self._exact, strict=True)
-        moments = Moments.of((_seen(node, tensor, a), _seen(node, tensor, b)) for a, b in both)
+        moments = Moments.of(
+            (_sampled_inputs(node, tensor, a), _sampled_inputs(node, tensor, b)) for a, b in both
+        )
         pattern = self._patterns.get(node.name)
         if pattern is None:
             found = refit_layer(weights, before, moments)
@@ -124,11 +133,11 @@ class _Walk:
             self._dense[node.name] = self._dense[node.name] or _UNSURE
             return
         depthwise = isinstance(node.op, ops.DepthwiseConv2D)
-        self._set(name, found.weights[:, 0].T if depthwise else found.weights)
+        self._replace_constant(name, found.weights[:, 0].T if depthwise else found.weights)
         if bias is not None and found.bias is not None:
-            self._set(bias, found.bias)
+            self._replace_constant(bias, found.bias)
 
-    def _set(self, name: str, values: F64) -> None:
+    def _replace_constant(self, name: str, values: F64) -> None:
         """Replace a constant, keeping half precision if the old values had it."""
         old = self._tensors[name]
         assert old.data is not None
@@ -150,7 +159,7 @@ def _as_rows(node: Node, weights: Array) -> Array:
     return weights.reshape(weights.shape[0], -1)
 
 
-def _seen(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
+def _sampled_inputs(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
     """Inputs of a subset of outputs in one sample: [some, k], or [c, some, taps] if depthwise."""
     x = values[node.inputs[0] or ""]
     if isinstance(node.op, ops.DepthwiseConv2D):
@@ -158,3 +167,29 @@ def _seen(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
     rows = seen_rows(node, weights.shape, x)
     assert rows is not None
     return rows
+
+
+def pruned_file(
+    model: Path,
+    graph: Graph,
+    data: Path,
+    pattern: Pattern,
+    labels: Path | None = None,
+    every: bool = False,
+    options: InputOptions | None = None,
+) -> Pruned:
+    """`prune` the graph imported from `model` with the samples in `data`. `options` override the
+    pixel scaling recorded in the model. The loss is added to the graph as a note.
+
+    Raises InputError for unsuitable models or samples.
+    """
+    layers_of(float_form(graph, "prune"), pattern, every)  # fail early: reading samples is slow
+    samples = samples_of(model, graph, data, options)
+    truth = None if labels is None else read_labels(labels, graph, len(samples))
+    made = prune(graph, samples, pattern, truth, every)
+    report = made.report
+    note = (
+        f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "
+        f"{report.cosine:.5f} with the original model on {report.unseen} samples held out"
+    )
+    return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, note)))

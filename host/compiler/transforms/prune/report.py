@@ -84,20 +84,22 @@ def report_of(
     """Compare the outputs of `made` and `graph` on `samples`; `dense` is from `layers_of`."""
     exact = [evaluate(graph, each).outputs for each in samples]
     ours = [evaluate(made, each).outputs for each in samples]
-    layers = _layers(graph, made, dense, samples[:_LAYER_SAMPLES])
+    layers = _compare_layers(graph, made, dense, samples[:_LAYER_SAMPLES])
     classes = classes_compared(graph, exact, ours, labels)
     outputs = compared(graph, exact, ours)
-    peaks = {name: _peak([e[name] for e in exact], [o[name] for o in ours]) for name in outputs}
+    peaks = {
+        name: _peak_error([e[name] for e in exact], [o[name] for o in ours]) for name in outputs
+    }
     return Report(outputs, layers, peaks, classes, seen, len(samples))
 
 
-def _peak(exact: Sequence[Array], ours: Sequence[Array]) -> float:
+def _peak_error(exact: Sequence[Array], ours: Sequence[Array]) -> float:
     spread = float(np.std(np.stack(exact), dtype=np.float64))
     off = np.mean([abs(float(a.max()) - float(b.max())) for a, b in zip(exact, ours, strict=True)])
     return float(off) / spread if spread else 0.0
 
 
-def _layers(
+def _compare_layers(
     graph: Graph, made: Graph, dense: Mapping[str, str], samples: Sequence[Sample]
 ) -> tuple[Layer, ...]:
     nodes = [node for node in graph.nodes if node.name in dense]

@@ -1,8 +1,12 @@
 """Post-training 8-bit quantization of float graphs, calibrated on samples: `quantize`."""
 
-from edgekit.host.compiler.transforms.quantize.file import quantized_file
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
-from edgekit.host.compiler.transforms.quantize.quantize import TARGET, Quantized, quantize
+from edgekit.host.compiler.transforms.quantize.quantize import (
+    TARGET,
+    Quantized,
+    quantize,
+    quantized_file,
+)
 from edgekit.host.compiler.transforms.quantize.samples import read_samples
 
 __all__ = ["TARGET", "Quantized", "quantize", "quantized_file", "read_labels", "read_samples"]

@@ -88,20 +88,20 @@ class _Builder:
         weights = self._graph.tensors[name]
         assert weights.data is not None
         rows = weights.data.astype(np.float64)
-        scale = _usable(scales_by_power(rows, None), np.zeros(len(rows)), 1.0)
+        scale = _raise_scales(scales_by_power(rows, None), np.zeros(len(rows)), 1.0)
         codes = rounded(rows, scale.astype(np.float64), None)
         quant = Quant(scale, np.zeros(scale.size, np.int64), 0)
         made = replace(weights, name=f"{name}.rounded", quant=quant, data=dequantize(codes, quant))
-        inputs = (node.inputs[0], self._put(made), *node.inputs[2:])
+        inputs = (node.inputs[0], self._add_tensor(made), *node.inputs[2:])
         self.add_float(replace(node, inputs=inputs))
 
     def add_quantized(self, node: Node) -> None:
         """Add the node in quantized form."""
         if isinstance(node.op, ops.Weighted):
-            inputs = self._weighted(node)
+            inputs = self._product_inputs(node)
         else:
             same = self._scales[node.outputs[0]] if isinstance(node.op, ops.Concat) else None
-            inputs = tuple(self._operand(name, same) for name in node.inputs)
+            inputs = tuple(self._quantized_operand(name, same) for name in node.inputs)
         outs = [
             replace(
                 self._graph.tensors[n], name=f"{n}.codes", dtype=DType.I8, quant=self._scales[n]
@@ -117,7 +117,7 @@ class _Builder:
         if inferred != [(t.shape, t.dtype) for t in outs]:
             raise MisfitError(node.name)
         for name, out in zip(node.outputs, outs, strict=True):
-            self._codes[name] = self._put(out)
+            self._codes[name] = self._add_tensor(out)
         made = tuple(self._codes[name] for name in node.outputs)
         self._nodes.append(Node(node.name, node.op, inputs, made))
 
@@ -128,13 +128,13 @@ class _Builder:
         made = replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
         return Coded(made, self._codes)
 
-    def _put(self, tensor: Tensor) -> str:
+    def _add_tensor(self, tensor: Tensor) -> str:
         """Add a tensor under its own name or, if that is taken, a similar one."""
         name = fresh_name(tensor.name, self._taken)
         self._tensors[name] = replace(tensor, name=name)
         return name
 
-    def _add(self, name: str, op: ops.Quantize | ops.Cast, source: str, made: str) -> None:
+    def _add_node(self, name: str, op: ops.Quantize | ops.Cast, source: str, made: str) -> None:
         self._nodes.append(Node(fresh_name(name, self._node_names), op, (source,), (made,)))
 
     def _need_float(self, name: str) -> None:
@@ -144,9 +144,9 @@ class _Builder:
         tensor = self._graph.tensors[name]
         self._tensors[name] = tensor
         if name in self._codes:
-            self._add(f"{name}.dequantize", ops.Cast(), self._codes[name], name)
+            self._add_node(f"{name}.dequantize", ops.Cast(), self._codes[name], name)
 
-    def _operand(self, name: str | None, quant: Quant | None = None) -> str:
+    def _quantized_operand(self, name: str | None, quant: Quant | None = None) -> str:
         """Return the quantized form of an operand, rescaled to `quant` if given."""
         assert name is not None
         tensor = self._graph.tensors[name]
@@ -154,27 +154,27 @@ class _Builder:
             self._tensors[name] = tensor
             return name
         if tensor.data is not None:
-            return self._constant(tensor, quant)
+            return self._quantize_constant(tensor, quant)
         if name not in self._codes:
             codes = Tensor(f"{name}.codes", tensor.shape, DType.I8, self._scales[name])
-            self._codes[name] = self._put(codes)
-            self._add(f"{name}.quantize", ops.Quantize(DType.I8), name, self._codes[name])
+            self._codes[name] = self._add_tensor(codes)
+            self._add_node(f"{name}.quantize", ops.Quantize(DType.I8), name, self._codes[name])
         own = self._codes[name]
-        if quant is None or _same(quant, self._tensors[own].quant):
+        if quant is None or _same_quant(quant, self._tensors[own].quant):
             return own
-        made = self._put(replace(self._tensors[own], name=f"{name}.rescaled", quant=quant))
-        self._add(f"{name}.rescale", ops.Quantize(DType.I8), own, made)
+        made = self._add_tensor(replace(self._tensors[own], name=f"{name}.rescaled", quant=quant))
+        self._add_node(f"{name}.rescale", ops.Quantize(DType.I8), own, made)
         return made
 
-    def _constant(self, tensor: Tensor, quant: Quant | None) -> str:
+    def _quantize_constant(self, tensor: Tensor, quant: Quant | None) -> str:
         assert tensor.data is not None
         if quant is None:
             quant = constant_quant(tensor.data)
         like = Tensor(f"{tensor.name}.codes", tensor.shape, DType.I8, quant)
-        return self._put(replace(like, data=codes_of(tensor.data, like)))
+        return self._add_tensor(replace(like, data=codes_of(tensor.data, like)))
 
-    def _weighted(self, node: Node) -> tuple[str | None, ...]:
-        x = self._tensors[self._operand(node.inputs[0])]
+    def _product_inputs(self, node: Node) -> tuple[str | None, ...]:
+        x = self._tensors[self._quantized_operand(node.inputs[0])]
         w = self._graph.tensors[node.inputs[1] or ""]
         named = node.inputs[2] if len(node.inputs) > 2 else None
         given = None if named is None else self._graph.tensors[named]
@@ -183,19 +183,19 @@ class _Builder:
         rows = np.moveaxis(w.data, axis, 0).reshape(w.shape[axis], -1).astype(np.float64)
         bias = np.zeros(len(rows)) if given is None else np.asarray(given.data, np.float64)
         moments = self._moments.get(node.name)
-        scale = _usable(scales_by_power(rows, moments), bias, scale_of(x))
+        scale = _raise_scales(scales_by_power(rows, moments), bias, scale_of(x))
         codes = rounded(rows, scale.astype(np.float64), moments)
         others = tuple(n for i, n in enumerate(w.shape) if i != axis)
         codes = np.ascontiguousarray(np.moveaxis(codes.reshape(-1, *others), 0, axis))
         quant = Quant(scale, np.zeros(scale.size, np.int64), axis)
-        weights = self._put(Tensor(f"{w.name}.codes", w.shape, DType.I8, quant, codes))
+        weights = self._add_tensor(Tensor(f"{w.name}.codes", w.shape, DType.I8, quant, codes))
         unit = scale.astype(np.float64) * scale_of(x)
         sums = Tensor(f"{node.name}.sums", bias.shape, DType.I32, sums_quant(unit))
         sums = replace(sums, data=np.rint(bias / unit).astype(np.int32))
-        return x.name, weights, self._put(sums)
+        return x.name, weights, self._add_tensor(sums)
 
 
-def _usable(scale: Array, bias: Array, x_scale: float) -> Array:
+def _raise_scales(scale: Array, bias: Array, x_scale: float) -> Array:
     """Raise scales (f32) so that biases in units of the sums fit 32 bits and none is 0."""
     least = max(float(scale.max(initial=0.0)) * _TINIEST, 1e-30)
     usable: Array = np.maximum(scale, np.maximum(np.abs(bias) / (_BIAS_LIMIT * x_scale), least))
@@ -223,7 +223,7 @@ def codes_of(values: Array, like: Tensor) -> Array:
     return codes
 
 
-def _same(a: Quant, b: Quant | None) -> bool:
+def _same_quant(a: Quant, b: Quant | None) -> bool:
     return b is not None and bool(
         np.array_equal(a.scale, b.scale) and np.array_equal(a.zero_point, b.zero_point)
     )

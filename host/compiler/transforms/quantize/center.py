@@ -31,18 +31,25 @@ def center(graph: Graph, middles: Middles) -> tuple[Graph, set[str]]:
         made = node.outputs[0]
         readers = consumers[made]
         middle = middles.get(made)
-        if middle is None or not middle.any() or made in graph.outputs or not _shifts(graph, node):
+        if (
+            middle is None
+            or not middle.any()
+            or made in graph.outputs
+            or not _can_shift_output(graph, node)
+        ):
             continue
-        if not readers or not all(_takes(graph, reader, made) for reader in readers):
+        if not readers or not all(_can_absorb_shift(graph, reader, made) for reader in readers):
             continue
         moved.add(made)
-        nodes[node.name] = _moved(nodes[node.name], -middle.astype(np.float64), tensors, taken)
+        nodes[node.name] = _add_to_bias(
+            nodes[node.name], -middle.astype(np.float64), tensors, taken
+        )
         for reader in readers:
             weights = tensors[reader.inputs[1] or ""].data
             assert weights is not None
             taps = weights.reshape(len(weights), -1, weights.shape[-1]).astype(np.float64)
             added = taps.sum(axis=1) @ middle.astype(np.float64)
-            nodes[reader.name] = _moved(nodes[reader.name], added, tensors, taken)
+            nodes[reader.name] = _add_to_bias(nodes[reader.name], added, tensors, taken)
     made_nodes = tuple(nodes[n.name] for n in graph.nodes)
     used = {t for n in made_nodes for t in (*n.inputs, *n.outputs)}
     used |= {*graph.inputs, *graph.outputs}
@@ -50,7 +57,7 @@ def center(graph: Graph, middles: Middles) -> tuple[Graph, set[str]]:
     return replace(graph, nodes=made_nodes, tensors=kept), moved
 
 
-def _shifts(graph: Graph, node: Node) -> bool:
+def _can_shift_output(graph: Graph, node: Node) -> bool:
     """Whether the node is a product without activation."""
     op = node.op
     return (
@@ -60,7 +67,7 @@ def _shifts(graph: Graph, node: Node) -> bool:
     )
 
 
-def _takes(graph: Graph, node: Node, name: str) -> bool:
+def _can_absorb_shift(graph: Graph, node: Node, name: str) -> bool:
     """Whether the node is an unpadded product, so that each output sees every channel of `name`
     with all of its weights."""
     if node.inputs[0] != name or not can_be_quantized(graph, node, ()):
@@ -73,7 +80,7 @@ def _takes(graph: Graph, node: Node, name: str) -> bool:
     return graph.tensors[name].shape[-1] == graph.tensors[node.inputs[1] or ""].shape[-1]
 
 
-def _moved(
+def _add_to_bias(
     node: Node, by: NDArray[np.float64], tensors: dict[str, Tensor], taken: set[str]
 ) -> Node:
     """Return the node with real values `by` added to its bias."""

@@ -33,9 +33,9 @@ def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Co
     ends = last_uses(coded.graph)
     for index, node in enumerate(coded.graph.nodes):
         if _is_quantized_product(node, tensors) and node.name in wanted:
-            found = _mean([_sums(node, tensors, each) for each in values])
+            found = _channel_means([_real_sums(node, tensors, each) for each in values])
             if found is not None:
-                _shift(node, tensors, values, wanted[node.name] - found)
+                _shift_bias(node, tensors, values, wanted[node.name] - found)
         for each in values:
             each.update(zip(node.outputs, run_node(node, tensors, each), strict=True))
             for name in ends.get(index, ()):
@@ -82,7 +82,7 @@ def _without_activation(node: Node) -> Node:
     return replace(node, op=replace(op, activation=Activation.NONE))
 
 
-def _sums(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> Array:
+def _real_sums(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> Array:
     """The sums of a quantized product as real values [rows, channels], before requantization."""
     ins: dict[str, Tensor] = {}
     real: dict[str, Array] = {}
@@ -98,7 +98,7 @@ def _sums(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
     return y.reshape(-1, y.shape[-1])
 
 
-def _mean(parts: Sequence[Array]) -> NDArray[np.float64] | None:
+def _channel_means(parts: Sequence[Array]) -> NDArray[np.float64] | None:
     count = sum(len(p) for p in parts)
     if count < _FEWEST:
         return None
@@ -106,7 +106,7 @@ def _mean(parts: Sequence[Array]) -> NDArray[np.float64] | None:
     return total / count
 
 
-def _shift(
+def _shift_bias(
     node: Node,
     tensors: dict[str, Tensor],
     values: Sequence[dict[str, Array]],

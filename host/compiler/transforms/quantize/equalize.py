@@ -45,18 +45,18 @@ def equalize(graph: Graph, largest: Largest) -> Graph:
     `largest`: maximum magnitudes in samples, per tensor and channel."""
     tensors, taken = dict(graph.tensors), {*graph.tensors}
     nodes = {node.name: node for node in graph.nodes}
-    for stream in _streams(graph):
-        factor = _factors(stream, nodes, tensors, largest)
+    for stream in _find_streams(graph):
+        factor = _channel_divisors(stream, nodes, tensors, largest)
         if factor is None:
             continue
         for node in stream.makers:
             channels = graph.tensors[node.outputs[0]].shape[-1]
             mine = nodes[node.name]
-            nodes[node.name] = _scaled(mine, 1 / factor[:channels], tensors, taken, True)
+            nodes[node.name] = _scale_weights(mine, 1 / factor[:channels], tensors, taken, True)
         for node in stream.readers:
             channels = graph.tensors[node.inputs[0] or ""].shape[-1]
             mine = nodes[node.name]
-            nodes[node.name] = _scaled(mine, factor[:channels], tensors, taken, False)
+            nodes[node.name] = _scale_weights(mine, factor[:channels], tensors, taken, False)
     if all(nodes[n.name] is n for n in graph.nodes):
         return graph
     made = tuple(nodes[n.name] for n in graph.nodes)
@@ -64,9 +64,9 @@ def equalize(graph: Graph, largest: Largest) -> Graph:
     return replace(graph, nodes=made, tensors={k: t for k, t in tensors.items() if k in used})
 
 
-def _streams(graph: Graph) -> Iterable[_Stream]:
+def _find_streams(graph: Graph) -> Iterable[_Stream]:
     """Sets of images whose channels can be scaled together, in execution order."""
-    groups, passing = Groups(), {n.name for n in graph.nodes if _passes(graph, n)}
+    groups, passing = Groups(), {n.name for n in graph.nodes if _passes_scale(graph, n)}
     for node in graph.nodes:
         if node.name in passing:
             for name in computed_floats(graph, node.inputs):
@@ -80,26 +80,30 @@ def _streams(graph: Graph) -> Iterable[_Stream]:
     for stands, names in members.items():
         makers = {n.name: n for t in names if (n := producer[t]).name not in passing}
         readers = {n.name: n for t in names for n in consumers[t] if n.name not in passing}
-        fits = stands not in ends and readers and all(_makes(graph, n) for n in makers.values())
-        if fits and all(_reads(graph, n, names) for n in readers.values()):
-            clipped = (t for t in names if _activation(producer[t]) is Activation.RELU6)
+        fits = (
+            stands not in ends
+            and readers
+            and all(_is_scalable_producer(graph, n) for n in makers.values())
+        )
+        if fits and all(_is_scalable_consumer(graph, n, names) for n in readers.values()):
+            clipped = (t for t in names if _activation_of(producer[t]) is Activation.RELU6)
             yield _Stream(tuple(names), (*clipped,), (*makers.values(),), (*readers.values(),))
 
 
-def _activation(node: Node) -> Activation:
+def _activation_of(node: Node) -> Activation:
     found = getattr(node.op, "activation", Activation.NONE)
     assert isinstance(found, Activation)
     return found
 
 
-def _passes(graph: Graph, node: Node) -> bool:
+def _passes_scale(graph: Graph, node: Node) -> bool:
     """Whether channels stay separate and a positive factor commutes with the operator."""
     op, y = node.op, graph.tensors[node.outputs[0]]
     if isinstance(op, ops.Pad):  # channels may be appended but not prepended
         return len(op.before) == 4 and op.before[3] == 0
     if isinstance(op, ops.Mean):
         return op.axes == (1, 2) and len(graph.tensors[node.inputs[0] or ""].shape) == 4
-    if not op.keeps_factors or _activation(node) not in _SCALABLE:
+    if not op.keeps_factors or _activation_of(node) not in _SCALABLE:
         return False
     if isinstance(op, ops.Add):
         return all(
@@ -109,16 +113,16 @@ def _passes(graph: Graph, node: Node) -> bool:
     return not isinstance(op, ops.PRelu) or graph.tensors[node.inputs[1] or ""].data is not None
 
 
-def _makes(graph: Graph, node: Node) -> bool:
+def _is_scalable_producer(graph: Graph, node: Node) -> bool:
     """Whether the node is a product whose output channels can be scaled."""
     return (
         isinstance(node.op, ops.Weighted)
         and can_be_quantized(graph, node, ())
-        and _activation(node) in _SCALABLE
+        and _activation_of(node) in _SCALABLE
     )
 
 
-def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
+def _is_scalable_consumer(graph: Graph, node: Node, names: Iterable[str]) -> bool:
     """Whether the node is a product whose input channels can be scaled."""
     if not isinstance(node.op, ops.Weighted) or not can_be_quantized(graph, node, ()):
         return False
@@ -128,7 +132,7 @@ def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
     return x.name in names and x.shape[-1] == w.shape[-1]
 
 
-def _factors(
+def _channel_divisors(
     stream: _Stream, nodes: Mapping[str, Node], tensors: Mapping[str, Tensor], largest: Largest
 ) -> NDArray[np.float64] | None:
     """Divisors per channel, each at most 1."""
@@ -158,7 +162,7 @@ def _factors(
     return np.clip(factor, np.minimum(least, 1.0), 1.0)
 
 
-def _scaled(
+def _scale_weights(
     node: Node,
     factor: NDArray[np.float64],
     tensors: dict[str, Tensor],
@@ -171,15 +175,15 @@ def _scaled(
     by_rows = is_output and not isinstance(node.op, ops.DepthwiseConv2D)
     shape = (-1, *(1,) * (len(w.shape) - 1)) if by_rows else (-1,)
     inputs = list(node.inputs)
-    inputs[1] = _constant(w, w.data * factor.reshape(shape), tensors, taken)
+    inputs[1] = _add_constant(w, w.data * factor.reshape(shape), tensors, taken)
     if is_output and len(inputs) > 2 and inputs[2] is not None:
         bias = tensors[inputs[2]]
         assert bias.data is not None
-        inputs[2] = _constant(bias, bias.data * factor, tensors, taken)
+        inputs[2] = _add_constant(bias, bias.data * factor, tensors, taken)
     return replace(node, inputs=tuple(inputs))
 
 
-def _constant(like: Tensor, values: Array, tensors: dict[str, Tensor], taken: set[str]) -> str:
+def _add_constant(like: Tensor, values: Array, tensors: dict[str, Tensor], taken: set[str]) -> str:
     name = fresh_name(f"{like.name}.equalized", taken)
     tensors[name] = replace(like, name=name, data=values.astype(np.float32), sparse=False)
     return name

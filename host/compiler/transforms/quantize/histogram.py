@@ -33,7 +33,7 @@ class Histogram:
             return
         low, high = float(flat.min()), float(flat.max())
         self.low, self.high = min(self.low, low), max(self.high, high)
-        self._widen(exponent_for(max(-low, high)))
+        self._widen_range(exponent_for(max(-low, high)))
         places = np.floor(flat[flat != 0] * math.ldexp(1.0, -self.exponent)).astype(np.int64)
         places = np.clip(places + _HALF, 0, 2 * _HALF - 1)
         self.counts += np.bincount(places, minlength=2 * _HALF)
@@ -43,7 +43,7 @@ class Histogram:
         exponent = max(self.exponent, other.exponent)
         parts = [Histogram(h.counts, h.exponent) for h in (self, other)]
         for part in parts:
-            part._widen(exponent)
+            part._widen_range(exponent)
         return Histogram(
             parts[0].counts + parts[1].counts,
             exponent,
@@ -58,7 +58,7 @@ class Histogram:
         centers: NDArray[np.float64] = places * math.ldexp(1.0, self.exponent)
         return centers
 
-    def _widen(self, exponent: int) -> None:
+    def _widen_range(self, exponent: int) -> None:
         steps = exponent - self.exponent
         if steps <= 0:
             return

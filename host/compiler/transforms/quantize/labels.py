@@ -31,7 +31,7 @@ def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
         )
     if not path.is_file():
         raise InputError(f"{path}: expected a file with labels, found none")
-    labels = _numbers(path)
+    labels = _read_class_numbers(path)
     if labels.size != samples:
         raise InputError(
             f"{path}: expected a label for each of {samples} samples, found {labels.size}"
@@ -43,7 +43,7 @@ def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
     return labels
 
 
-def _numbers(path: Path) -> NDArray[np.int64]:
+def _read_class_numbers(path: Path) -> NDArray[np.int64]:
     if path.suffix.lower() in (".npy", ".npz"):
         found = read_arrays(path)
         arrays = [*found.values()] if isinstance(found, dict) else [found]
@@ -53,10 +53,10 @@ def _numbers(path: Path) -> NDArray[np.int64]:
                 f"{', '.join(f'{a.dtype} {list(a.shape)}' for a in arrays) or 'none'}"
             )
         return arrays[0].reshape(-1).astype(np.int64)
-    return np.array(_lines(path), np.int64)
+    return np.array(_read_label_lines(path), np.int64)
 
 
-def _lines(path: Path) -> list[int]:
+def _read_label_lines(path: Path) -> list[int]:
     """Class numbers of all nonempty lines; InputError names the first invalid one."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of labels, found more")

@@ -63,7 +63,7 @@ def compared(
 ) -> dict[str, Difference]:
     """Compare each float output of `graph` over all samples. An output with a fixed range counts as
     equal if both models stay below one quantization step."""
-    steps, found = _steps(graph), {}
+    steps, found = _fixed_output_steps(graph), {}
     for name in (name for name, y in exact[0].items() if y.dtype.kind == "f"):
         a, b = [e[name] for e in exact], [o[name] for o in other]
         step = steps.get(name, 0.0)
@@ -73,7 +73,7 @@ def compared(
     return found
 
 
-def _steps(graph: Graph) -> dict[str, float]:
+def _fixed_output_steps(graph: Graph) -> dict[str, float]:
     """Quantization steps of outputs whose functions have a fixed range."""
     producer, steps = graph.producer(), {}
     for name in graph.outputs:

@@ -97,7 +97,7 @@ def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
     to values that matter, given that sums below 0 become 0; tensors read only by saturating
     functions are clamped to their limits.
     """
-    found, looking, floored = Observed(), True, _floored(graph)
+    found, looking, floored = Observed(), True, _relu_add_operands(graph)
     ends = ends_of_use(graph)
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
@@ -121,7 +121,7 @@ def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
     return found
 
 
-def _floored(graph: Graph) -> dict[str, list[str]]:
+def _relu_add_operands(graph: Graph) -> dict[str, list[str]]:
     """Map additions with a ReLU to their computed operands that nothing else reads."""
     found: dict[str, list[str]] = {}
     consumers, ends = graph.consumers(), {*graph.inputs, *graph.outputs}

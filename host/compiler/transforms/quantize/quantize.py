@@ -10,26 +10,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.transforms.quantize.build import Coded, MisfitError, build
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
-from edgekit.host.compiler.transforms.quantize.cost import Cost
+from edgekit.host.compiler.transforms.quantize.cost import Cost, cost_on
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
+from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.measure import compared, worst
 from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, observe
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
 from edgekit.host.compiler.transforms.quantize.ranges import Method
 from edgekit.host.compiler.transforms.quantize.report import Report, report_of
 from edgekit.host.compiler.transforms.quantize.rules import quantized_nodes, rounded_layers
-from edgekit.host.compiler.transforms.quantize.samples import is_held_out, spread, spread_for_memory
+from edgekit.host.compiler.transforms.quantize.samples import (
+    is_held_out,
+    samples_of,
+    spread,
+    spread_for_memory,
+)
 from edgekit.host.compiler.transforms.quantize.scales import scales_of
 from edgekit.host.compiler.transforms.quantize.sensitive import next_in_floats, noises
+from edgekit.kb.targets.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
@@ -109,14 +118,14 @@ class _Kitchen:
         key = recipe.equalized, recipe.floats
         if key not in self.costs:
             bare = replace(recipe, compensated=False)
-            coded, _ = self._built(bare)
+            coded, _ = self._build_graph(bare)
             self.costs[key] = self.cost(coded.graph)
         return self.costs[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
         """Build and evaluate a recipe."""
         base = self.bases[recipe.equalized]
-        coded, floats = self._built(recipe)
+        coded, floats = self._build_graph(recipe)
         if recipe.corrected:
             if recipe.equalized not in self.means:
                 self.means[recipe.equalized] = float_means(base, self.correctors)
@@ -129,7 +138,7 @@ class _Kitchen:
         _LOG.info("%s: %s: cosine %.6f", self.plain.name, recipe, cosine)
         return trial
 
-    def _built(self, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
+    def _build_graph(self, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
         """Return the quantized graph and the nodes that stay in float."""
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
         floats = set(recipe.floats)
@@ -172,7 +181,7 @@ def quantize(
             continue
         other = kitchen.tried(replace(best.recipe, **change))
         best = other if other.noise < best.noise else best
-    best = _reached(kitchen, best, 1 - (1 - target) * _MARGIN, target)
+    best = _move_to_float(kitchen, best, 1 - (1 - target) * _MARGIN, target)
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
@@ -180,7 +189,7 @@ def quantize(
     return Quantized(best.coded.graph, report)
 
 
-def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
+def _move_to_float(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
     """Return `best`, or a trial with more nodes in float, worst for their cost first, until the
     goal is reached; steps grow, and the plan must stay cheaper than all in float. If no node is
     left, return the first trial that reaches the target, else the best trade."""
@@ -190,7 +199,7 @@ def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Tr
     most, floats, step = kitchen.cost(kitchen.plain), best.recipe.floats, 1
     tried = [best]
     while tried[-1].cosine < goal:
-        added = _added(kitchen, replace(best.recipe, floats=floats), noise, step, most)
+        added = _extend_float_nodes(kitchen, replace(best.recipe, floats=floats), noise, step, most)
         if added == floats:
             near = next((trial for trial in tried if trial.cosine >= target), None)
             return near or _best_trade(kitchen, tried, most)
@@ -214,7 +223,7 @@ def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Tri
     )
 
 
-def _added(
+def _extend_float_nodes(
     kitchen: _Kitchen, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
 ) -> frozenset[str]:
     """Add up to `count` nodes to the recipe's floats while the cost stays below `most`."""
@@ -251,3 +260,35 @@ def _describe(recipe: Recipe) -> str:
     parts += ["rounding errors compensated"] if recipe.compensated else []
     parts += ["biases corrected"] if recipe.corrected else []
     return ", ".join(parts)
+
+
+def quantized_file(
+    model: Path,
+    graph: Graph,
+    data: Path,
+    board: BoardProfile,
+    labels: Path | None = None,
+    target: float = TARGET,
+    options: InputOptions | None = None,
+) -> Quantized:
+    """`quantize` the graph imported from `model` for a `board`, with the samples in `data`.
+    `options` override the pixel scaling recorded in the model. The loss is added to the graph as a
+    note.
+
+    Raises InputError for unsuitable models or samples.
+    """
+    float_form(graph)  # fail early if there is nothing to quantize: reading samples is slow
+    samples = samples_of(model, graph, data, options)
+    truth = None if labels is None else read_labels(labels, graph, len(samples))
+    made = quantize(graph, samples, cost_on(board), truth, target)
+    return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _format_note(made))))
+
+
+def _format_note(made: Quantized) -> str:
+    report = made.report
+    floats = f"; {len(report.floats)} operators stay in floats" if report.floats else ""
+    missed = f", expected {report.target:.10g}" if report.cosine < report.target else ""
+    return (
+        f"quantized to int8: cosine {report.cosine:.5f} with the float model on {report.unseen} "
+        f"samples held out{missed}{floats}"
+    )

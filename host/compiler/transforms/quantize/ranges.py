@@ -47,8 +47,8 @@ def least_squares(found: Histogram) -> tuple[float, float]:
         return found.low, found.high
     values, counts = found.centers[used], found.counts[used].astype(np.float64)
     lows, highs = found.low * _FRACTIONS, found.high * _FRACTIONS
-    below, left = _clipped(-values, counts, -lows)
-    above, right = _clipped(values, counts, highs)
+    below, left = _clipping_errors(-values, counts, -lows)
+    above, right = _clipping_errors(values, counts, highs)
     scale = (highs[None, :] - lows[:, None]) / (_HIGH - _LOW)
     inside = counts.sum() - left[:, None] - right[None, :]
     error = inside * scale**2 / 12 + below[:, None] + above[None, :]
@@ -56,7 +56,7 @@ def least_squares(found: Histogram) -> tuple[float, float]:
     return float(lows[row]), float(highs[column])
 
 
-def _clipped(
+def _clipping_errors(
     values: NDArray[np.float64], counts: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Squared error and number of values beyond each limit."""

@@ -82,7 +82,7 @@ def report_of(
     other = [evaluate(coded.graph, each).outputs for each in samples]
     return Report(
         compared(graph, exact, other),
-        _layers(base, coded, samples[:_LAYER_SAMPLES]),
+        _compare_layers(base, coded, samples[:_LAYER_SAMPLES]),
         classes_compared(graph, exact, other, labels),
         seen,
         len(samples),
@@ -96,7 +96,7 @@ def constant_bytes(graph: Graph) -> int:
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None)
 
 
-def _layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Layer, ...]:
+def _compare_layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Layer, ...]:
     values: dict[str, tuple[list[Array], list[Array]]] = {}
     shown = [
         n for n in graph.nodes
@@ -109,7 +109,7 @@ def _layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Laye
             name = node.outputs[0]
             pair = values.setdefault(node.name, ([], []))
             pair[0].append(exact[name])
-            pair[1].append(_real(coded, name, other))
+            pair[1].append(_real_values(coded, name, other))
     kinds = {n.name: n for n in coded.graph.nodes}
     return tuple(
         Layer(
@@ -122,7 +122,7 @@ def _layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Laye
     )
 
 
-def _real(coded: Coded, name: str, values: Mapping[str, Array]) -> Array:
+def _real_values(coded: Coded, name: str, values: Mapping[str, Array]) -> Array:
     if name not in coded.codes:
         return values[name]
     codes = coded.graph.tensors[coded.codes[name]]

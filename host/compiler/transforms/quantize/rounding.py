@@ -49,24 +49,24 @@ def seen_rows(node: Node, weights: Shape, x: Array) -> Array | None:
     if math.prod(weights[1:]) > DEEPEST:
         return None
     if isinstance(node.op, ops.FullyConnected):
-        return _some(x.reshape(-1, weights[1]))
+        return _subsample_rows(x.reshape(-1, weights[1]))
     assert isinstance(node.op, ops.Conv2D)
-    return _some(_windows(node.op, weights, x))
+    return _subsample_rows(_extract_patches(node.op, weights, x))
 
 
 def seen_taps(op: ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
     """Inputs of a subset of each channel's outputs on the image x, f32 [c, some, taps]."""
-    seen = _windows(op, weights, x).reshape(-1, math.prod(image_size(weights)), x.shape[3])
-    return np.repeat(_some(seen), op.multiplier, axis=2).transpose(2, 0, 1)
+    seen = _extract_patches(op, weights, x).reshape(-1, math.prod(image_size(weights)), x.shape[3])
+    return np.repeat(_subsample_rows(seen), op.multiplier, axis=2).transpose(2, 0, 1)
 
 
-def _windows(op: ops.Conv2D | ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
+def _extract_patches(op: ops.Conv2D | ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
     window = image_size(weights)
     size = window_positions(image_size(x.shape), span(window, op.dilation), op.stride, op.padding)
     return patches(pad_image(x, op.padding), window, op.stride, op.dilation, size)
 
 
-def _some(rows: Array) -> Array:
+def _subsample_rows(rows: Array) -> Array:
     return rows[:: max(len(rows) // _ROWS, 1)].astype(np.float32)
 
 
@@ -75,7 +75,7 @@ def scales_by_power(rows: F64, moments: Array | None) -> F64:
     largest = np.abs(rows).max(axis=1)
     if moments is None:
         return np.asarray(largest / MOST, np.float64)
-    power = _power(moments)
+    power = _input_power(moments)
     best, least = largest / MOST, np.full(len(rows), np.inf)
     for fraction in _FRACTIONS:
         scale = np.maximum(largest * fraction / MOST, 1e-30)[:, None]
@@ -90,13 +90,13 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
     """Quantize rows of weights [n, k] with these scales. Zeros stay zero, since they make pruned
     layers fast."""
     if moments is None:
-        return _nearest(rows, scale[:, None])
+        return _round_to_nearest(rows, scale[:, None])
     share = shares(moments + damping(moments))
     if share is None:
-        return _nearest(rows, scale[:, None])
+        return _round_to_nearest(rows, scale[:, None])
     left, codes = rows.copy(), np.empty(rows.shape, np.int8)
     for i in range(rows.shape[1]):
-        codes[:, i] = np.where(rows[:, i] != 0, _nearest(left[:, i], scale), 0)
+        codes[:, i] = np.where(rows[:, i] != 0, _round_to_nearest(left[:, i], scale), 0)
         error = (left[:, i] - codes[:, i] * scale) / share[..., i, i]
         left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
     return codes
@@ -104,7 +104,7 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
 
 def damping(moments: Array) -> F64:
     """Diagonal to add to moments [.., k, k], since samples do not cover all inputs."""
-    mean = _power(moments).mean(axis=-1)
+    mean = _input_power(moments).mean(axis=-1)
     found: F64 = np.eye(moments.shape[-1]) * np.maximum(_DAMPING * mean, 1e-12)[..., None, None]
     return found
 
@@ -119,11 +119,11 @@ def shares(damped: F64) -> F64 | None:
     return found
 
 
-def _power(moments: Array) -> F64:
+def _input_power(moments: Array) -> F64:
     """Power of each input: [k], or [n, k]."""
     found: F64 = np.diagonal(moments, axis1=-2, axis2=-1).astype(np.float64)
     return found
 
 
-def _nearest(values: F64, scale: F64) -> NDArray[np.int8]:
+def _round_to_nearest(values: F64, scale: F64) -> NDArray[np.int8]:
     return np.clip(np.rint(values / scale), -MOST, MOST).astype(np.int8)

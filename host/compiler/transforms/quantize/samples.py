@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.host.compiler.inputs import InputOptions, input_files, read_arrays, read_inputs
+from edgekit.host.compiler.inputs import (
+    InputOptions,
+    input_files,
+    read_arrays,
+    read_inputs,
+    read_notes,
+)
 from edgekit.host.compiler.ir.types import Array, Graph, Tensor
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.errors import InputError
@@ -39,14 +45,14 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
     if not path.exists():
         raise InputError(f"{path}: expected samples, an .npz file or a folder, found none")
     if path.is_dir():
-        variant = _Variant(tuple(_spec(graph.tensors[name]) for name in graph.inputs))
+        variant = _Variant(tuple(_tensor_spec(graph.tensors[name]) for name in graph.inputs))
         given = options or InputOptions()
         samples: list[Sample] = [
             inputs for file in input_files(path) for inputs in read_inputs(file, [variant], given)
         ]
     else:
-        samples = _stacked(path, graph)
-    _check(path, graph, samples)
+        samples = _read_stacked(path, graph)
+    _check_samples(path, graph, samples)
     return samples
 
 
@@ -66,11 +72,11 @@ def spread_for_memory(graph: Graph, samples: Sequence[Sample], most: int) -> Seq
     return spread(samples, min(max(_MOST_BYTES // max(each, 1), 2), most))
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
+def _tensor_spec(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tensor.name, tensor.dtype.value, tensor.shape, None, None)
 
 
-def _stacked(path: Path, graph: Graph) -> list[Sample]:
+def _read_stacked(path: Path, graph: Graph) -> list[Sample]:
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):
         arrays = {"": arrays}
@@ -81,7 +87,7 @@ def _stacked(path: Path, graph: Graph) -> list[Sample]:
             f"{path}: expected arrays {', '.join(graph.inputs)}, found "
             f"{', '.join(sorted(arrays)) or 'none'}; name them as the model's inputs"
         )
-    parts = {n: _parts(path, graph.tensors[n], arrays[n]) for n in graph.inputs}
+    parts = {n: _split_samples(path, graph.tensors[n], arrays[n]) for n in graph.inputs}
     counts = {name: len(part) for name, part in parts.items()}
     if len({*counts.values()}) > 1:
         found = ", ".join(f"{count} of {name}" for name, count in counts.items())
@@ -93,7 +99,7 @@ def _stacked(path: Path, graph: Graph) -> list[Sample]:
     ]
 
 
-def _parts(path: Path, tensor: Tensor, array: Array) -> list[Array]:
+def _split_samples(path: Path, tensor: Tensor, array: Array) -> list[Array]:
     """Split an array into samples with the input's shape and dtype."""
     shape = tensor.shape
     one = shape[1:] if shape[:1] == (1,) else None
@@ -111,7 +117,7 @@ def _parts(path: Path, tensor: Tensor, array: Array) -> list[Array]:
     return [each.reshape(shape).astype(tensor.dtype.numpy) for each in array]
 
 
-def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
+def _check_samples(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
     if len(samples) < FEWEST:
         raise InputError(
             f"{path}: expected at least {FEWEST} samples to calibrate and to check on, found "
@@ -132,3 +138,12 @@ def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
         )
     if all(np.array_equal(samples[0][n], each[n]) for each in samples[1:] for n in graph.inputs):
         raise InputError(f"{path}: expected different samples, found {len(samples)} copies of one")
+
+
+def samples_of(
+    model: Path, graph: Graph, data: Path, options: InputOptions | None = None
+) -> list[Sample]:
+    """`read_samples` with the model file's pixel scaling, unless `options` override it."""
+    notes = read_notes(model).inputs[:1]
+    given = options or InputOptions()
+    return read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)

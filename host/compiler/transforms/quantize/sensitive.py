@@ -36,7 +36,7 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
             ):
                 continue
             values = dict(exact.tensors)
-            made = _alone(alone, coded.graph.tensors, values, node)
+            made = _run_quantized_node(alone, coded.graph.tensors, values, node)
             values.update(zip(node.outputs, made, strict=True))
             rerun(graph, index, values)
             found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
@@ -76,7 +76,7 @@ def _is_quantized(node: Node, graph: Graph) -> bool:
     return bool(rounded) or graph.tensors[node.outputs[0]].dtype is DType.I8
 
 
-def _alone(
+def _run_quantized_node(
     node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], original: Node
 ) -> list[Array]:
     """Run the quantized node on quantized float values and dequantize its outputs."""

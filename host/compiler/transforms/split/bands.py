@@ -78,7 +78,7 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
         if live.peak <= limit:
             break
         better: list[tuple[tuple[int, float, float], int, int, _Plan]] = []
-        for plan in _plans(graph, live, origin):
+        for plan in _candidate_plans(graph, live, origin):
             peak = max(plan.peak, live.peak_outside(plan.first, plan.end) if whole else 0)
             if peak < live.peak:
                 # Prefer less work if the plan fits, else less memory.
@@ -86,7 +86,7 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
                 cost = (0, plan.cost, float(peak)) if fits else (1, float(peak), plan.cost)
                 better.append((cost, plan.first, plan.end, plan))
         better.sort(key=lambda found: found[:3])
-        made = ((_apply(graph, found[3], origin), found[3].cost) for found in better)
+        made = ((_apply_plan(graph, found[3], origin), found[3].cost) for found in better)
         after, cost_of = next(((m, c) for m, c in made if m is not None), (None, 0.0))
         if after is None:
             break
@@ -95,7 +95,7 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
     return _Banded(graph, origin, Live(graph).peak, total)
 
 
-def _plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
+def _candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
     """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
@@ -111,7 +111,7 @@ def _plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
             height = graph.tensors[chain[-1].outputs[0]].shape[H]
             for count in _COUNTS:
                 if count <= height:
-                    plan = _plan(graph, live, first, end, count)
+                    plan = _estimate_plan(graph, live, first, end, count)
                     if plan is None:
                         break
                     yield plan
@@ -128,7 +128,7 @@ def _is_chain(graph: Graph, live: Live, first: int, end: int) -> bool:
     return all(live.last_reader(n.outputs[0]) < end for n in chain[:-1])
 
 
-def _plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan | None:
+def _estimate_plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan | None:
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
     chain = graph.nodes[first:end]
     height = graph.tensors[chain[-1].outputs[0]].shape[H]
@@ -138,22 +138,25 @@ def _plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan |
     cuts = even_cuts(H, height, -(-height // count))
     peak, rows, calls = 0, dict.fromkeys((n.name for n in chain), 0), 0
     for cut, times in ((cuts[0], 1), (cuts[len(cuts) // 2], len(cuts) - 2), (cuts[-1], 1)):
-        steps = _band(graph, chain, cut)
+        steps = _band_steps(graph, chain, cut)
         if steps is None:
             return None
         peak = max(peak, _band_peak(graph, steps))
         calls += len(steps) * times
         for step in steps:
             rows[step.node.name] += step.rows.size * times
-    extra = sum(_work(graph, n) * max(rows[n.name] / _height(graph, n) - 1, 0) for n in chain)
+    extra = sum(
+        _count_operations(graph, n) * max(rows[n.name] / _output_height(graph, n) - 1, 0)
+        for n in chain
+    )
     return _Plan(first, end, tuple(cuts), around + peak, extra + _CALL * calls)
 
 
-def _height(graph: Graph, node: Node) -> int:
+def _output_height(graph: Graph, node: Node) -> int:
     return graph.tensors[node.outputs[0]].shape[H]
 
 
-def _band(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] | None:
+def _band_steps(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] | None:
     """Return the parts that compute `rows` of the chain's output, in execution order."""
     made = {n.outputs[0] for n in chain}
     wanted: dict[str, Cut] = {chain[-1].outputs[0]: rows}
@@ -194,7 +197,7 @@ def _band_peak(graph: Graph, steps: Sequence[_Step]) -> int:
     return most
 
 
-def _work(graph: Graph, node: Node) -> float:
+def _count_operations(graph: Graph, node: Node) -> float:
     """Number of multiplications, or of elements if there are none."""
     out = graph.tensors[node.outputs[0]]
     weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
@@ -203,10 +206,10 @@ def _work(graph: Graph, node: Node) -> float:
     return float(out.elements) * weights.elements / out.shape[3]
 
 
-def _apply(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
+def _apply_plan(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
     """Return the banded graph; None if a band turns out to be impossible."""
     chain = graph.nodes[plan.first : plan.end]
-    bands = [_band(graph, chain, cut) for cut in plan.cuts]
+    bands = [_band_steps(graph, chain, cut) for cut in plan.cuts]
     if None in bands:
         return None
     builder = Builder(graph)

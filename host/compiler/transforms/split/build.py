@@ -50,7 +50,7 @@ class Builder:
         """Add a node that computes `cut` of the outputs, preceded by the slices it reads."""
         pairs = zip(site.ins, part.inputs, strict=True)
         inputs = tuple(self.piece(t, c, origin) for t, c in pairs)
-        outputs = tuple(self._output(t, cut, label) for t in site.outs)
+        outputs = tuple(self._add_output(t, cut, label) for t in site.outs)
         name = self._fresh_node(f"{site.node.name}/{label}")
         return self.add(Node(name, part.op, inputs, outputs), origin)
 
@@ -62,7 +62,7 @@ class Builder:
         if known is not None:
             return known
         name = self._fresh_tensor(f"{tensor.name}[{cut.axis}:{cut.begin}:{cut.end}]")
-        self.tensors[name] = piece = _piece(tensor, cut, name)
+        self.tensors[name] = piece = _cut_tensor(tensor, cut, name)
         self._cuts[name] = (tensor.name, cut)
         if piece.data is not None:
             self._pieces[tensor.name, cut] = name
@@ -84,7 +84,7 @@ class Builder:
             joins.append(self.add(Node(name, Concat(axis), inputs, (out.name,)), origin))
         return joins
 
-    def _output(self, tensor: Tensor, cut: Cut, label: str) -> str:
+    def _add_output(self, tensor: Tensor, cut: Cut, label: str) -> str:
         name = self._fresh_tensor(f"{tensor.name}/{label}")
         self.tensors[name] = dataclasses.replace(
             tensor, name=name, shape=cut_shape(tensor.shape, cut)
@@ -112,7 +112,7 @@ def even_cuts(axis: int, size: int, chunk: int) -> list[Cut]:
     return [Cut(axis, at, min(at + chunk, size)) for at in range(0, size, chunk)]
 
 
-def _piece(tensor: Tensor, cut: Cut, name: str) -> Tensor:
+def _cut_tensor(tensor: Tensor, cut: Cut, name: str) -> Tensor:
     quant, data = tensor.quant, tensor.data
     if quant is not None and quant.per_channel and quant.axis == cut.axis:
         part = slice(cut.begin, cut.end)

@@ -23,7 +23,7 @@ N, H, W, C = 0, 1, 2, 3  # axes of images
 _cuts = ByOperator[Cutter]()
 
 
-def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
+def _input_rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
     """Rows of an image of `size` rows needed for output rows, and the remaining padding."""
     first = cut.begin * stride - before
     last = (cut.end - 1) * stride - before + window
@@ -35,11 +35,11 @@ def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[C
 
 
 @_cuts(ops.Conv2D)
-def _conv(site: Site, cut: Cut) -> Part | None:
+def _cut_conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Conv2D)
     x, w = site.operand(0), site.operand(1)
-    rest = _rest(site, cut)
+    rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
@@ -52,7 +52,7 @@ def _conv(site: Site, cut: Cut) -> Part | None:
     return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
 
 
-def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
+def _cut_other_inputs(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
     """Cut the bias, residual and epilogue operand of a product."""
     wide = cut.axis != len(site.outs[0].shape) - 1
 
@@ -79,7 +79,7 @@ def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
 def _row_part(
     padding: Padding, cut: Cut, x: Tensor, window: int, stride: tuple[int, int]
 ) -> tuple[Cut, Padding] | None:
-    rows, top, bottom = _rows(cut, x.shape[H], window, stride[0], padding.top)
+    rows, top, bottom = _input_rows(cut, x.shape[H], window, stride[0], padding.top)
     # The operator's shape arithmetic must yield exactly the rows of the cut.
     if (rows.size + top + bottom - window) // stride[0] + 1 != cut.size:
         return None
@@ -87,11 +87,11 @@ def _row_part(
 
 
 @_cuts(ops.DepthwiseConv2D)
-def _depthwise(site: Site, cut: Cut) -> Part | None:
+def _cut_depthwise(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.DepthwiseConv2D)
     x, w = site.operand(0), site.operand(1)
-    rest = _rest(site, cut)
+    rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
@@ -110,7 +110,7 @@ def _depthwise(site: Site, cut: Cut) -> Part | None:
 @_cuts(ops.TransposeConv2D)
 def _transpose_conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
-    rest = _rest(site, cut)
+    rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
@@ -123,14 +123,14 @@ def _fully_connected(site: Site, cut: Cut) -> Part | None:
     """Cut rows if the input has the output's leading dimensions, else channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
-        return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_rest(site, cut)))
+        return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_cut_other_inputs(site, cut)))
     if x.shape[:-1] != out.shape[:-1]:
         return None
-    return Part(site.node.op, (cut, None, *_rest(site, cut)))
+    return Part(site.node.op, (cut, None, *_cut_other_inputs(site, cut)))
 
 
 @_cuts(ops.OutlierFullyConnected)
-def _outlier(site: Site, cut: Cut) -> Part | None:
+def _cut_outlier(site: Site, cut: Cut) -> Part | None:
     """Cut output channels only: all rows determine which input channels are outliers."""
     if cut.axis != len(site.outs[0].shape) - 1:
         return None
@@ -143,7 +143,7 @@ def _outlier(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.AveragePool2D, ops.MaxPool2D)
-def _pool(site: Site, cut: Cut) -> Part | None:
+def _cut_pool(site: Site, cut: Cut) -> Part | None:
     """Cut images, channels, or rows (reading all rows of each window)."""
     op = site.node.op
     assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
@@ -158,25 +158,25 @@ def _pool(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.ResizeBilinear)
-def _resize(site: Site, cut: Cut) -> Part | None:
+def _cut_resize(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, (cut,)) if cut.axis in (N, C) else None
 
 
-def _elementwise(site: Site, cut: Cut) -> Part | None:
+def _cut_elementwise(site: Site, cut: Cut) -> Part | None:
     if any(t is not None and t.quant is not None and t.quant.per_channel for t in site.ins):
         return None
     return Part(site.node.op, aligned_from_the_right(site, cut, range(len(site.ins))))
 
 
 @_cuts(ops.Transpose)
-def _transpose(site: Site, cut: Cut) -> Part | None:
+def _cut_transpose(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Transpose)
     return Part(op, (Cut(op.permutation[cut.axis], cut.begin, cut.end),))
 
 
 @_cuts(ops.Pad)
-def _pad(site: Site, cut: Cut) -> Part | None:
+def _cut_pad(site: Site, cut: Cut) -> Part | None:
     """Pieces that consist only of padding are not cut: their input would be empty."""
     op = site.node.op
     assert isinstance(op, ops.Pad)
@@ -192,14 +192,14 @@ def _pad(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.Concat)
-def _concat(site: Site, cut: Cut) -> Part | None:
+def _cut_concat(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Concat)
     return None if cut.axis == op.axis else Part(op, (cut,) * len(site.ins))
 
 
 @_cuts(ops.Split)
-def _split(site: Site, cut: Cut) -> Part | None:
+def _cut_split(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Split)
     return None if cut.axis == op.axis else Part(op, (cut,))
@@ -223,7 +223,7 @@ def _strided_slice(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.Mean, ops.Total)
-def _reduction(site: Site, cut: Cut) -> Part | None:
+def _cut_reduction(site: Site, cut: Cut) -> Part | None:
     """Cut axes that are not reduced; `cut` refers to output axes."""
     op = site.node.op
     assert isinstance(op, ops.Mean | ops.Total)
@@ -241,7 +241,7 @@ def _arg_extreme(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.Softmax)
-def _softmax(site: Site, cut: Cut) -> Part | None:
+def _cut_softmax(site: Site, cut: Cut) -> Part | None:
     last = len(site.outs[0].shape) - 1
     return None if cut.axis == last else Part(site.node.op, (cut,))
 
@@ -256,7 +256,7 @@ def _layer_norm(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.Gather)
-def _gather(site: Site, cut: Cut) -> Part | None:
+def _cut_gather(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Gather)
     among = len(site.operand(1).shape)
@@ -275,7 +275,7 @@ def _gather_codes(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.BroadcastTo)
-def _broadcast(site: Site, cut: Cut) -> Part | None:
+def _cut_broadcast(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.BroadcastTo)
     shape = (*op.shape[: cut.axis], cut.size, *op.shape[cut.axis + 1 :])
@@ -284,7 +284,7 @@ def _broadcast(site: Site, cut: Cut) -> Part | None:
 
 
 @_cuts(ops.MatMul)
-def _matmul(site: Site, cut: Cut) -> Part | None:
+def _cut_matmul(site: Site, cut: Cut) -> Part | None:
     if isinstance(site.node.op, ops.ViewedMatMul):  # made after splitting
         return None
     rank = len(site.outs[0].shape)
@@ -300,5 +300,5 @@ def _matmul(site: Site, cut: Cut) -> Part | None:
 def cut_node(site: Site, cut: Cut) -> Part | None:
     """Return the part of `site` that computes `cut` of its outputs; None if it cannot be cut."""
     op = site.node.op
-    cutter = _elementwise if op.elementwise else _cuts.of(type(op))
+    cutter = _cut_elementwise if op.elementwise else _cuts.of(type(op))
     return None if cutter is None else cutter(site, cut)

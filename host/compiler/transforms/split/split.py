@@ -96,7 +96,7 @@ class _Splitter:
             is_new = node.name != self._origin
             self._builder.add(node, self._origin if is_new else None)
             return
-        choice = self._choose(site)
+        choice = self._choose_cuts(site)
         if choice is None:
             raise InputError(
                 f"{self._builder.graph.name}: operator {self._origin}: expected at most "
@@ -104,9 +104,9 @@ class _Splitter:
                 "no axis along which it can be split; raise --memory-limit or choose a "
                 "smaller model or a larger board"
             )
-        self._split(site, choice)
+        self._apply_choice(site, choice)
 
-    def _split(self, site: Site, choice: _Choice) -> None:
+    def _apply_choice(self, site: Site, choice: _Choice) -> None:
         draft = self._builder.draft()
         parts = []
         for index, cut in enumerate(choice.cuts):
@@ -117,25 +117,25 @@ class _Splitter:
         for node in draft.nodes:
             self.place(node)
 
-    def _choose(self, site: Site) -> _Choice | None:
+    def _choose_cuts(self, site: Site) -> _Choice | None:
         """Return the first axis, in order of preference, along which the parts fit; else the one
         whose halving saves most, to be split further. Axes whose join fits take precedence."""
         if not site.outs:
             return None
-        axes = sorted(self._axes(site), key=lambda axis: not self._join_fits(site, axis))
+        axes = sorted(self._candidate_axes(site), key=lambda axis: not self._join_fits(site, axis))
         halves: list[_Choice] = []
         for axis in axes:
             size = site.outs[0].shape[axis]
-            for chunk in _chunks(size):
-                found = self._measure(site, even_cuts(axis, size, chunk))
+            for chunk in _piece_sizes(size):
+                found = self._measure_cuts(site, even_cuts(axis, size, chunk))
                 if found is not None and found.bytes <= self._limit:
                     return found
-            half = self._measure(site, even_cuts(axis, size, -(-size // 2)))
+            half = self._measure_cuts(site, even_cuts(axis, size, -(-size // 2)))
             if half is not None and half.bytes < needed_bytes(self._builder.tensors, site.node):
                 halves.append(half)
         return min(halves, key=lambda c: c.bytes) if halves else None
 
-    def _axes(self, site: Site) -> list[int]:
+    def _candidate_axes(self, site: Site) -> list[int]:
         """Axes to consider; pure copies are split only along axes that need no second copy."""
         shape = site.outs[0].shape
         axes = [axis for axis in _preferred_axes(site) if shape[axis] > 1]
@@ -147,7 +147,7 @@ class _Splitter:
         """Whether the join fits; if it copies, its parts and result are needed at once."""
         return all(lies_together(t.shape, axis) or 2 * t.bytes <= self._limit for t in site.outs)
 
-    def _measure(self, site: Site, cuts: list[Cut]) -> _Choice | None:
+    def _measure_cuts(self, site: Site, cuts: list[Cut]) -> _Choice | None:
         most = 0
         for cut in cuts:
             part = cut_node(site, cut)
@@ -163,7 +163,7 @@ def _part_needs(site: Site, cut: Cut, whole: int) -> int:
     return whole
 
 
-def _chunks(size: int) -> list[int]:
+def _piece_sizes(size: int) -> list[int]:
     """Piece sizes to try, largest first; multiples of full vectors before others."""
     sizes = dict.fromkeys(-(-size // count) for count in range(2, min(size, _MOST_PARTS) + 1))
     rounded: dict[int, None] = {}

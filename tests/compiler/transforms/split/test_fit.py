@@ -21,18 +21,22 @@ _MODELS = Path(__file__).parents[4] / "models"
 
 
 @pytest.mark.parametrize(
-    "name, kib, planar",
+    "name, kib, channels_first",
     [
         ("face_detection_full_range_sparse", 4096, True),  # unsplit
         ("face_detection_full_range_sparse", 1500, True),  # in bands
         ("pose_detection", 1700, False),  # transposes do not fit
     ],
 )
-def test_what_fits_is_channel_major_where_that_fits_too(name: str, kib: int, planar: bool) -> None:
+def test_what_fits_is_channel_major_where_that_fits_too(
+    name: str, kib: int, channels_first: bool
+) -> None:
     board, options = load_board("a57"), CompileOptions(memory_limit=kib << 10)
     made = prepare(_MODELS / f"{name}.tflite", board, options)
     assert bool(made.origin) == (kib < 4096)
-    assert any(isinstance(n.op, ops.PlanarConv2D) for n in made.graph.nodes) == planar
+    assert (
+        any(isinstance(n.op, ops.ChannelsFirstConv2D) for n in made.graph.nodes) == channels_first
+    )
     _, plan = plan_of(made.graph, board, options)
     assert plan.memory.arena_bytes + plan.state_bytes <= kib << 10
 

@@ -1,0 +1,1 @@
+"""Methods of products and of operators, and the formulas by which one is chosen."""

@@ -1,0 +1,296 @@
+"""How a product is computed: the value of a row of the GEMM table, and its analytic default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from edgekit.host.compiler.costs.methods.rule import (
+    FEW_PANELS,
+    FEW_TILES,
+    K_STEP,
+    LARGEST,
+    LONG_VECTORS,
+    PACK_ROWS,
+    PANELS_EACH,
+    ROWS_DEPTH,
+    STREAMS,
+    STRIP_COLUMNS,
+    WIDE,
+)
+from edgekit.host.compiler.costs.methods.tile_cost import (
+    copies_panels,
+    may_be_transposed,
+    parts,
+    reads_rows,
+    round_up,
+    tile_cost,
+)
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
+from edgekit.kb.targets.isa import BYTES
+
+Split = Literal["m", "n"]
+
+
+@dataclass(frozen=True, order=True)
+class Method:
+    """Blocks of the loop nest (in elements), packing, register tile, and split among threads.
+
+    mc x kc of A stays in L2, kc x nr of B in L1, for nc columns of B at a time. A tile is mr x nr
+    of C, with vectors along n, or along m if only mr is a multiple of the vector length (a
+    transposed tile). nr = 1 is a GEMV with a column vector, mr = 1 with a row vector. Threads
+    divide the rows of C with `split` "m", its columns with "n".
+    """
+
+    mc: int
+    kc: int
+    nc: int
+    pack_a: bool
+    pack_b: bool
+    mr: int
+    nr: int
+    split: Split = "m"
+
+    def __post_init__(self) -> None:
+        for name in ("mc", "kc", "nc", "mr", "nr"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"expected {name} of 1 or more, found {getattr(self, name)}")
+        split_of(self.split)
+
+    @property
+    def is_with_vector(self) -> bool:
+        """True if the method is for products with one row or column."""
+        return 1 in (self.mr, self.nr)
+
+    def is_transposed(self, vl: int) -> bool:
+        """True if the vectors of its tile, of `vl` lanes, are along m."""
+        return self.nr % vl != 0 and self.mr % vl == 0
+
+    def cut(self, shape: GemmShape) -> Method:
+        """The method limited to a product: blocks no larger than the product, in complete tiles."""
+        return Method(
+            min(self.mc, round_up(max(shape.m, 1), self.mr)),
+            min(self.kc, max(shape.k, 1)),
+            min(self.nc, round_up(max(shape.n, 1), self.nr)),
+            self.pack_a,
+            self.pack_b,
+            self.mr,
+            self.nr,
+            self.split,
+        )
+
+
+def split_of(text: str) -> Split:
+    """Parses the axis that threads divide; raises ValueError for any other text."""
+    if text == "m":
+        return "m"
+    if text == "n":
+        return "n"
+    raise ValueError(f"expected a split of m or n, found '{text}'")
+
+
+def analytic_method(
+    board: BoardProfile,
+    shape: GemmShape,
+    dtype: str = "f32",
+    threads: int = 1,
+    packed: Packed = "none",
+) -> Method:
+    """Derives a product's method from vector length and cache sizes alone.
+
+    ek_gemm_default (device/kernels/gemm/default.c) implements the same rule in integers:
+
+    1. m, k, n: at least 1, at most 2^28.
+    2. n = 1: tile w x 1; else m = 1: tile 1 x w, with w eight vectors. Blocks are the product,
+       nothing is packed, and threads split m if n = 1, else n. This excludes a B of bytes with
+       n = 1 that was packed in advance: its single column is a panel.
+    3. Otherwise the tile of least cost (`tile_cost`; with threads > 1, the share of the busiest
+       thread), the first among equals. Candidates are the `Columns`, then, if a vector has more
+       than one lane and n is small (`may_be_transposed`), the transposed ones, one line lower if
+       that is a multiple of the vector length, and none that uses AMX.
+    4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
+       columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
+       (transposed: mr), fills half of L2.
+       mc: mc x kc fills half of L2. nc: kc x nc fills half of L3 (Low et al., "Analytical Modeling
+       Is Enough for High-Performance BLIS", TOMS 2016), for bytes half of L2, since data packed on
+       the way is used immediately. On a core with AMX, one thread packs strips of a B larger than a
+       quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
+       to complete steps (16, mr, nr), then to equal parts of the product.
+    5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
+       is larger than L2. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
+       and B is larger than half of L2, panels are at most 128 deep; at most 32, the number of rows
+       that the prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is
+       large and A has enough rows (`copies_panels`), each panel is packed right before it is
+       multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
+    6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
+       (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
+       packed in advance and AMX, dividing rows was faster. They divide the other axis if that
+       leaves the busiest thread less than 3/4 of the work. Blocks are not reduced for threads, and
+       nc is as for f32, since each block has two barriers.
+    """
+    m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
+    vl = board.isa.vl
+    if n == 1 and (dtype == "f32" or packed != "b"):
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=WIDE * vl, nr=1, split="m")
+    if m == 1:
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=WIDE * vl, split="n")
+    whole = GemmShape(m, k, n)
+    choices = choices_of(board, whole, dtype, packed)
+
+    def cost(tile: tuple[int, int]) -> int:
+        alone = tile_cost(board, *tile, whole, dtype, packed)
+        if threads == 1:
+            return alone
+        rows, panels = parts(m, tile[0]), parts(n, tile[1])
+        tiles = rows if _split(board, tile, whole, dtype, threads, packed) == "m" else panels
+        return alone // tiles * parts(tiles, threads)
+
+    mr, nr = min(choices, key=cost)
+    return method_of_tile(board, mr, nr, whole, dtype, threads, packed)
+
+
+def choices_of(
+    board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed
+) -> list[tuple[int, int]]:
+    """Point 3 of the analytic rule: the candidate tiles, mr x nr."""
+    vl, columns = board.isa.vl, board.isa.columns
+    heights = columns.of(dtype)
+    choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
+    if may_be_transposed(board, shape, dtype, packed):
+        most = columns.vector_rows(dtype) or max(heights)
+        lower = (min(height, most) for height in heights)
+        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
+    return choices
+
+
+def method_of_tile(
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    threads: int = 1,
+    packed: Packed = "none",
+) -> Method:
+    """Points 4 to 6 of the analytic rule, for a tile and a nonempty product."""
+    m, k, n = shape.m, shape.k, shape.n
+    caches, size = caches_of(board), BYTES[dtype]
+    depth = _depth(caches, board, mr, nr, (m, n), size)
+    if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
+        streamed = parts(m, mr) <= FEW_TILES and k * n * size > caches.l2
+        copied = copies_panels(board, (mr, nr), shape, dtype, packed)
+        in_l1 = caches.l1 * 3 // 4 // (nr * size)
+        most = STREAMS if streamed else in_l1 if copied else ROWS_DEPTH
+        depth = min(depth, most)
+    kc = _equal_parts(k, depth, K_STEP)
+    mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
+    room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
+    nc = _equal_parts(n, room // 2 // (kc * size), nr)
+    if _packs_strips(board, shape, dtype, threads, packed):
+        nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
+    split = _split(board, (mr, nr), shape, dtype, threads, packed)
+    pack_b = dtype != "f32" or (parts(m, mr) >= PACK_ROWS and k * n * size > caches.l2)
+    if copies_panels(board, (mr, nr), shape, dtype, packed):
+        pack_b = True
+        nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
+    return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def _split(
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    threads: int,
+    packed: Packed,
+) -> Split:
+    """Point 6 of the analytic rule."""
+    if threads == 1:
+        return "m"
+    rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
+    by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
+    transposed = tile[1] % board.isa.vl != 0
+    amx = board.isa.columns.vector_rows(dtype) > 0
+    packs = dtype != "f32" and not (amx and packed == "b")
+    packs |= copies_panels(board, tile, shape, dtype, packed)
+    if transposed or not packs:
+        return "n" if 4 * by_panels < 3 * by_rows else "m"
+    return "m" if 4 * by_rows < 3 * by_panels else "n"
+
+
+def _packs_strips(
+    board: BoardProfile, shape: GemmShape, dtype: str, threads: int, packed: Packed
+) -> bool:
+    """True if a B of bytes that is packed on the way is processed in cached strips of columns."""
+    large = shape.k * shape.n > caches_of(board).l2 // 4
+    return board.isa.columns.vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
+
+
+def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:
+    """Generalizes a method that was measured on one product to other products.
+
+    A block or tile that covered the entire product was no limit there. On larger products it grows
+    to what caches and registers hold (or stays, if larger) instead of the measured product's size.
+    """
+    mr, nr = _whole_tile(method, shape, board, dtype)
+    kc, mc, nc = _room(caches_of(board), mr, nr, dtype)
+    return replace(
+        method,
+        mr=mr,
+        nr=nr,
+        mc=max(method.mc, mc) if method.mc >= shape.m else method.mc,
+        kc=max(method.kc, kc) if method.kc >= shape.k else method.kc,
+        nc=max(method.nc, nc) if method.nc >= shape.n else method.nc,
+    )
+
+
+def _depth(
+    caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
+) -> int:
+    """The maximum kc.
+
+    A vector panel shared by many others should stay in L1, otherwise half of L2 suffices. That also
+    holds for long vectors: each vector of a panel feeds several products, so L2 keeps up, and every
+    extra block of k loads and stores C again.
+    """
+    transposed = nr % board.isa.vl != 0
+    sharing = parts(extents[1], nr) if transposed else parts(extents[0], mr)
+    if sharing <= FEW_PANELS or board.isa.vl >= LONG_VECTORS:
+        return caches.l2 // 2 // ((mr if transposed else nr) * size)
+    return caches.l1 * 7 // 8 // ((mr + nr) * size)
+
+
+def _whole_tile(
+    method: Method, shape: GemmShape, board: BoardProfile, dtype: str
+) -> tuple[int, int]:
+    """The tile, extended to the maximum height if it was as tall as the product."""
+    vl, heights = board.isa.vl, board.isa.columns.of(dtype)
+    transposed = method.nr % vl != 0
+    mr, nr = method.mr, method.nr
+    if 1 in (shape.m, shape.n) or (mr % vl != 0 and transposed):
+        return mr, nr
+    nv = min((mr if transposed else nr) // vl, len(heights))
+    if transposed and nr >= shape.n:
+        return mr, max(nr, heights[nv - 1] - (heights[nv - 1] % vl == 0))
+    if not transposed and mr >= shape.m:
+        return max(mr, heights[nv - 1]), nr
+    return mr, nr
+
+
+def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
+    """kc, mc, nc that fill their caches; products with a vector need no blocks."""
+    if 1 in (mr, nr):
+        return LARGEST, LARGEST, LARGEST
+    size, room = BYTES[dtype], caches.l3 if dtype == "f32" else caches.l2
+    kc = max(caches.l1 * 7 // 8 // ((mr + nr) * size) // K_STEP * K_STEP, K_STEP)
+    mc = max(caches.l2 // 2 // (kc * size) // mr * mr, mr)
+    nc = max(room // 2 // (kc * size) // nr * nr, nr)
+    return kc, mc, nc
+
+
+def _equal_parts(extent: int, limit: int, step: int) -> int:
+    """The extent divided into as few equal parts as the limit allows."""
+    most = max(limit // step * step, step)
+    count = parts(extent, most)
+    return extent if count == 1 else round_up(parts(extent, count), step)

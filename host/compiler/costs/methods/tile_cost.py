@@ -1,0 +1,249 @@
+"""The cost of a product with a given register tile, by which the analytic rule selects tiles."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.costs.methods.rule import (
+    ALONE,
+    COPIED_PAGES,
+    COPIED_ROWS,
+    FEW_PASSES,
+    GROUP,
+    LINE,
+    LONG_VECTORS,
+    PAGE,
+    PASS_DEPTH,
+    POINTED,
+    REGISTER_GROUPS,
+    REGISTER_ROWS,
+    REGISTERS,
+    SMALL_K,
+    SMALL_K_ROWS,
+    SUM_BYTES,
+    TRANSPOSED_AT_ONCE,
+    TRANSPOSED_COLUMNS,
+    TRANSPOSED_FLOATS,
+    WAYS,
+    WIDE_VECTORS,
+)
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.targets.board import BoardProfile, caches_of
+from edgekit.kb.targets.isa import BYTES, TileCosts, TileKind
+
+Kind = TileKind
+
+
+def tile_cost(
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    packed: Packed = "none",
+) -> int:
+    """The cost of a nonempty product with tiles of mr x nr, by the costs of the board.
+
+    The unit is per k for f32, per four of k for bytes.
+    """
+    costs = tile_costs_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
+    return cost_by(costs, board, (mr, nr), shape, dtype, packed)
+
+
+def cost_by(
+    costs: TileCosts,
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    packed: Packed,
+) -> int:
+    """`tile_cost` with explicit costs. Panels have equal width, so none is narrow."""
+    vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
+    transposed = nr % vl != 0
+    depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
+    lines, across = (shape.n, shape.m) if transposed else (shape.m, shape.n)
+    height, width = (nr, mr) if transposed else (mr, nr)
+    if _is_small_k(board, tile, shape, dtype, packed):
+        height = SMALL_K_ROWS
+    vectors = parts(across, vl)
+    rows, panels = parts(lines, height), parts(vectors, width // vl)
+    products = max(lines * vectors, costs.wide * rows * panels)
+    amx = kind_of(board, tile, shape, dtype) == "amx"
+    if amx:
+        each = parts(lines, rows)
+        in_registers = rows * vectors * (2 * REGISTER_ROWS if each > REGISTER_ROWS else each)
+        products = in_registers * round_up(depth, REGISTER_GROUPS) // depth
+    elif packed == "a" and not transposed:
+        products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
+    far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
+    loads = costs.line * panels * lines + (costs.vector + costs.far * far) * rows * vectors
+    nv = parts(vectors, panels)
+    spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
+    stores = (costs.tile + costs.spilled * spilled) * rows * panels
+    paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
+    stores += (costs.segment + costs.paged * paged) * panels * lines
+    stores += costs.stored * lines * vectors + costs.element * lines * across + costs.start
+    stores += costs.partial * lines if across % vl else 0
+    cost = costs.product * products + loads + stores // depth
+    if packed != "b":
+        cost += _cost_of_b(costs, board, tile, shape, dtype)
+    return cost if amx or packed == "a" else cost + _cost_of_a(costs, vl, tile, shape, dtype)
+
+
+def _cost_of_b(
+    costs: TileCosts, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
+) -> int:
+    """The cost of a B that was not packed in advance.
+
+    For bytes, regrouping along k. For floats, the first 4 passes over B in place, if vectors have 8
+    lanes or more, k >= 32, n >= 64, and B fits L3. Panels copied on the way are copied once,
+    whatever the tile.
+    """
+    vl, (mr, nr) = board.isa.vl, tile
+    transposed, vectors = nr % vl != 0, parts(shape.n, vl)
+    if dtype == "f32":
+        size = shape.k * shape.n * BYTES[dtype]
+        if transposed or vl < WIDE_VECTORS or size > caches_of(board).l3:
+            return 0
+        if copies_panels(board, tile, shape, dtype, packed="none"):
+            return 0
+        passes = min(parts(shape.m, mr), FEW_PASSES)
+        return costs.passing * passes * vectors if _passes_count(shape) else 0
+    if transposed:
+        return costs.group * vectors + costs.panel * parts(vectors, TRANSPOSED_AT_ONCE)
+    panels = parts(shape.n, nr)
+    nv = parts(vectors, panels)
+    crossing = costs.crossing if panels > 1 and nv * vl % LINE else 0
+    of_panel = costs.panel * parts(nv, TRANSPOSED_AT_ONCE) + crossing
+    alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
+    return costs.group * (ALONE if alone else vectors) + of_panel * panels
+
+
+def may_be_transposed(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+    """True if transposed tiles are candidates: below 64 columns.
+
+    For floats, below 256 on Intel cores with AMX if half of L2 holds B; for bytes, only if A was
+    packed in advance.
+    """
+    few = TRANSPOSED_COLUMNS
+    if dtype == "f32" and board.isa.columns.copies_f32:
+        near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
+        few = TRANSPOSED_FLOATS if near else few
+    vectors = board.isa.vl > 1
+    return vectors and shape.n < few and (dtype == "f32" or packed == "a")
+
+
+def _passes_count(shape: GemmShape) -> bool:
+    return shape.k >= PASS_DEPTH and shape.n >= TRANSPOSED_COLUMNS
+
+
+def reads_rows(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if float panels are read from separate rows of B on a core where that is slow.
+
+    Each row may be in a separate page, and all in the same cache sets. Requires k >= 32 and n >=
+    64.
+    """
+    return (
+        board.isa.columns.copies_f32
+        and dtype == "f32"
+        and packed != "b"
+        and tile[1] % board.isa.vl == 0
+        and _passes_count(shape)
+    )
+
+
+def copies_panels(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if such a panel is copied right before it is multiplied, for a B beyond half of L2.
+
+    Requires 128 rows of A or more, or 48 if rows of B are complete pages apart.
+    """
+    size = BYTES[dtype]
+    rows = COPIED_ROWS if shape.n * size % PAGE else COPIED_PAGES
+    large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
+    return large and reads_rows(board, tile, shape, dtype, packed)
+
+
+def _is_small_k(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """True if a panel of B stays in registers next to a row of sums, for any number of rows of an A
+    in place: k <= 4, floats in long vectors (device/kernels/gemm/x86/f32_small_k.h)."""
+    vl, (_, nr) = board.isa.vl, tile
+    floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
+    return floats and shape.k <= SMALL_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
+
+
+def _cost_of_a(
+    costs: TileCosts, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str
+) -> int:
+    """The cost of an A that was not packed in advance.
+
+    For a transposed tile, packing it; otherwise, with long vectors, the cost of rows in place that
+    share an L1 set, and of pointers to rows of bytes.
+    """
+    mr, nr = tile
+    if nr % vl:
+        return costs.packing * round_up(shape.m, vl)
+    if vl < LONG_VECTORS:
+        return 0
+    slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
+    if dtype != "f32" and min(mr, shape.m) > POINTED:
+        slow += shape.m
+    return 4 * slow * parts(shape.n, nr)
+
+
+def tile_costs_of(board: BoardProfile, dtype: str, kind: Kind) -> TileCosts:
+    """The costs of tiles of a kind on a board that supports them."""
+    costs = board.isa.costs.f32 if dtype == "f32" else board.isa.costs.i8
+    found: TileCosts = getattr(costs, kind)
+    return found
+
+
+def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
+    """The kinds of tiles that a board supports."""
+    amx: tuple[Kind, ...] = ("amx",) if board.isa.columns.vector_rows(dtype) else ()
+    return ("normal", "transposed", *amx)
+
+
+def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
+    """The kind of a tile for a product.
+
+    AMX is used if its row panels, when evenly divided, are taller than those of vectors.
+    """
+    mr, nr = tile
+    if nr % board.isa.vl:
+        return "transposed"
+    most = board.isa.columns.vector_rows(dtype)
+    return "amx" if most and parts(shape.m, parts(shape.m, mr)) > most else "normal"
+
+
+def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
+    """Multiplications saved if the last column is single.
+
+    If a panel's last vector holds one column and the panel has others, it takes one multiplication
+    for all rows of packed A instead of one per row.
+    """
+    vectors = parts(n, vl)
+    if vl < WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
+        return 0
+    return m - parts(m, mr)
+
+
+def _sharing_sets(mr: int, m: int, distance: int) -> int:
+    """Rows of a tile in place that exceed the ways of one L1 set, times all rows.
+
+    Rows are `distance` bytes apart. Each excess row is read from L2 in every step of k.
+    """
+    apart = min(distance & -distance, PAGE)
+    return max(parts(min(mr, m) * apart, PAGE) - WAYS, 0) * m
+
+
+def parts(extent: int, part: int) -> int:
+    return -(-extent // part)
+
+
+def round_up(value: int, step: int) -> int:
+    return parts(value, step) * step

@@ -1,0 +1,92 @@
+"""Fuses a function after a convolution into its kernel (device/kernels/conv/epilogue.h).
+
+This runs last, when the remaining ordinary convolutions are known: the kernels for channels-first
+images, pruned weights, and byte products have no epilogue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.checks import FLOATS
+from edgekit.host.compiler.ir.sums import is_per_channel
+from edgekit.host.compiler.ir.traits import Epilogue
+from edgekit.host.compiler.ir.types import Activation, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.common.arguments import parameters_of
+from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.plan import Field
+from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
+
+_FEW = 8  # channels: shorter rows are stored as partial vectors, which are slow to read back
+_OPERAND = 4  # input index of the epilogue's operand, after bias and residual
+
+
+def fuse_epilogues(graph: Graph) -> Graph:
+    """Fuses functions into float products with constant weights if they are their only reader."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        op = node.op
+        after = users.only_consumer(node.outputs[0]) if _takes_epilogue(graph, node) else None
+        if after is None or not _is_epilogue(graph, node, after):
+            return None
+        assert isinstance(op, ops.Weighted)
+        inputs = node.inputs
+        if operand := after.inputs[1:]:
+            inputs = (*inputs, *[None] * (_OPERAND - len(inputs)), *operand)
+        fused = dataclasses.replace(op, epilogue=after.op)
+        return {node.name: Node(node.name, fused, inputs, after.outputs), after.name: None}
+
+    return rewrite(graph, match)
+
+
+def _takes_epilogue(graph: Graph, node: Node) -> bool:
+    op = node.op
+    if not isinstance(op, ops.Weighted) or not op.takes_epilogue:
+        return False
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    floats = x.dtype is w.dtype and x.dtype in FLOATS
+    return floats and op.activation is Activation.NONE and op.epilogue is None
+
+
+def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
+    form = after.op.epilogue_form
+    if form is Epilogue.NO or after.inputs[0] != node.outputs[0]:
+        return False
+    made = graph.tensors[node.outputs[0]]
+    if made.shape[-1] < _FEW and form is Epilogue.ON_ROWS:
+        return False
+    # A second operand must be constant and per channel.
+    operands = [graph.tensors[name or ""] for name in after.inputs[1:]]
+    return all(t.data is not None and is_per_channel(t, made) for t in operands)
+
+
+def epilogue_of(
+    ctx: Context, node: Node, channels: int
+) -> tuple[dict[str, int], str, dict[str, Field]]:
+    """The epilogue of `node`: kernel macros, kernel name suffix, and the field `epilogue`."""
+    op = node.op
+    assert isinstance(op, ops.Weighted)
+    if op.epilogue is None:
+        return {}, "", {}
+    first, second = parameters_of(op.epilogue)
+    fields: dict[str, Field] = {"p": first, "q": second}
+    operand = ctx.optional(node, _OPERAND)
+    if operand is not None:
+        assert operand.data is not None
+        width = round_up(channels, ctx.isa.vl)
+        fields["operand"] = ctx.weights.add(padded(operand.data, width, operand.dtype.numpy))
+    macros = {"EPILOGUE": 1 if operand is None else 2, f"OP_{op.epilogue.kind.upper()}": 1}
+    return macros, f"_{op.epilogue.kind}", {"epilogue": fields}
+
+
+def tiled_operand(ctx: Context, node: Node, times: int) -> Tensor | None:
+    """The epilogue's operand repeated `times` times, for channels that are side by side."""
+    operand = ctx.optional(node, _OPERAND)
+    if operand is None or operand.data is None:
+        return None
+    data = np.tile(operand.data.reshape(-1), times if operand.elements > 1 else 1)
+    return Tensor(f"{operand.name}:tiled", data.shape, operand.dtype, data=data)

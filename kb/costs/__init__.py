@@ -1,1 +1,0 @@
-"""Costs of methods on a core."""

@@ -1,0 +1,204 @@
+"""The lookup and the analytic rule give the same answers in C and in Python."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, GemmMethod
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
+from edgekit.host.compiler.toolchain.gemm_blob import table_blob
+from edgekit.host.compiler.toolchain.kernels import default_unit, kernel_units
+from edgekit.host.compiler.toolchain.zig import Toolchain
+from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, GemmShape, Sequences
+from edgekit.kb.targets.board import BoardProfile, board_names, load_board, load_profile
+
+OpenLibrary = Callable[[BoardProfile], GemmLibrary]
+_HERE = "here"
+_DTYPES = st.sampled_from(["f32", "s8", "u8"])
+_THREADS = st.integers(1, 4)
+_PACKED = st.sampled_from(["none", "a", "b"])
+_SIZE = st.one_of(st.integers(0, 40), st.integers(0, 5000), st.integers(0, 2**31 - 1))
+_SHAPES = st.builds(GemmShape, _SIZE, _SIZE, _SIZE)
+_QUESTIONS = st.tuples(_SHAPES, _DTYPES, _THREADS, _PACKED)
+_SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=150)
+
+
+@pytest.fixture(scope="module")
+def library_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[BoardProfile], Path]:
+    """This machine's library, with another board's default method."""
+    here = load_board("local")
+    folder = tmp_path_factory.mktemp("kernels")
+    toolchain = Toolchain(here, cache_folder() / "objects")
+
+    @functools.cache  # a file that a process has loaded must not change
+    def build(board: BoardProfile) -> Path:
+        units = [u for u in kernel_units(here) if u.name != "default"]
+        path = folder / f"{board.name}.so"
+        path.write_bytes(toolchain.build([*units, default_unit(board)]))
+        return path
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def here(library_file: Callable[[BoardProfile], Path]) -> Path:
+    return library_file(load_board("local"))
+
+
+def side(packed: str) -> str | None:
+    return None if packed == "none" else packed
+
+
+def in_python(how: GemmMethod) -> Method:
+    split = "n" if how.split == "n" else "m"
+    packs = how.pack_a, how.pack_b
+    return Method(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, split=split)
+
+
+@pytest.mark.parametrize("name", [*board_names(), "x86-64-v4", "x86-64-v4-amx"])
+def test_the_default_is_the_same_on_every_board(name, library_file):
+    board = load_board(name) if name == "local" else load_profile(name)
+    library = GemmLibrary(library_file(board))
+
+    @_SLOW
+    @given(_SHAPES, _DTYPES, _THREADS, _PACKED)
+    def same(shape, dtype, threads, packed):
+        found = library.default(dtype, shape.m, shape.n, shape.k, threads, side(packed))
+        assert in_python(found) == analytic_method(board, shape, dtype, threads, packed)
+
+    same()
+
+
+def _sequence(draw: st.DrawFn) -> tuple[int, ...]:
+    if draw(st.booleans()):
+        return DEFAULT_SHAPE_SEQUENCE
+    return tuple(sorted(draw(st.sets(st.integers(0, 3000), min_size=1, max_size=12))))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> KnowledgeBase:
+    """Small tables for two platforms, whose rows often share features and shapes."""
+    tie = draw(st.sampled_from(["low", "high"]))
+    sequences = Sequences(*(_sequence(draw) for _ in range(4)), tie=tie)
+    lengths = {name: len(getattr(sequences, name)) for name in FEATURES}
+    rows: dict[GemmKey, Row] = {}
+    for _ in range(draw(st.integers(0, 25))):
+        places = {name: draw(st.integers(0, length - 1)) for name, length in lengths.items()}
+        key = GemmKey(
+            platform=draw(st.integers(0, 1)),
+            **places,
+            dtype=draw(_DTYPES),
+            threads=draw(st.integers(1, 2)),
+            packed=draw(_PACKED),
+        )
+        shape = draw(st.sampled_from([GemmShape(8, 8, 8), GemmShape(9, 7, 8)]) | _SHAPES)
+        rate = draw(st.sampled_from([None, 1.0, 2.5]))
+        mc = draw(st.integers(1, 2**31 - 1))
+        tile = draw(st.sampled_from([(5, 6), (16, 5), (5, 16), (64, 1), (1, 64)]))
+        method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), *tile, split="n")
+        kept = None if draw(st.integers(0, 3)) == 0 else method
+        relaxes = draw(st.booleans())
+        radius = draw(st.sampled_from([None, 1, 30, 500]))
+        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", radius)
+    priority = tuple(draw(st.permutations(FEATURES)))
+    return KnowledgeBase(("first", "second"), sequences, priority, tuple(rows.values()))
+
+
+@given(tables(), st.lists(_QUESTIONS, min_size=1, max_size=12))
+@_SLOW
+def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, table, questions):
+    file = tmp_path_factory.mktemp("table") / "second.table"
+    file.write_bytes(table_blob(table, "second"))
+    library = GemmLibrary(here, file)
+    board = load_board("local")
+    vl = board.isa.vl
+    for shape, dtype, threads, packed in questions * 2:  # the second pass hits the cache
+        default = analytic_method(board, shape, dtype, threads, packed)
+        wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)
+        how, rule = library.lookup(dtype, shape.m, shape.n, shape.k, threads, side(packed))
+        assert (in_python(how), rule) == (wanted.method, wanted.rule)
+    library.close()
+
+
+def test_more_questions_than_are_kept(here, tmp_path):
+    shape = GemmShape(500, 1600, 30)
+    key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
+    row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
+    table = KnowledgeBase(("only",), rows=(row,))
+    file = tmp_path / "only.table"
+    file.write_bytes(table_blob(table, "only"))
+    library = GemmLibrary(here, file)
+    for m in range(5000):
+        _, rule = library.lookup("f32", m, 7, 11)
+        assert rule == ("relaxed:m" if 20 <= m <= 54 else rule)
+    assert library.lookup("f32", 500, 30, 1600) == (
+        GemmMethod(256, 128, 128, False, False, 8, 4),
+        "exact",
+    )
+    assert math.isfinite(library.lookup_nanoseconds("f32", [(500, 30, 1600)], 10))
+
+
+def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
+    rows = [
+        Row(GemmKey(0, m, 1, 1, 0), Method(8, 8, 8, False, True, 8, 8), GemmShape(m, 8, 8), "tuner")
+        for m in range(5)
+    ]
+    blobs = {
+        table_blob(KnowledgeBase(("p",), rows=tuple(order)), "p") for order in (rows, rows[::-1])
+    }
+    assert len(blobs) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b: b"",
+        lambda b: b[:-1],
+        lambda b: b + b"\0",
+        lambda b: b"X" + b[1:],
+        lambda b: b[:8] + b"\xff" * 4 + b[12:],  # row count out of bounds
+        lambda b: b[:32] + bytes(4) + b[36:],  # a priority with the same feature four times
+        lambda b: b[:40] + b[48:56] + b[40:48] + b[56:],  # a non-increasing sequence
+        lambda b: b[:-88] + b"\x7f" * 88,  # a garbage row
+    ],
+)
+def test_a_damaged_table_is_refused(here, tmp_path, damage):
+    shape = GemmShape(500, 1600, 30)
+    key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
+    row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
+    file = tmp_path / "bad.table"
+    file.write_bytes(damage(table_blob(KnowledgeBase(("only",), rows=(row,)), "only")))
+    with pytest.raises(InputError, match=r"bad\.table: expected the GEMM table"):
+        GemmLibrary(here, file)
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+@_SLOW
+def test_random_bytes_in_a_table_never_crash(here, tmp_path_factory, noise, at):
+    table = KnowledgeBase(("p",), rows=_some_rows())
+    blob = bytearray(table_blob(table, "p"))
+    blob[at : at + len(noise)] = noise[: max(len(blob) - at, 0)]
+    file = tmp_path_factory.mktemp("noise") / "noise.table"
+    file.write_bytes(bytes(blob))
+    try:
+        library = GemmLibrary(here, file)
+    except InputError:
+        return
+    for size in (0, 1, 500, 2**31 - 1):
+        library.lookup("f32", size, 3, 7)
+    library.close()
+
+
+def _some_rows() -> tuple[Row, ...]:
+    how = Method(8, 8, 8, False, True, 8, 8)
+    return tuple(Row(GemmKey(0, m, 1, 1, 0), how, GemmShape(m, 8, 8), "tuner") for m in range(3))
