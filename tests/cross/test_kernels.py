@@ -21,9 +21,7 @@ pytestmark = pytest.mark.cross
 # Families that reach core-specific code; the A57 runs all of them. 32-bit NEON and RVV: every
 # primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot product. A720:
 # the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are exhaustive.
-_VECTORS = (
-    "conv_(f32|8bit)|depthwise_(f32|8bit)$|unary|function|softmax|transpose$|pruned|recurrent"
-)
+_VECTORS = "conv_(f32|8bit)|depthwise_(f32|8bit)$|unary|every|softmax|transpose$|pruned|recurrent"
 
 _OWN = {
     "a53": re.compile("conv_8bit|dense_f32"),

@@ -357,7 +357,7 @@ def transpose_conv(rng: Rng) -> Case:
 
 
 _ALL, _F32, _8BIT = (DType.F32, DType.I8, DType.U8), (None,), (DType.I8, DType.U8)
-FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
+FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, ...]]] = {
     "conv_f32": (conv_f32, _F32),
     "large_window": (large_window, _F32),
     "conv_8bit": (conv_8bit, _8BIT),
@@ -392,8 +392,10 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
 
 
 def random_graph(family: str, count: int, seed: int) -> Graph:
-    """`count` operators of a family, cycling through its dtypes."""
+    """`count` operators of a family, cycling through its dtypes; all, without dtypes."""
     make, dtypes = FAMILIES[family]
     rng = np.random.default_rng(seed)
+    if not dtypes:
+        return graph_of(make(rng))
     turns = (dtypes[i % len(dtypes)] for i in range(count))
     return graph_of([make(rng) if dtype is None else make(rng, dtype) for dtype in turns])

@@ -26,6 +26,7 @@ _OPERANDS: tuple[Operator, ...] = (
     ops.Div(), ops.Equal(), ops.Less(), ops.LessOrEqual(), ops.Maximum(), ops.Minimum(),
     ops.Modulo(), ops.Modulo(True), ops.SquaredDifference(), ops.Sub(),
 )  # fmt: skip
+_OF_FLOATS: tuple[Operator, ...] = (ops.Pow(), ops.PRelu(), ops.Atan2())
 _BITS: tuple[Operator, ...] = (ops.BitwiseAnd(), ops.BitwiseOr(), ops.LeftShift())
 
 
@@ -43,6 +44,22 @@ def function(rng: Rng, dtype: DType) -> Case:
     return Case(_any(rng, options), (tensor((size,), dtype),))
 
 
+def every_function(rng: Rng) -> list[Case]:
+    """Each function once, so that none depends on being drawn."""
+    floats = constant(rng.uniform(-6, 6, 257))
+    cases = [Case(op, (floats,)) for op in _FUNCTIONS]
+    return cases + [Case(op, (tensor((65,), DType.I32),)) for op in _WHOLE_FUNCTIONS]
+
+
+def every_operand(rng: Rng) -> list[Case]:
+    """Each function of two operands once, of floats and of integers."""
+    floats = (*_OPERANDS, *_OF_FLOATS)
+    cases = [Case(op, (constant(rng.uniform(-6, 6, (5, 17))), tensor((17,)))) for op in floats]
+    whole = (*_OPERANDS, *_BITS, ops.Add(), ops.Mul(), ops.Pow())
+    pair = (tensor((5, 17), DType.I32), tensor((17,), DType.I32))
+    return cases + [Case(op, pair) for op in whole]
+
+
 def _pair(rng: Rng) -> tuple[list[int], list[int]]:
     """Two broadcastable shapes."""
     shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
@@ -56,7 +73,7 @@ def _pair(rng: Rng) -> tuple[list[int], list[int]]:
 def operands(rng: Rng, dtype: DType) -> Case:
     a, b = (tensor(s, dtype) for s in _pair(rng))
     if dtype is DType.F32 and rng.random() < 0.3:
-        return Case(_any(rng, (ops.Pow(), ops.PRelu(), ops.Atan2())), (a, b))
+        return Case(_any(rng, _OF_FLOATS), (a, b))
     if dtype in (DType.I32, DType.I64) and rng.random() < 0.2:
         return Case(ops.Pow(), (a, b))
     if dtype is not DType.F32 and rng.random() < 0.3:
@@ -263,8 +280,10 @@ def fake_quantize(rng: Rng, dtype: DType) -> Case:
 
 _NUMBERS = (DType.F32, DType.I32, DType.I64)
 _WHOLE = (DType.U32, DType.U8, DType.I16, DType.U64, DType.U16, DType.I8)
-FAMILIES = {
+FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, ...]]] = {
     "function": (function, _NUMBERS),
+    "every_function": (every_function, ()),
+    "every_operand": (every_operand, ()),
     "operands": (operands, (*_NUMBERS, *_WHOLE)),
     "logic": (logic, (None,)),
     "halves": (halves, (None,)),
