@@ -61,32 +61,32 @@ def calibration_of(board: BoardProfile) -> Calibration | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, str(error)) from None
+        raise _calibration_error(path, str(error)) from None
     try:
         return _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _unreadable(path, repr(error)) from None
+        raise _calibration_error(path, repr(error)) from None
 
 
 def _parse(document: Any) -> Calibration:
     if document["schema"] != SCHEMA:
         raise ValueError(f"schema {document['schema']}")
     families = {
-        name: tuple(_number(values[amount]) for amount in AMOUNTS)
+        name: tuple(_parse_time(values[amount]) for amount in AMOUNTS)
         for name, values in document["families"].items()
     }
-    scale = _number(document["scale"])
+    scale = _parse_time(document["scale"])
     return Calibration(str(document["board"]), bool(document["emulated"]), scale, families)
 
 
-def _number(value: Any) -> float:
+def _parse_time(value: Any) -> float:
     number = float(value)
     if not 0 <= number < float("inf"):
         raise ValueError(f"{value} is not a time")
     return number
 
 
-def _unreadable(path: Path, found: str) -> InputError:
+def _calibration_error(path: Path, found: str) -> InputError:
     return InputError(
         f"{path}: expected measured costs ({SCHEMA}), found {found}; "
         "delete it or measure again: edgekit lab tune cost"

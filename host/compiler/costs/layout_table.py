@@ -75,13 +75,13 @@ class LayoutTable:
 
     def cost(self, kernel: str, work: Work) -> float:
         """Predict the cost of an operator, measured or not."""
-        cases = self._of(kernel)
+        cases = self._cases_of(kernel)
         if not any(case.work.inputs for case in cases):
             work = replace(work, inputs=0)
         if all(case.work.pieces == 1 for case in cases):
             work = replace(work, pieces=1)
-        plain = _total(self._rates[kernel], work)
-        weights = np.array([_likeness(work, case.work) for case in cases])
+        plain = _estimate_cost(self._rates[kernel], work)
+        weights = np.array([_similarity_weight(work, case.work) for case in cases])
         return plain * math.exp(float(weights @ self._deviations[kernel]) / float(weights.sum()))
 
     def text(self, like: LayoutTable | None = None) -> str:
@@ -89,11 +89,13 @@ class LayoutTable:
         the sizes that differ from it; raises ValueError if the operators differ."""
         lines = []
         for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES, CHAIN)):
-            cases = self._of(kernel)
+            cases = self._cases_of(kernel)
             values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             if like is not None:
-                values = [_beside(*both) for both in zip(cases, like._of(kernel), strict=False)]
-                if None in values or len(cases) != len(like._of(kernel)):
+                values = [
+                    _encode_case(*both) for both in zip(cases, like._cases_of(kernel), strict=False)
+                ]
+                if None in values or len(cases) != len(like._cases_of(kernel)):
                     raise ValueError(
                         f"expected the operators of the table of {like.platform}, found others"
                     )
@@ -105,19 +107,20 @@ class LayoutTable:
         name = "cases" if like is None else "costs"
         return f'{{{head},\n "{name}": {{\n  ' + ",\n  ".join(lines) + "\n }}\n"
 
-    def _of(self, kernel: str) -> tuple[Case, ...]:
+    def _cases_of(self, kernel: str) -> tuple[Case, ...]:
         return tuple(case for case in self.cases if case.kernel == kernel)
 
     @functools.cached_property
     def _rates(self) -> dict[str, tuple[float, ...]]:
         kernels = {case.kernel for case in self.cases}
-        return {kernel: _fitted(self._of(kernel)) for kernel in kernels}
+        return {kernel: _fit_rates(self._cases_of(kernel)) for kernel in kernels}
 
     @functools.cached_property
     def _deviations(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
         return {
             kernel: np.array(
-                [math.log(c.cost / _total(rates, c.work)) for c in self._of(kernel)], np.float64
+                [math.log(c.cost / _estimate_cost(rates, c.work)) for c in self._cases_of(kernel)],
+                np.float64,
             )
             for kernel, rates in self._rates.items()
         }
@@ -128,7 +131,7 @@ def _known_sizes(work: Work) -> tuple[int, ...]:
     return sizes if work.inputs else sizes[:-1]
 
 
-def _beside(case: Case, other: Case) -> object:
+def _encode_case(case: Case, other: Case) -> object:
     """Encode a case as its cost, preceded by any sizes that differ from `other`; None if it is
     not the same operator."""
     cost, work = round(case.cost), case.work
@@ -142,7 +145,7 @@ def _beside(case: Case, other: Case) -> object:
 
 
 def _of_beside(case: Case, beside: _Beside) -> Case:
-    """Decode the result of `_beside`."""
+    """Decode the result of `_encode_case`."""
     if isinstance(beside, int):
         return replace(case, cost=float(beside))
     *sizes, cost = beside
@@ -151,17 +154,17 @@ def _of_beside(case: Case, beside: _Beside) -> Case:
     return Case(case.kernel, work, float(cost))
 
 
-def _total(rates: tuple[float, ...], work: Work) -> float:
+def _estimate_cost(rates: tuple[float, ...], work: Work) -> float:
     return max(sum(r * s for r, s in zip(rates, work.sizes, strict=True)), 1e-9)
 
 
-def _likeness(a: Work, b: Work) -> float:
+def _similarity_weight(a: Work, b: Work) -> float:
     pairs = zip(a.sizes, b.sizes, strict=True)
     distance = sum(math.log((x + 1) / (y + 1)) ** 2 for x, y in pairs)
     return 1 / (distance + _NEAR) ** 2
 
 
-def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
+def _fit_rates(cases: Sequence[Case]) -> tuple[float, ...]:
     """Fit nonnegative rates per product, value, piece and input; try every subset and keep the
     one with the least squared relative error."""
     sizes = [i for i in range(_SIZES) if any(c.work.sizes[i] for c in cases)]

@@ -69,20 +69,22 @@ def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
 
 def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: int) -> Saved:
     """Savings from chaining a depthwise and a 1x1 convolution; negative if the chain costs more."""
-    works = _chained(graph, pair, vl)
+    works = _pair_works(graph, pair, vl)
     alone = 0.0
     for node, work in zip(pair, works, strict=True):
         assert node.op.layout_kernels is not None
         alone += table.cost(node.op.layout_kernels[0], work)
-    return Saved(frozenset(node.name for node in pair), alone - table.cost(CHAIN, _joint(works)))
+    return Saved(
+        frozenset(node.name for node in pair), alone - table.cost(CHAIN, _combine_works(works))
+    )
 
 
 def chain_work(graph: Graph, pair: Sequence[Node], vl: int) -> Work:
     """The work of a chain: that of its members, where only the first one reads an image."""
-    return _joint(_chained(graph, pair, vl))
+    return _combine_works(_pair_works(graph, pair, vl))
 
 
-def _chained(graph: Graph, pair: Sequence[Node], vl: int) -> list[Work]:
+def _pair_works(graph: Graph, pair: Sequence[Node], vl: int) -> list[Work]:
     works = []
     for node in pair:
         x, weights, y = (graph.tensors[name or ""] for name in (*node.inputs[:2], node.outputs[0]))
@@ -91,7 +93,7 @@ def _chained(graph: Graph, pair: Sequence[Node], vl: int) -> list[Work]:
     return works
 
 
-def _joint(works: Sequence[Work]) -> Work:
+def _combine_works(works: Sequence[Work]) -> Work:
     products, values = (sum(getattr(w, of) for w in works) for of in ("products", "values"))
     return Work(products, values, works[0].pieces, works[0].inputs)
 

@@ -97,7 +97,7 @@ class CostModel:
 
     def cost_of(self, work: Work, unit: str = CPU) -> float:
         """Compute time of an operator with its data in cache; `unit` must not be the NNA."""
-        assumed = self._assumed(work, unit)
+        assumed = self._unmeasured_cost(work, unit)
         if self.measured is None or assumed in (0.0, math.inf):
             return assumed
         known = self.measured.families.get(work.family)
@@ -105,7 +105,7 @@ class CostModel:
         if known is None:
             return self.measured.scale * assumed
         # The first unit's measurement, scaled by the ratio of both units' assumed costs.
-        return _sum(work.amounts, known) * assumed / self._assumed(work, first)
+        return _weighted_sum(work.amounts, known) * assumed / self._unmeasured_cost(work, first)
 
     def load(self, graph: Graph, node: Node) -> float:
         """Microseconds that the memory unit loads constants for `node`; 0 without that unit."""
@@ -129,32 +129,34 @@ class CostModel:
         clock = core.clock_mhz if core else self.board.speeds[0].clock_mhz
         return self.cost_of(Work("simple", NNA, "s8", around)) + work.cycles / clock
 
-    def _assumed(self, work: Work, unit: str) -> float:
+    def _unmeasured_cost(self, work: Work, unit: str) -> float:
         """The cost without measurements, summed over members if the core is known."""
         if work.kind == "none":
             return 0.0
         if work.members and self.core(unit):
-            return work.times * sum(self._assumed(member, unit) for member in work.members)
+            return work.times * sum(self._unmeasured_cost(member, unit) for member in work.members)
         speeds = self._speeds_of(work, unit)
-        return math.inf if speeds is None else _sum(work.amounts, speeds)
+        return math.inf if speeds is None else _weighted_sum(work.amounts, speeds)
 
     def _speeds_of(self, work: Work, unit: str) -> Speeds | None:
         """Microseconds per amount for a work group on a unit; None if it cannot run it."""
         known, key = self._known.speeds, (work.groups, unit)
         if key not in known:
             core = self.core(unit)
-            speeds = _fitted(work, core) if core else _given(work, self.units[unit])
+            speeds = (
+                _measured_speeds(work, core) if core else _profile_speeds(work, self.units[unit])
+            )
             if self.memory is not None and speeds is not None:
                 speeds = (*speeds[:_LOADED], 0.0, *speeds[_LOADED + 1 :])
             known[key] = speeds
         return known[key]
 
 
-def _sum(amounts: Amounts, speeds: Speeds) -> float:
+def _weighted_sum(amounts: Amounts, speeds: Speeds) -> float:
     return sum(a * s for a, s in zip(amounts.values(), speeds, strict=True))
 
 
-def _fitted(work: Work, core: Core) -> Speeds:
+def _measured_speeds(work: Work, core: Core) -> Speeds:
     """Rates of a core with recorded cycles."""
     rates = rates_of(core.name)
     assert rates is not None
@@ -162,7 +164,7 @@ def _fitted(work: Work, core: Core) -> Speeds:
     return tuple(cycles.get(name, 0.0) / core.clock_mhz for name in AMOUNTS)
 
 
-def _given(work: Work, unit: ComputeUnit) -> Speeds | None:
+def _profile_speeds(work: Work, unit: ComputeUnit) -> Speeds | None:
     """Rates from a unit's profile; None if it cannot run this work."""
     if work.kind == "matrix":
         rate = unit.s8_per_cycle if work.dtype in ("s8", "u8") else unit.f32_per_cycle

@@ -87,10 +87,10 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
     named = [tensors[t] for t in dict.fromkeys((*node.inputs, *node.outputs)) if t is not None]
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
-    steps, runs, tiles = _counts(graph, node, lanes)
+    steps, runs, tiles = _count_steps(graph, node, lanes)
     if _skips_zeros(node.op):
-        steps, loaded = _pruned(graph, node, loaded)
-    tiles_of = _transformed(graph, node, board) if board and dtype is DType.F32 else None
+        steps, loaded = _nonzero_work(graph, node, loaded)
+    tiles_of = _winograd_sizes(graph, node, board) if board and dtype is DType.F32 else None
     if tiles_of is not None:
         steps, runs, tiles = tiles_of
     amounts = Amounts(
@@ -100,14 +100,14 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
         float(tiles),
         float(moved),
         float(loaded),
-        float(_floats(graph, node)),
+        float(_float_work(graph, node)),
     )
     op = node.op.kind if tiles_of is None else WINOGRAD
-    members, times = _members(graph, node, lanes, board)
+    members, times = _member_works(graph, node, lanes, board)
     return Work(kind, op, dtype.value, amounts, members, times)
 
 
-def _members(
+def _member_works(
     graph: Graph, node: Node, lanes: int, board: BoardProfile | None
 ) -> tuple[tuple[Work, ...], int]:
     """Work of the operators in a chain or loop body, and the number of repetitions."""
@@ -121,7 +121,7 @@ def _members(
     return (), 1
 
 
-def _transformed(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, int, int] | None:
+def _winograd_sizes(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, int, int] | None:
     """Products, 4x4 tiles and tile channels if Winograd's transform is the cheapest method; None
     otherwise."""
     op = node.op
@@ -156,12 +156,12 @@ def multiply_adds(graph: Graph, node: Node) -> int:
     return int(work_of(graph, node, 1).amounts.steps) if multiplies else 0
 
 
-def _floats(graph: Graph, node: Node) -> int:
+def _float_work(graph: Graph, node: Node) -> int:
     """Float work in 8-bit products, in multiply-adds: quantizing rows, scaling group sums and
     multiplying outliers separately, in batches."""
     op = node.op
     if isinstance(op, ops.Loop):
-        return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
+        return op.steps * sum(_float_work(op.body, member) for member in op.body.nodes)
     if isinstance(op, ops.DynamicConv2D):
         return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
     if not isinstance(op, ops.OutlierFullyConnected | ops.DynamicFullyConnected):
@@ -182,7 +182,7 @@ def _skips_zeros(op: Operator) -> bool:
     return isinstance(op, ops.PrunedConv2D | ops.PrunedFullyConnected | ops.ChannelsFirstConv2D)
 
 
-def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
+def _nonzero_work(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
     """Multiply-adds and bytes of the nonzero weights, including their column indices."""
     weights = graph.tensors[node.inputs[1] or ""]
     zero = zero_point_of(weights) if weights.dtype.is_quantized else 0
@@ -192,16 +192,16 @@ def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
     return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)
 
 
-def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
+def _count_steps(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     """Steps, runs and tiles."""
     op = getattr(node.op, "inner", node.op)
     if isinstance(op, ops.RowChain):
         whole, members = members_of(graph, node)
-        counts = [_counts(whole, member, lanes) for member in members]
+        counts = [_count_steps(whole, member, lanes) for member in members]
         steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
         return steps, runs, tiles
     if isinstance(op, ops.Loop):
-        counts = [_counts(op.body, member, lanes) for member in op.body.nodes]
+        counts = [_count_steps(op.body, member, lanes) for member in op.body.nodes]
         steps, runs, tiles = (op.steps * sum(each) for each in zip((0, 0, 0), *counts, strict=True))
         return steps, runs, tiles
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
@@ -212,10 +212,10 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
         n, k = shapes[1]
         rows = out // n
-        return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
+        return rows * k * _round_up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
     if isinstance(op, ops.Recurrent):
         (time, batch, _), (n, k) = shapes[:2]
-        return time * batch * k * _up(n, lanes), time * batch, time * batch * -(-n // lanes)
+        return time * batch * k * _round_up(n, lanes), time * batch, time * batch * -(-n // lanes)
     if isinstance(op, ops.QuantizedLSTM):
         (time, batch, size), (n, k) = shapes[0], shapes[2]
         return time * batch * n * (size + k), time * batch, time * batch * n
@@ -228,14 +228,14 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     if isinstance(op, ops.DepthwiseConv2D):
         kh, kw = shapes[1][1:3]
         pixels = out // shapes[1][3]
-        return pixels * kh * kw * _up(shapes[1][3], lanes), pixels, outs[0].shape[1] * kh
+        return pixels * kh * kw * _round_up(shapes[1][3], lanes), pixels, outs[0].shape[1] * kh
     if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
         channels = outs[0].shape[-1]
         return out * math.prod(op.window), out // channels, 0
     if isinstance(op, ops.ResizeBilinear):
         return out * _BILINEAR_TAPS, out // outs[0].shape[-1], 0
     widest = max([out, *(math.prod(shape) for shape in shapes)])
-    return widest, _runs(shapes, [t.shape for t in outs]), 0
+    return widest, _count_runs(shapes, [t.shape for t in outs]), 0
 
 
 def _product_counts(
@@ -249,14 +249,14 @@ def _product_counts(
         pixels, width, taps = math.prod(shapes[0][:3]), oc * kh * kw, 1
     else:
         pixels, width, taps = out // oc, oc, kh * kw
-    steps = pixels * taps * ic * _up(width, lanes)
+    steps = pixels * taps * ic * _round_up(width, lanes)
     return steps, pixels * taps, -(-pixels // _TILE_ROWS) * -(-width // lanes)
 
 
-def _runs(ins: list[Shape], outs: list[Shape]) -> int:
+def _count_runs(ins: list[Shape], outs: list[Shape]) -> int:
     """Maximum row count of all shapes: a lower bound on contiguous runs."""
     return max((math.prod(shape[:-1]) for shape in (*ins, *outs) if shape), default=0)
 
 
-def _up(n: int, multiple: int) -> int:
+def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple

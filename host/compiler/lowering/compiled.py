@@ -62,25 +62,25 @@ def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | LoopCall]) -> C
     if not made:
         return None
     first, *more = made
-    whole = _compiled(ctx, node, first.kernel, first.fields)
+    whole = _describe_kernel(ctx, node, first.kernel, first.fields)
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
-    members = [_compiled(ctx, node, c.kernel, c.fields) for c in inner.values()]
+    members = [_describe_kernel(ctx, node, c.kernel, c.fields) for c in inner.values()]
     if isinstance(node.op, ops.RowChain):
         parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
         names = node.op.names or (None,) * len(node.op.members)
-        named = [n for n, op in zip(names, node.op.members, strict=True) if _multiplies(op)]
+        named = [n for n, op in zip(names, node.op.members, strict=True) if _is_convolution(op)]
         pairs = zip(named, parts, strict=True)
-        members = [_compiled(ctx, node, kernel, {}, name) for name, kernel in pairs]
+        members = [_describe_kernel(ctx, node, kernel, {}, name) for name, kernel in pairs]
         method = dataclasses.replace(whole.method, members=len(members))
         whole = dataclasses.replace(whole, method=method)
     return dataclasses.replace(whole, members=tuple(members))
 
 
-def _multiplies(op: Operator) -> bool:
+def _is_convolution(op: Operator) -> bool:
     return isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
 
 
-def _compiled(
+def _describe_kernel(
     ctx: Context,
     node: Node,
     kernel: Kernel,
@@ -96,11 +96,11 @@ def _compiled(
     elif family == "chain":
         precision = _PRECISIONS[macros["T"]]
     isa = ctx.isa.of_half if precision == DType.F16.value else ctx.isa
-    rows, columns = _tile(isa, family, macros)
+    rows, columns = _tile_size(isa, family, macros)
     split: Split = "n" if fields.get("panel_outer") == 1 else "m"
     block = int(macros["K_BLOCK"]) if "K_BLOCK" in macros else None
     method = OperatorMethod(family, precision, rows, columns, split, block)
-    choice = _choice(ctx, node, family, name or node.name)
+    choice = _method_choice(ctx, node, family, name or node.name)
     band = fields["band"] if family == "in_place" and split == "n" else 0
     assert isinstance(band, int)
     at_once = band * (rows or 0)
@@ -109,7 +109,9 @@ def _compiled(
     return Compiled(kernel.symbol, method, choice, band_rows=at_once)
 
 
-def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:
+def _tile_size(
+    isa: Isa, family: Family, macros: Mapping[str, str]
+) -> tuple[int | None, int | None]:
     if family == "depthwise":
         return int(macros.get("ROWS", "1")), sums_at_once(isa, "FLOAT_X" in macros)
     if family == "wide":
@@ -119,7 +121,7 @@ def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | No
     return None, None
 
 
-def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
+def _method_choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
     group = ctx.of_groups.get(name)
     # The form describes the group, not this operator
     together = group and dataclasses.replace(group, form=None)

@@ -93,10 +93,10 @@ def lower(
     place_look_ups(ctx)
     _place_parts(ctx, units)
     _place_states(ctx)
-    computed = tuple(_steps(ctx, units, costs))
-    buffers, copies = _outputs(ctx, computed)
+    computed = tuple(_lower_nodes(ctx, units, costs))
+    buffers, copies = _assign_outputs(ctx, computed)
     steps = (*computed, *copies)
-    constants = _constants(ctx, steps)
+    constants = _collect_constants(ctx, steps)
     lowered = Lowered(
         name=graph.name,
         simd=board.simd,
@@ -104,7 +104,7 @@ def lower(
         outputs=tuple(graph.tensors[t] for t in graph.outputs),
         output_buffers=buffers,
         steps=steps,
-        sizes=_sizes(ctx),
+        sizes=_tensor_bytes(ctx),
         aliases=dict(ctx.aliases),
         states=dict(ctx.states),
         constants=constants,
@@ -112,11 +112,11 @@ def lower(
     )
     state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
     spans = spans_of(lowered, subgraphs, units)
-    memory = _memory(lowered, spans, apart)
+    memory = _plan_memory(lowered, spans, apart)
     return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
 
 
-def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
+def _lower_nodes(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
     steps = []
     inside = {name for found in ctx.look_ups.values() for name in found.nodes}
     for node in ctx.graph.nodes:
@@ -144,7 +144,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
         )
         steps.append(
             Step(
-                node.name, node.op.kind, _describe(calls), tuple(calls), reads, node.outputs,
+                node.name, node.op.kind, _main_kernel_name(calls), tuple(calls), reads, node.outputs,
                 scratch, compiled_of(ctx, node, calls),
             )
         )  # fmt: skip
@@ -158,10 +158,10 @@ def _lower_loop(ctx: Context, node: Node) -> list[Call | LoopCall]:
 
 def _body_steps(ctx: Context) -> list[Step]:
     """The steps of a loop's body, which are too small to have cost estimates."""
-    return _steps(ctx, NO_UNITS, NO_COSTS)
+    return _lower_nodes(ctx, NO_UNITS, NO_COSTS)
 
 
-def _describe(calls: Sequence[Call | LoopCall]) -> str:
+def _main_kernel_name(calls: Sequence[Call | LoopCall]) -> str:
     """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
     kernels = [c.kernel for c in calls if isinstance(c, Call)]
     if len(kernels) < len(calls):
@@ -200,19 +200,19 @@ def _place_states(ctx: Context) -> None:
         ctx.aliases[tensor] = Alias(layout.state_buffer(kept))
 
 
-def _sizes(ctx: Context) -> dict[str, int]:
+def _tensor_bytes(ctx: Context) -> dict[str, int]:
     sizes = {t.name: t.bytes for t in ctx.graph.tensors.values() if t.data is None}
     return sizes | {n: p.bytes for n, p in ctx.parts.items()} | ctx.scratch_bytes
 
 
-def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
+def _assign_outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
     """The buffer of each output, and the copies into outputs that need a separate buffer.
 
     Tensors written by a kernel are computed directly in the caller's memory. An output that is an
     input, a constant, or a view of another output's memory is copied at the end.
     """
     buffers, copies = [], []
-    sizes = _sizes(ctx)
+    sizes = _tensor_bytes(ctx)
     written = {base_of(ctx.aliases, w).base for s in steps for w in s.writes}
     taken = {name for name in ctx.graph.outputs if name in written}
     for name in ctx.graph.outputs:
@@ -231,7 +231,7 @@ def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], li
     return tuple(buffers), copies
 
 
-def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
+def _collect_constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     """Constants that kernels read as ordinary operands."""
     found: dict[str, Weights] = {}
     for step in steps:
@@ -243,7 +243,7 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     return found
 
 
-def _memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
+def _plan_memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
     """Places all tensors other than inputs, outputs, constants and states.
 
     Steps that may run concurrently on different units must not reuse each other's memory, or they
@@ -300,7 +300,7 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
         read = _behind_views(producer, scatter.inputs[0])
         if read is None or not isinstance(read.op, ops.ReadState):
             continue
-        before, after = (_views(users, n.outputs[0]) for n in (read, scatter))
+        before, after = (_find_views(users, n.outputs[0]) for n in (read, scatter))
         readers = [n for name in before for n in users[name] if not isinstance(n.op, ops.Reshape)]
         if read.op.state != node.op.state or readers != [scatter]:
             continue
@@ -317,7 +317,7 @@ def _behind_views(producer: Mapping[str, Node], name: str | None) -> Node | None
     return node
 
 
-def _views(users: Mapping[str, Sequence[Node]], name: str) -> list[str]:
+def _find_views(users: Mapping[str, Sequence[Node]], name: str) -> list[str]:
     """`name` and all views of its memory."""
     found = [name]
     for each in found:

@@ -47,7 +47,7 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
     while none reaches the lower bound, buffers that end above it are placed earlier, for a fixed
     number of attempts. The result depends only on the arguments.
     """
-    alive = _alive(buffers, steps)
+    alive = _live_bytes(buffers, steps)
     bound = max(alive)
     placer = _Placer(buffers)
     best = placer.place(range(len(buffers)))
@@ -68,7 +68,7 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
         if found.bytes < best.bytes:
             best, order = found, tried
     if best.bytes > bound:
-        best = _search(placer, order, best, bound)
+        best = _improve_order(placer, order, best, bound)
     names = [b.name for b in buffers]
     return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
 
@@ -79,10 +79,10 @@ def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int)
     others = plan_memory([b for b in buffers if b.name in shared], steps)
     behind = {name: own.arena_bytes + at for name, at in others.offsets.items()}
     size = own.arena_bytes + others.arena_bytes
-    return MemoryPlan({**own.offsets, **behind}, size, max(_alive(buffers, steps)))
+    return MemoryPlan({**own.offsets, **behind}, size, max(_live_bytes(buffers, steps)))
 
 
-def _alive(buffers: Sequence[Lifetime], steps: int) -> list[int]:
+def _live_bytes(buffers: Sequence[Lifetime], steps: int) -> list[int]:
     """Live bytes at each step."""
     change = [0] * (max(steps, 1) + 1)
     for b in buffers:
@@ -130,7 +130,7 @@ class _Placer:
         return _Placed(tuple(offsets), top)
 
 
-def _search(placer: _Placer, order: Sequence[int], best: _Placed, bound: int) -> _Placed:
+def _improve_order(placer: _Placer, order: Sequence[int], best: _Placed, bound: int) -> _Placed:
     """Moves buffers that ended above the bound earlier, and some others at random."""
     chance = random.Random(0)
     count = len(order)

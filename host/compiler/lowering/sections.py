@@ -61,7 +61,7 @@ def spans_of(lowered: Lowered, subgraphs: Sequence[Sequence[str]], units: Units)
 
 def sections_of(lowered: Lowered, memory: MemoryPlan, spans: Sequence[Span]) -> tuple[Section, ...]:
     """Builds the queues of every span; see the module docstring."""
-    return tuple(_section(lowered, memory, span) for span in spans)
+    return tuple(_build_section(lowered, memory, span) for span in spans)
 
 
 def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
@@ -70,7 +70,7 @@ def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
     Indices count from the span's first step.
     """
     count = span.last - span.first
-    waits = _waits(span, _touched(lowered, {}, span))
+    waits = _step_dependencies(span, _list_accesses(lowered, {}, span))
     before: list[set[int]] = []  # steps that are finished when each step starts
     for step in range(count):
         direct = {e for e in range(step) if span.units[e] == span.units[step]} | waits[step]
@@ -81,12 +81,12 @@ def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
     ]
 
 
-def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
+def _build_section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
     if not span.is_shared:
         return Section(span.first, span.last)
     # The first queue is the caller's, which is pinned to the cluster that "cpu" denotes.
     names = sorted(set(span.units), key=lambda unit: (unit != CPU, span.units.index(unit)))
-    waits = _waits(span, _touched(lowered, memory.offsets, span))
+    waits = _step_dependencies(span, _list_accesses(lowered, memory.offsets, span))
     queues: list[list[Waiting]] = [[] for _ in names]
     place: list[tuple[int, int]] = []  # (queue, steps of it finished after this one)
     for step, unit in enumerate(span.units):
@@ -100,7 +100,7 @@ def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
     return Section(span.first, span.last, tuple(tuple(queue) for queue in queues))
 
 
-def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
+def _step_dependencies(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
     """The steps of other queues that must finish before each step starts.
 
     This includes an artificial limit on how far one unit may run ahead, which bounds the memory:
@@ -117,7 +117,7 @@ def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
     ]
 
 
-def _touched(lowered: Lowered, offsets: Mapping[str, int], span: Span) -> list[_Touched]:
+def _list_accesses(lowered: Lowered, offsets: Mapping[str, int], span: Span) -> list[_Touched]:
     return [_Touched.of(lowered, offsets, step) for step in lowered.steps[span.first : span.last]]
 
 
@@ -134,7 +134,7 @@ class _Touched:
     @classmethod
     def of(cls, lowered: Lowered, offsets: Mapping[str, int], step: Step) -> _Touched:
         def regions(names: Sequence[str]) -> tuple[_Region, ...]:
-            return tuple(_region(lowered, offsets, name) for name in names)
+            return tuple(_buffer_region(lowered, offsets, name) for name in names)
 
         values = tensors_of(step.calls)
         named = [base_of(lowered.aliases, value.tensor).base for value in values]
@@ -151,7 +151,7 @@ class _Touched:
         )
 
 
-def _region(lowered: Lowered, offsets: Mapping[str, int], name: str) -> _Region:
+def _buffer_region(lowered: Lowered, offsets: Mapping[str, int], name: str) -> _Region:
     """Buffers without an offset count as separate memory."""
     alias = base_of(lowered.aliases, name)
     if alias.base in lowered.states:

@@ -39,7 +39,7 @@ def table_of(board: BoardProfile) -> KnowledgeBase:
         raise InputError(str(error)) from None
     if table.skipped:
         _, path = next(found_tables(board, own.parent, shipped_folder("gemm")))
-        _tell(left_out(table, path, board))
+        _log_once(left_out(table, path, board))
     return table
 
 
@@ -54,7 +54,7 @@ def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
 
 
 @functools.cache
-def _tell(line: str) -> None:
+def _log_once(line: str) -> None:
     """Log a line once per process."""
     _LOG.warning("%s", line)
 

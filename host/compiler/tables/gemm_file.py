@@ -114,7 +114,7 @@ class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     radius: int = _RADIUS
 
 
-def _names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(field.name for field in msgspec.structs.fields(kind))
 
 
@@ -123,11 +123,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     sequences: _Sequences
     priority: list[Literal["scale", "m", "n", "k"]]
     groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]]
-    group_columns: tuple[str, ...] = _names(_Group)
-    columns: tuple[str, ...] = _names(_Row)
+    group_columns: tuple[str, ...] = _field_names(_Group)
+    columns: tuple[str, ...] = _field_names(_Row)
     operator_groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]] = []
-    operator_group_columns: tuple[str, ...] = _names(_OperatorGroup)
-    operator_columns: tuple[str, ...] = _names(_Operator)
+    operator_group_columns: tuple[str, ...] = _field_names(_OperatorGroup)
+    operator_columns: tuple[str, ...] = _field_names(_Operator)
     schema: str = SCHEMA
 
 
@@ -167,7 +167,7 @@ def load_table(path: Path) -> KnowledgeBase:
                 f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; remove it, or "
                 "build it again: edgekit lab kb build"
             )
-        return _table(msgspec.json.decode(data, type=_File))
+        return _build_table(msgspec.json.decode(data, type=_File))
     except KnowledgeBaseError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -177,24 +177,26 @@ def load_table(path: Path) -> KnowledgeBase:
         ) from None
 
 
-def _table(file: _File) -> KnowledgeBase:
+def _build_table(file: _File) -> KnowledgeBase:
     for name, kind in _COLUMNS.items():
-        if getattr(file, name) != _names(kind):
+        if getattr(file, name) != _field_names(kind):
             raise ValueError(f"{name} {', '.join(getattr(file, name))}")
     given = file.sequences
     sequences = Sequences(
         tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
     )
-    rows, skipped = _read(file.groups, lambda group, row: _row(group, row, sequences, file))
-    operators, odd = _read(
-        file.operator_groups, lambda group, row: _operator(group, row, sequences, file)
+    rows, skipped = _read_rows(
+        file.groups, lambda group, row: _parse_row(group, row, sequences, file)
+    )
+    operators, odd = _read_rows(
+        file.operator_groups, lambda group, row: _parse_operator(group, row, sequences, file)
     )
     priority: tuple[Feature, ...] = tuple(file.priority)
     found = (), (*skipped, *odd), tuple(sorted(operators, key=lambda row: row.key))
     return KnowledgeBase(tuple(file.platforms), sequences, priority, *found).with_rows(rows)
 
 
-def _read(
+def _read_rows(
     groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]],
     take: Callable[[msgspec.Raw, msgspec.Raw], _T],
 ) -> tuple[list[_T], list[str]]:
@@ -209,19 +211,19 @@ def _read(
     return rows, skipped
 
 
-def _row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
+def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
     group = msgspec.json.decode(head, type=_Group)
     raw = msgspec.json.decode(text, type=_Row)
     _check_radius(raw.radius)
     _check_threads(group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     of = group.dtype, group.threads, group.packed
-    key = key_of(shape, _platform(group.platform, file), sequences, *of)
+    key = key_of(shape, _platform_index(group.platform, file), sequences, *of)
     known = raw.ratio or None, raw.gflops or None, bool(raw.relaxes), group.cpu, raw.radius or None
-    return Row(key, _method(raw.method), shape, group.source, raw.history_rows, *known)
+    return Row(key, _parse_method(raw.method), shape, group.source, raw.history_rows, *known)
 
 
-def _platform(name: str, file: _File) -> int:
+def _platform_index(name: str, file: _File) -> int:
     """Raises ValueError for a platform that the file does not list."""
     if name and name not in file.platforms:
         raise ValueError(f"expected a platform of {', '.join(file.platforms)}, found {name}")
@@ -238,7 +240,7 @@ def _check_threads(threads: int) -> None:
         raise ValueError(f"expected 1 or more threads, found {threads}")
 
 
-def _operator(
+def _parse_operator(
     head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
 ) -> OperatorRow:
     group = msgspec.json.decode(head, type=_OperatorGroup)
@@ -246,7 +248,7 @@ def _operator(
     _check_radius(raw.radius)
     _check_threads(group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
-    where = _platform(group.platform, file), sequences
+    where = _platform_index(group.platform, file), sequences
     key = key_of(shape, *where, group.dtype, group.threads, "b", raw.form)
     method = _operator_method(raw, group.dtype)
     return OperatorRow(key, method, shape, group.source, raw.ratio or None, raw.radius or None)
@@ -271,7 +273,7 @@ def _usual_family(form: str) -> Family:
     return "depthwise" if form.startswith("depthwise") else "in_place"
 
 
-def _method(how: _Method | Literal[0]) -> Method | None:
+def _parse_method(how: _Method | Literal[0]) -> Method | None:
     if not isinstance(how, _Method):
         return None
     packs = "a" in how.packs, "b" in how.packs
@@ -291,14 +293,16 @@ def table_text(table: KnowledgeBase) -> str:
         "priority": table.priority,
     }
     rows = sorted(table.rows, key=lambda r: r.key)
-    head |= _columns("group_columns", "columns")
-    lists = {"groups": _groups((_group(row, table), _line(row)) for row in rows)}
+    head |= _column_names("group_columns", "columns")
+    lists = {
+        "groups": _format_groups((_format_group(row, table), _format_line(row)) for row in rows)
+    }
     if table.operators:
-        head |= _columns("operator_group_columns", "operator_columns")
+        head |= _column_names("operator_group_columns", "operator_columns")
         made = sorted(table.operators, key=lambda r: r.key)
         lines = ((_operator_group(row, table), _operator_line(row)) for row in made)
-        lists["operator_groups"] = _groups(lines)
-    parts = [f'"{name}": {_compact(value)}' for name, value in head.items()]
+        lists["operator_groups"] = _format_groups(lines)
+    parts = [f'"{name}": {_encode_json(value)}' for name, value in head.items()]
     return (
         "{\n" + ",\n".join(parts + [f'"{name}": {text}' for name, text in lists.items()]) + "\n}\n"
     )
@@ -312,11 +316,11 @@ _COLUMNS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def _columns(*names: str) -> dict[str, tuple[str, ...]]:
-    return {name: _names(_COLUMNS[name]) for name in names}
+def _column_names(*names: str) -> dict[str, tuple[str, ...]]:
+    return {name: _field_names(_COLUMNS[name]) for name in names}
 
 
-def _groups(lines: Iterable[tuple[str, str]]) -> str:
+def _format_groups(lines: Iterable[tuple[str, str]]) -> str:
     """Formats groups and their rows in order, from each row's group and text."""
     ordered = sorted(lines, key=lambda line: line[0])  # stable: rows of a group keep their order
     texts = []
@@ -325,18 +329,25 @@ def _groups(lines: Iterable[tuple[str, str]]) -> str:
     return "[" + ",\n".join(texts) + "]"
 
 
-def _group(row: Row, table: KnowledgeBase) -> str:
+def _format_group(row: Row, table: KnowledgeBase) -> str:
     key = row.key
-    values = [key.dtype, key.threads, key.packed, row.source, row.cpu, _named(key.platform, table)]
-    return _compact(_shortened(values, _Group))
+    values = [
+        key.dtype,
+        key.threads,
+        key.packed,
+        row.source,
+        row.cpu,
+        _platform_name(key.platform, table),
+    ]
+    return _encode_json(_drop_defaults(values, _Group))
 
 
 def _operator_group(row: OperatorRow, table: KnowledgeBase) -> str:
-    values = [row.key.dtype, row.key.threads, row.source, _named(row.key.platform, table)]
-    return _compact(_shortened(values, _OperatorGroup))
+    values = [row.key.dtype, row.key.threads, row.source, _platform_name(row.key.platform, table)]
+    return _encode_json(_drop_defaults(values, _OperatorGroup))
 
 
-def _named(platform: int, table: KnowledgeBase) -> str:
+def _platform_name(platform: int, table: KnowledgeBase) -> str:
     return table.platforms[platform] if platform else ""
 
 
@@ -346,32 +357,32 @@ def _operator_line(row: OperatorRow) -> str:
     if how is not None:
         family = None if how.family == _usual_family(row.key.form) else how.family
         values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members, how.band]
-        method = _shortened(values, _OperatorMethod)
+        method = _drop_defaults(values, _OperatorMethod)
     sizes = shape.m, shape.k, shape.n
     line = [row.key.form, *sizes, method, row.ratio or 0, row.radius or 0]
-    return _compact(_shortened(line, _Operator))
+    return _encode_json(_drop_defaults(line, _Operator))
 
 
-def _line(row: Row) -> str:
+def _format_line(row: Row) -> str:
     shape, how = row.shape, row.method
     method: list[Any] | int = 0
     if how is not None:
         packs = "".join(side for side in ("a", "b") if getattr(how, f"pack_{side}"))
-        method = _shortened([*_blocks(how), packs, how.mr, how.nr, how.split], _Method)
+        method = _drop_defaults([*_encode_blocks(how), packs, how.mr, how.nr, how.split], _Method)
     known = row.gflops or 0, row.ratio or 0, row.radius or 0, int(row.relaxes)
     values: list[Any] = [shape.m, shape.k, shape.n, method, row.history_rows, *known]
-    return _compact(_shortened(values, _Row))
+    return _encode_json(_drop_defaults(values, _Row))
 
 
-def _blocks(how: Method) -> list[int]:
+def _encode_blocks(how: Method) -> list[int]:
     return [0 if block == LARGEST else block for block in (how.mc, how.kc, how.nc)]
 
 
-def _compact(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _shortened(values: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
+def _drop_defaults(values: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
     """Drops trailing defaults; integers are written without a decimal point."""
     values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
     fields = msgspec.structs.fields(kind)

@@ -85,7 +85,7 @@ class Index(Generic[_R]):
                 raise ValueError(f"expected one row per key, found two of {row.key}")
             self._by_key[row.key] = row
             for name in FEATURES:
-                self._by_feature.setdefault(_shared(row.key, name), []).append(row)
+                self._by_feature.setdefault(_feature_key(row.key, name), []).append(row)
 
     def exact(self, key: GemmKey) -> _R | None:
         """The row of a key: one hash lookup."""
@@ -97,8 +97,8 @@ class Index(Generic[_R]):
         """The nearest row among those that share the first feature with any match, with that
         feature and a reason."""
         for name in priority:
-            if found := self._by_feature.get(_shared(key, name)):
-                best = min(found, key=lambda r: _preference(r, key, shape))
+            if found := self._by_feature.get(_feature_key(key, name)):
+                best = min(found, key=lambda r: _preference_key(r, key, shape))
                 return best, name, f"no exact row; {len(found)} share {name}={getattr(key, name)}"
         return None
 
@@ -215,11 +215,11 @@ class KnowledgeBase:
             if not near:
                 s = row.shape
                 why += f", but {s.m} x {s.k} x {s.n}, which was measured, is too far"
-            return _answer(key, row, near and _fits(row, shape), default, "exact", why)
+            return _build_answer(key, row, near and _method_fits(row, shape), default, "exact", why)
         if found := self._products.relaxed(key, shape, self.priority):
             best, name, why = found
-            taken = _fits(best, shape) and _relaxes(best, default, vl)
-            return _answer(key, best, taken, default, f"relaxed:{name}", why)
+            taken = _method_fits(best, shape) and _can_relax(best, default, vl)
+            return _build_answer(key, best, taken, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
@@ -285,13 +285,15 @@ class KnowledgeBase:
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
 
 
-def _answer(key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str) -> Answer:
+def _build_answer(
+    key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str
+) -> Answer:
     if row.method is None or not taken:
         return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
     return Answer(key, row.method, rule, why, row.history_rows, row)
 
 
-def _fits(row: Row, shape: GemmShape) -> bool:
+def _method_fits(row: Row, shape: GemmShape) -> bool:
     """Rejects single-column methods for other products, since equal indices do not make one column
     of four: a tile of one row or column is for products with a vector only."""
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
@@ -301,7 +303,7 @@ def _within_radius(row: _Known, shape: GemmShape) -> bool:
     return row.radius is None or 100.0 * shape.log_distance(row.shape) <= row.radius
 
 
-def _relaxes(row: Row, default: Method, vl: int) -> bool:
+def _can_relax(row: Row, default: Method, vl: int) -> bool:
     """False if only one of the row's tile and the analytic tile is transposed: transposed tiles are
     for few columns, others for many."""
     if row.method is None:
@@ -312,7 +314,7 @@ def _relaxes(row: Row, default: Method, vl: int) -> bool:
 _Shared = tuple[Feature, int, int, str, Packed, str, int]
 
 
-def _shared(key: GemmKey, name: Feature) -> _Shared:
+def _feature_key(key: GemmKey, name: Feature) -> _Shared:
     """The attributes shared by rows that may replace each other, by one feature; for operators they
     include the thread count."""
     value: int = getattr(key, name)
@@ -320,7 +322,9 @@ def _shared(key: GemmKey, name: Feature) -> _Shared:
     return name, value, key.platform, key.dtype, key.packed, key.form, threads
 
 
-def _preference(row: _Known, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:
+def _preference_key(
+    row: _Known, key: GemmKey, shape: GemmShape
+) -> tuple[int, float, float, GemmKey]:
     """Smaller is better: more equal fields, nearer shape, higher rate, lower key."""
     names = ("m", "k", "n", "scale", "threads")
     different = sum(getattr(row.key, n) != getattr(key, n) for n in names)

@@ -31,9 +31,9 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
     try:
         for path in _own_tables(board):
             return read_layouts(path)
-        for path in _others(board):
+        for path in _similar_board_tables(board):
             lent = read_layouts(path)
-            return lent if board.arch == _FROZEN else _borrowed(lent)
+            return lent if board.arch == _FROZEN else _penalize_optional(lent)
     except DeviceInputError as error:
         raise InputError(str(error)) from None
     return None
@@ -49,7 +49,7 @@ def _own_tables(board: BoardProfile) -> Iterator[Path]:
         yield path
 
 
-def _others(board: BoardProfile) -> Iterator[Path]:
+def _similar_board_tables(board: BoardProfile) -> Iterator[Path]:
     others = [o for o in map(load_profile, profile_names()) if _is_like(o, board)]
     for other in sorted(others, key=lambda o: o.in_order != board.in_order):
         for _, path in found_tables(other, shipped_folder("layouts")):
@@ -61,7 +61,7 @@ def _is_like(one: BoardProfile, other: BoardProfile) -> bool:
     return len(arches) == 1 and (one.isa.vl > 1) == (other.isa.vl > 1)
 
 
-def _borrowed(table: LayoutTable) -> LayoutTable:
+def _penalize_optional(table: LayoutTable) -> LayoutTable:
     """Penalize optional kernels. That lost less than the original costs: on an A57 with the A72's
     table, it won 0.3 % instead of losing 2.5 % on a pruned hand detector, and no less on a pruned
     face detector."""

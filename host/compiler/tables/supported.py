@@ -40,7 +40,7 @@ def drop_unsupported_rows(table: KnowledgeBase, board: BoardProfile) -> Knowledg
     for row in known:
         own = table.platforms[row.key.platform] == board.platform
         if own and (why := why_impossible(row, board)):
-            odd[row] = f"{_describe(row)}: {why}"
+            odd[row] = f"{_describe_row(row)}: {why}"
     alike = _boards_of(board.platform) if odd else ()
     odd = {row: why for row, why in odd.items() if all(why_impossible(row, b) for b in alike)}
     if not odd:
@@ -74,20 +74,20 @@ def why_impossible(row: Row | OperatorRow, board: BoardProfile) -> str:
 
 def _of_operator(how: OperatorMethod, isa: Isa) -> str:
     if how.kc is not None and how.kc not in BLOCKS_OF_K:
-        return f"expected blocks of k of {_list(BLOCKS_OF_K)}, found {how.kc}"
+        return f"expected blocks of k of {_join_with_or(BLOCKS_OF_K)}, found {how.kc}"
     isa = isa.of_half if how.precision == "f16" else isa
     if how.family == "winograd" and not has_winograd(how.precision, isa):
         return f"expected a family of {how.precision} that this core has, found winograd"
     if how.mr is None or how.nr is None:
         return ""
-    tiles = _tallest(how, isa)
+    tiles = _tallest_tiles(how, isa)
     if any(how.mr <= tile.mr and how.nr == tile.nv for tile in tiles):
         return ""
     most = [f"{tile.mr} x {tile.nv}" for tile in tiles]
-    return f"expected a tile of at most {_list(most)}, found {how.mr} x {how.nr}"
+    return f"expected a tile of at most {_join_with_or(most)}, found {how.mr} x {how.nr}"
 
 
-def _tallest(how: OperatorMethod, isa: Isa) -> list[Tile]:
+def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
     """The tallest tile of each width that the kernels of a family have, in columns."""
     is_float = how.precision not in ("s8", "u8")
     if how.family == "depthwise":
@@ -112,12 +112,12 @@ def _of_product(row: Row, isa: Isa) -> str:
     return f"expected a tile of at most {most[0]} x {most[1]}, found {how.mr} x {how.nr}"
 
 
-def _describe(row: Row | OperatorRow) -> str:
+def _describe_row(row: Row | OperatorRow) -> str:
     shape, key = row.shape, row.key
     sizes = f"{shape.m},{shape.k},{shape.n}"
     return f"{key.form or 'product'} {sizes} {key.dtype} x{key.threads}"
 
 
-def _list(values: Iterable[object]) -> str:
+def _join_with_or(values: Iterable[object]) -> str:
     *most, last = map(str, values)
     return f"{', '.join(most)} or {last}" if most else last

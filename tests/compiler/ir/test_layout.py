@@ -13,6 +13,7 @@ from edgekit.host.compiler.ir.ops import (
     DepthToSpace,
     Pad,
     Reshape,
+    Scatter,
     SpaceToBatch,
     Split,
     StridedSlice,
@@ -87,7 +88,7 @@ def test_space_to_batch_and_back(apply):
     np.testing.assert_array_equal(apply(BatchToSpace((2, 3), (0, 1, 1, 1)), y), x)
 
 
-X = counting(2, 3, 4)
+X, ROWS = counting(2, 3, 4), np.int32([0, 1])
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,13 @@ X = counting(2, 3, 4)
         (SpaceToBatch((0, 2)), (counting(1, 2, 2, 1),), "block"),
         (BatchToSpace((2, 2)), (counting(3, 2, 2, 1),), "divisible by 4"),
         (BatchToSpace((2, 2), (2, 2, 0, 0)), (counting(4, 2, 2, 1),), "cropped"),
+        (Scatter("none"), (X, ROWS, X[:, :2]), "as many rows of updates"),
+        (Scatter("none"), (X, ROWS, X[:1]), "as many rows of updates"),
+        (Scatter("none"), (X, ROWS.reshape(1, 2), X[None]), "a vector of indices"),
+        (Scatter("none"), (counting(), ROWS, counting(2)), "a vector of indices"),
+        (Scatter("none"), (X, ROWS, X.astype(np.int32)), "updates"),
+        (Scatter("xor"), (X, ROWS, X), "to join by none, add"),
+        (Scatter("add"), (X > 3, ROWS, X > 3), "numbers to join"),
     ],
 )
 def test_misfits_are_refused(infer, op, operands, message):

@@ -47,6 +47,10 @@ def test_one_process_serves_all_runs_of_a_session(
         assert served_by(tmp_path / "board") == [process]
         assert outputs["y"].flags.writeable
         assert [o.name for o in timings.operators] == ["twice", "plus"]
+        total = sum(o.median_us for o in timings.operators)
+        assert [o.share for o in timings.operators] == [
+            pytest.approx(o.median_us / total if total else 0.0) for o in timings.operators
+        ]
         assert timings.release == session.served.release == deployed.release.id
     assert served_by(tmp_path / "board") == []
 

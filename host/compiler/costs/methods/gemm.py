@@ -143,7 +143,7 @@ def analytic_method(
         if threads == 1:
             return alone
         rows, panels = parts(m, tile[0]), parts(n, tile[1])
-        tiles = rows if _split(board, tile, whole, dtype, threads, packed) == "m" else panels
+        tiles = rows if _select_split(board, tile, whole, dtype, threads, packed) == "m" else panels
         return alone // tiles * parts(tiles, threads)
 
     mr, nr = min(choices, key=cost)
@@ -176,7 +176,7 @@ def method_of_tile(
     """Points 4 to 6 of the analytic rule, for a tile and a nonempty product."""
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
-    depth = _depth(caches, board, mr, nr, (m, n), size)
+    depth = _max_kc(caches, board, mr, nr, (m, n), size)
     if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
         streamed = parts(m, mr) <= FEW_TILES and k * n * size > caches.l2
         copied = copies_panels(board, (mr, nr), shape, dtype, packed)
@@ -189,7 +189,7 @@ def method_of_tile(
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
-    split = _split(board, (mr, nr), shape, dtype, threads, packed)
+    split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
     pack_b = dtype != "f32" or (parts(m, mr) >= PACK_ROWS and k * n * size > caches.l2)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
@@ -197,7 +197,7 @@ def method_of_tile(
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
 
-def _split(
+def _select_split(
     board: BoardProfile,
     tile: tuple[int, int],
     shape: GemmShape,
@@ -234,7 +234,7 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
     to what caches and registers hold (or stays, if larger) instead of the measured product's size.
     """
     mr, nr = _whole_tile(method, shape, board, dtype)
-    kc, mc, nc = _room(caches_of(board), mr, nr, dtype)
+    kc, mc, nc = _cache_blocks(caches_of(board), mr, nr, dtype)
     return replace(
         method,
         mr=mr,
@@ -245,7 +245,7 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
     )
 
 
-def _depth(
+def _max_kc(
     caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
 ) -> int:
     """The maximum kc.
@@ -278,7 +278,7 @@ def _whole_tile(
     return mr, nr
 
 
-def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
+def _cache_blocks(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
     """kc, mc, nc that fill their caches; products with a vector need no blocks."""
     if 1 in (mr, nr):
         return LARGEST, LARGEST, LARGEST

@@ -148,16 +148,18 @@ class Candidate:
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
     """All methods for a form on `threads` threads, in order of preference among equal costs. Empty
     for windows that exceed the available scratch. On x86 always those of one thread."""
-    return list(_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
+    return list(_enumerate_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
 
 
 @functools.lru_cache(8192)  # passes and searches repeatedly query the same operators
-def _candidates(form: Form, isa: Isa, board: BoardProfile, threads: int) -> tuple[Candidate, ...]:
+def _enumerate_candidates(
+    form: Form, isa: Isa, board: BoardProfile, threads: int
+) -> tuple[Candidate, ...]:
     if form.kind == "depthwise":
-        return tuple(_depthwise(form, isa, board, threads))
+        return tuple(_depthwise_candidates(form, isa, board, threads))
     if form.kind == "product":
         return tuple(products_of(form, isa, board))
-    return (*_in_place(form, isa, board, threads), *_winograd(form, isa, board, threads))
+    return (*_in_place(form, isa, board, threads), *_winograd_candidates(form, isa, board, threads))
 
 
 def packs_products(isa: Isa, board: BoardProfile) -> bool:
@@ -186,7 +188,7 @@ def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, thread
     and blocks of k are walked with all rows."""
     if method.mr is None or method.split == "m" or method.kc or method.family != "in_place":
         return 0
-    return band_rows(method.band, _rows(form, method.mr), board, threads)
+    return band_rows(method.band, _row_tiling(form, method.mr), board, threads)
 
 
 def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
@@ -194,7 +196,7 @@ def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> b
     if method.mr is None or method.kc is None or method.split == "m":
         return False
     sizes = form.shape.k, form.shape.n
-    return blocks_outside(method.kc, _rows(form, method.mr), *sizes, board)
+    return blocks_outside(method.kc, _row_tiling(form, method.mr), *sizes, board)
 
 
 def banded(
@@ -206,7 +208,7 @@ def banded(
     return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
 
 
-def _rows(form: Form, mr: int) -> Rows:
+def _row_tiling(form: Form, mr: int) -> Rows:
     return Rows(form.shape.m, mr, form.x_bytes)
 
 
@@ -220,7 +222,9 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
     return 8 if not is_float and isa.widens_eight else isa.vl
 
 
-def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
+def _depthwise_candidates(
+    form: Form, isa: Isa, board: BoardProfile, threads: int
+) -> Iterator[Candidate]:
     """Output rows computed at once: two rows share inputs if registers hold both."""
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
@@ -254,11 +258,11 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
     outer |= form.is_of_points and shares_weights(form.weight_bytes, form.x_bytes, threads)
     walks: tuple[Split, Split] = ("m", "n")
     for split in walks:
-        for tile, proven in _tiles(form, isa, board):
+        for tile, proven in _register_tiles(form, isa, board):
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             cost = form.shape.k * _cost_of_step(tile, form, isa, board)
-            blocks = list(_blocks(form, tile.mr, tile.nv * isa.vl, board))
+            blocks = list(_k_blocks(form, tile.mr, tile.nv * isa.vl, board))
             block = _shared_block(method, blocks, form, board) if threads > 1 else None
             by_rule = split == usual and block is None
             yield Candidate(method, cost, proven and by_rule, by_rule)
@@ -290,7 +294,7 @@ def _with_bands(
 
     def read(method: OperatorMethod) -> float:
         at_once = rows_at_once(method, form, board, threads)
-        return cost_of_memory(at_once, _rows(form, mr), panels, form.weight_bytes, board)
+        return cost_of_memory(at_once, _row_tiling(form, mr), panels, form.weight_bytes, board)
 
     for band in BANDS:
         method = dataclasses.replace(usual.method, band=band)
@@ -302,7 +306,7 @@ def _with_bands(
             yield Candidate(method, usual.cost + more, False, False)
 
 
-def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
+def _k_blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
     """Blocks of k worth measuring: for pointwise products with several row tiles, if a weight panel
     exceeds half of L1 but a block of it fits. Partial sums are kept in y."""
     held = 4 * nr
@@ -312,7 +316,7 @@ def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
     yield from (kc for kc in BLOCKS_OF_K if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
 
 
-def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bool]]:
+def _register_tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bool]]:
     """The register tiles of the board's kernel library, and whether they are proven."""
     lanes = "f32" if form.is_float else form.dtype
     proven, heights = isa.tiles(lanes), isa.columns.of(lanes)
@@ -340,10 +344,12 @@ def _cost_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> floa
     measured = board.in_order or (makes_whole_products(board) and form.shape.m > 1)
     if floats and measured:
         return cost_of_parts(tile, panels, form.shape.m, board.in_order)
-    return _products(tile, panels, isa, form, board)
+    return _multiply_cost(tile, panels, isa, form, board)
 
 
-def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardProfile) -> float:
+def _multiply_cost(
+    tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardProfile
+) -> float:
     """A loaded row or vector costs half a multiply-add; a widened vector of bytes a full one, if
     bytes are not multiplied directly. A partial tile costs as much as a full one. Matrix
     instructions take rows in pairs, half per row, and as much to pair them."""
@@ -364,7 +370,9 @@ def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
     return one and not board.in_order and makes_whole_products(board)
 
 
-def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
+def _winograd_candidates(
+    form: Form, isa: Isa, board: BoardProfile, threads: int
+) -> Iterator[Candidate]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS

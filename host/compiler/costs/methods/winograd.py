@@ -35,16 +35,16 @@ class Transformed:
         return math.ceil(self.oc / (self.tile.nv * self.vl))
 
     @property
-    def _products(self) -> float:
+    def _multiply_cost(self) -> float:
         """Cost of the multiplications of one tile."""
         return POINTS * (self.c * self.oc / self.vl * 1.3 + self.oc)
 
     def cost(self, threads: int = 1) -> float:
         """The total cost; with several threads, as if each did as much as the busiest one."""
         if threads > 1:
-            return threads * self._busiest(self.parts(threads), threads)
+            return threads * self._busiest_thread_cost(self.parts(threads), threads)
         transforms = _IN * self.c / self.vl + _OUT * self.oc / self.vl
-        return self.tiles * transforms + self.groups * self.tile.mr * self._products
+        return self.tiles * transforms + self.groups * self.tile.mr * self._multiply_cost
 
     def parts(self, threads: int) -> int:
         """The number of parts into which panels are divided.
@@ -54,14 +54,16 @@ class Transformed:
         """
         if threads == 1:
             return 1
-        return min(range(1, self.panels + 1), key=lambda n: (self._busiest(n, threads), n))
+        return min(
+            range(1, self.panels + 1), key=lambda n: (self._busiest_thread_cost(n, threads), n)
+        )
 
-    def _busiest(self, parts: int, threads: int) -> float:
+    def _busiest_thread_cost(self, parts: int, threads: int) -> float:
         """The cost of the busiest thread with `parts` parts."""
         rows = min(self.tile.mr, self.tiles)
         tasks = math.ceil(self.groups * parts / threads)
         panels = min(tasks * math.ceil(self.panels / parts) / self.panels, tasks)
-        inner = _OUT * self.oc / self.vl + self._products
+        inner = _OUT * self.oc / self.vl + self._multiply_cost
         return rows * (math.ceil(tasks / parts) * _IN * self.c / self.vl + panels * inner)
 
 

@@ -47,7 +47,7 @@ def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
     rows, cols = data.shape[0], data.shape[3]
     low, high = op.activation.bounds
     fields: dict[str, Field] = {
-        **_compressed(ctx, data.reshape(rows, cols), math.prod(x.shape[2:])),
+        **_sparse_layer_fields(ctx, data.reshape(rows, cols), math.prod(x.shape[2:])),
         "images": x.shape[0],
         "pixels": math.prod(x.shape[2:]),
         "x": Value(x.name),
@@ -66,7 +66,7 @@ def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, None)]
 
 
-def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
+def _sparse_layer_fields(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
     """`a` and `plan` of ek_sparse_layer_args, with zero weights omitted."""
     row, col = np.nonzero(weights)
     start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)

@@ -63,7 +63,7 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> LayoutCosts 
     if node.op.layout_kernels is None:
         return LayoutCosts(0.0, 0.0)
     x, y = graph.tensors[node.inputs[0] or ""].shape, graph.tensors[node.outputs[0]].shape
-    weights = _weights(graph, node)
+    weights = _constant_weights(graph, node)
     pixels = _computed_pixels(form, weights, x, y, vl)
     return layout_costs(node.op, form, weights, (x, y), pixels, table, vl)
 
@@ -73,7 +73,7 @@ def work_of(graph: Graph, node: Node, vl: int) -> Work:
     y = graph.tensors[node.outputs[0]].shape
     if isinstance(node.op, ops.Transpose):
         return Work(0, math.prod(y))
-    weights, x = _weights(graph, node), graph.tensors[node.inputs[0] or ""].shape
+    weights, x = _constant_weights(graph, node), graph.tensors[node.inputs[0] or ""].shape
     if isinstance(node.op, ops.ChannelsFirst):
         x, y = (tuple(shape[p] for p in TO_NHWC) for shape in (x, y))
         pixels = _computed_pixels(node.op, weights, x, y, vl)
@@ -95,7 +95,7 @@ def runs_anywhere(op: Operator) -> bool:
     return op.elementwise and not isinstance(op, changes_type | ops.Where)
 
 
-def _weights(graph: Graph, node: Node) -> Array:
+def _constant_weights(graph: Graph, node: Node) -> Array:
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
     return data
@@ -116,7 +116,7 @@ def _computed_pixels(form: Operator, weights: Array, x: Shape, y: Shape, vl: int
         return n * h * round_up(w, vl)
     if is_pointwise(form, weights.shape):
         return n * round_up(h * w, vl)
-    bands = bands_of(_window(form, x, weights.shape, y))
+    bands = bands_of(_window_from_nhwc(form, x, weights.shape, y))
     assert bands is not None
     return bands.all_pixels(vl)
 
@@ -128,7 +128,7 @@ def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | No
     if is_pointwise(op, w.shape):
         return form
     assert w.data is not None
-    fits = _has_zeros(w.data) and bands_of(_window(form, x.shape, w.shape, y.shape))
+    fits = _has_zeros(w.data) and bands_of(_window_from_nhwc(form, x.shape, w.shape, y.shape))
     return form if fits else None
 
 
@@ -138,10 +138,10 @@ def _depthwise_form(
     if op.multiplier != 1 or x.shape[3] == 1:
         return None
     form = ops.ChannelsFirstDepthwiseConv2D(op.stride, op.dilation, op.padding, op.activation)
-    return form if band_of(_window(form, x.shape, w.shape, y.shape), vl) else None
+    return form if band_of(_window_from_nhwc(form, x.shape, w.shape, y.shape), vl) else None
 
 
-def _window(
+def _window_from_nhwc(
     op: ops.ChannelsFirstConv2D | ops.ChannelsFirstDepthwiseConv2D,
     x: Shape,
     weights: Shape,

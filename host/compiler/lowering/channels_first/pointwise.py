@@ -60,10 +60,10 @@ class _Points:
     def run(self) -> Graph:
         for node in self._graph.nodes:
             if node.name in self._layers:
-                self._layer(node)
+                self._convert_dense_layer(node)
             elif self._is_between(node):
                 names = tuple(self._images[name or ""] for name in node.inputs)
-                self._made(node, node.op, names, self._tensors[names[0]].shape)
+                self._add_image_node(node, node.op, names, self._tensors[names[0]].shape)
             else:
                 self._nodes.append(node)
         made = dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
@@ -76,7 +76,7 @@ class _Points:
         shapes = {self._graph.tensors[name or ""].shape for name in (*node.inputs, *node.outputs)}
         return len(shapes) == 1 and all(name in self._images for name in node.inputs)
 
-    def _layer(self, node: Node) -> None:
+    def _convert_dense_layer(self, node: Node) -> None:
         assert isinstance(node.op, ops.FullyConnected)
         x, w = (self._graph.tensors[name or ""] for name in node.inputs[:2])
         assert w.data is not None
@@ -84,22 +84,26 @@ class _Points:
         rows = x.elements // k
         if x.name not in self._images:
             self._images[x.name] = image = fresh_name(f"{x.name}.points", self._names)
-            self._reshaped(x.name, (1, 1, rows, k), image)
+            self._add_reshape(x.name, (1, 1, rows, k), image)
         name = fresh_name(f"{w.name}.points", self._names)
         self._tensors[name] = Tensor(name, (n, 1, 1, k), w.dtype, None, w.data.reshape(n, 1, 1, k))
         op = ops.Conv2D(activation=node.op.activation)
-        self._made(node, op, (self._images[x.name], name, *node.inputs[2:]), (1, 1, rows, n))
+        self._add_image_node(
+            node, op, (self._images[x.name], name, *node.inputs[2:]), (1, 1, rows, n)
+        )
 
-    def _made(self, node: Node, op: Operator, inputs: tuple[str | None, ...], shape: Shape) -> None:
+    def _add_image_node(
+        self, node: Node, op: Operator, inputs: tuple[str | None, ...], shape: Shape
+    ) -> None:
         """Adds `node` on images; its original output becomes a reshape of the new one."""
         out = self._graph.tensors[node.outputs[0]]
         name = fresh_name(f"{out.name}.points", self._names)
         self._tensors[name] = Tensor(name, shape, out.dtype)
         self._images[out.name] = name
         self._nodes.append(Node(node.name, op, inputs, (name,)))
-        self._reshaped(name, out.shape, out.name)
+        self._add_reshape(name, out.shape, out.name)
 
-    def _reshaped(self, name: str, shape: Shape, to: str) -> None:
+    def _add_reshape(self, name: str, shape: Shape, to: str) -> None:
         self._tensors[to] = Tensor(to, shape, self._tensors[name].dtype)
         node = fresh_name(f"{to}.shaped", self._names)
         self._nodes.append(Node(node, ops.Reshape(shape), (name,), (to,)))

@@ -64,10 +64,12 @@ def choose_channels_first(
     if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
         return graph
     costed = _Costed(graph, table, vl, saved)
-    cheapest = _cheapest(costed)
+    cheapest = _min_cost_nodes(costed)
     chosen = _surely_cheaper(costed, cheapest)
     if groups is not None:
-        asked = (_region(costed, r, cheapest, chosen, groups) for r in _regions(costed))
+        asked = (
+            _select_region_nodes(costed, r, cheapest, chosen, groups) for r in _find_regions(costed)
+        )
         chosen = {name for names in asked for name in names}
     return _Rewrite(graph, chosen).run() if chosen else graph
 
@@ -81,13 +83,13 @@ def _surely_cheaper(costed: _Costed, cheapest: set[str]) -> set[str]:
     graph, table = costed.graph, costed.table
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
     kept = set()
-    for part in _joined(graph, cheapest):
-        gains = _cost(costed, part, part) <= _MUST_TAKE * _cost(costed, part, set())
+    for part in _connected_components(graph, cheapest):
+        gains = _region_cost(costed, part, part) <= _MUST_TAKE * _region_cost(costed, part, set())
         kept |= part if gains and part & pruned else set()
     return kept
 
 
-def _region(
+def _select_region_nodes(
     costed: _Costed, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
 ) -> set[str]:
     """Returns the operators of a region that run channels-first; empty if none do.
@@ -102,7 +104,7 @@ def _region(
         key=lambda n: _dense_products(graph, n),
     )
     proven = bool(sure & inside)
-    chosen = sure & inside or cheapest & inside or _cheapest(costed, first.name) & inside
+    chosen = sure & inside or cheapest & inside or _min_cost_nodes(costed, first.name) & inside
     y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
     assert data is not None
     n, k = data.shape[0], math.prod(data.shape[1:])
@@ -114,8 +116,8 @@ def _region(
         zeros=zero_tenths(data),
     )
     candidates = [
-        Candidate(OperatorMethod("in_place", "f32"), _cost(costed, inside, set())),
-        Candidate(OperatorMethod("sparse", "f32"), _cost(costed, inside, chosen), proven),
+        Candidate(OperatorMethod("in_place", "f32"), _region_cost(costed, inside, set())),
+        Candidate(OperatorMethod("sparse", "f32"), _region_cost(costed, inside, chosen), proven),
     ]
     around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
     moves = {f"{t}{kind}" for t in around for kind in (".moved", ".nchw.moved")}
@@ -128,15 +130,15 @@ def _dense_products(graph: Graph, node: Node) -> int:
     return graph.tensors[node.outputs[0]].elements * math.prod(weights.shape[1:])
 
 
-def _regions(costed: _Costed) -> list[set[str]]:
+def _find_regions(costed: _Costed) -> list[set[str]]:
     """Connected operators that all support channels-first images, at least one of them pruned."""
     graph, table, vl = costed.graph, costed.table, costed.vl
     able = {n.name for n in graph.nodes if measured_form(graph, n, table, vl) is not None}
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
-    return [region for region in _joined(graph, able) if region & pruned]
+    return [region for region in _connected_components(graph, able) if region & pruned]
 
 
-def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
+def _connected_components(graph: Graph, names: set[str]) -> list[set[str]]:
     """The connected components of `names`, linked by images between members."""
     producer = graph.producer()
     part: dict[str, set[str]] = {}
@@ -153,7 +155,7 @@ def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
     return list({id(each): each for each in part.values()}.values())
 
 
-def _cost(costed: _Costed, inside: set[str], chosen: set[str]) -> float:
+def _region_cost(costed: _Costed, inside: set[str], chosen: set[str]) -> float:
     """Cost of a region with the operators `chosen` channels-first, including transposes."""
     graph, table = costed.graph, costed.table
     producer, consumers = graph.producer(), graph.consumers()
@@ -172,7 +174,7 @@ def _cost(costed: _Costed, inside: set[str], chosen: set[str]) -> float:
     return total
 
 
-def _cheapest(costed: _Costed, forced: str = "") -> set[str]:
+def _min_cost_nodes(costed: _Costed, forced: str = "") -> set[str]:
     """Names of the nodes to run channels-first at least cost; `forced` must be among them."""
     graph = costed.graph
     labels = TwoLabels()
@@ -247,16 +249,16 @@ class _Rewrite:
     def _to_channels_first(self, name: str) -> str:
         if name not in self._channels_first:
             own = self._new_channels_first(name)
-            self._move(self._tensors[name], TO_NCHW, own)
+            self._add_transpose(self._tensors[name], TO_NCHW, own)
         return self._channels_first[name]
 
     def _to_channels_last(self, name: str | None) -> None:
         if name is None or name in self._tensors:
             return
         self._tensors[name] = self._graph.tensors[name]
-        self._move(self._tensors[self._channels_first[name]], TO_NHWC, name)
+        self._add_transpose(self._tensors[self._channels_first[name]], TO_NHWC, name)
 
-    def _move(self, x: Tensor, permutation: tuple[int, ...], name: str) -> None:
+    def _add_transpose(self, x: Tensor, permutation: tuple[int, ...], name: str) -> None:
         long = [p for p in permutation if x.shape[p] != 1]
         shape = tuple(x.shape[p] for p in permutation)
         still = long == sorted(long)

@@ -32,7 +32,7 @@ class _Rows:
         return max(1, 16384 // max(below, 1))
 
 
-def _simplify(
+def _merge_dims(
     dims: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int], size: int
 ) -> _Rows:
     n, xs, ys = list(dims), list(x_strides), list(y_strides)
@@ -69,7 +69,7 @@ def strided_copy(
     y: Value,
 ) -> Call:
     """A copy of `dims` elements of `size` bytes; contiguous runs are merged into one element."""
-    rows = _simplify(dims, x_strides, y_strides, size)
+    rows = _merge_dims(dims, x_strides, y_strides, size)
     kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
     fields: dict[str, Field] = {
         "dim": tuple(r[0] for r in rows.dims),
@@ -86,7 +86,7 @@ def fill(
     ctx: Context, dims: Sequence[int], strides: Sequence[int], size: int, y: Value, byte: int
 ) -> Call:
     """Sets every byte of a strided block to `byte`: 0, or an 8-bit zero point."""
-    rows = _simplify(dims, strides, strides, size)
+    rows = _merge_dims(dims, strides, strides, size)
     kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
     fields: dict[str, Field] = {
         "dim": tuple(r[0] for r in rows.dims),

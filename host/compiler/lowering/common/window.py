@@ -66,12 +66,12 @@ class Window:
 
 
 def window_of(op: Conv2D | DepthwiseConv2D, x: Tensor, weights: Tensor, y: Tensor) -> Window:
-    xs, ys = _four(x.shape), _four(y.shape)
+    xs, ys = _unpack_nhwc(x.shape), _unpack_nhwc(y.shape)
     kernel = (weights.shape[1], weights.shape[2])
     return Window(xs, ys, kernel, op.stride, op.dilation, op.padding)
 
 
-def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _unpack_nhwc(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     n, h, w, c = shape
     return n, h, w, c
 

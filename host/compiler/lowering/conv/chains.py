@@ -88,14 +88,16 @@ def chain_for_time(
     with unknown memory costs get no chains. Entries of `groups` for a depthwise convolution and its
     neighbors override the costs.
     """
-    links = _links(graph, board)
+    links = _find_links(graph, board)
     empty = _Chains(graph, Context(graph, board.isa, board, table))
-    sites = {site.node.name: site for site in _sites(links)}
-    costs = {name: _costs(empty, site, board) for name, site in sites.items()}
+    sites = {site.node.name: site for site in _group_sites(links)}
+    costs = {name: _costs_by_length(empty, site, board) for name, site in sites.items()}
     if not _BY_SIZE.isdisjoint((board.arch, *board.platforms)):
         usual = _for_time(empty, links, board)
     else:
-        usual = _joined(empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in costs.items()})
+        usual = _build_chains(
+            empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in costs.items()}
+        )
     if groups is None:
         return usual.graph
     today = {name: usual.members_at(site.node) for name, site in sites.items()}
@@ -103,10 +105,12 @@ def chain_for_time(
         name: _by_rows(graph, site, costs[name], today[name], groups)
         for name, site in sites.items()
     }
-    return usual.graph if wanted == today else _joined(empty, sites, wanted).graph
+    return usual.graph if wanted == today else _build_chains(empty, sites, wanted).graph
 
 
-def _joined(empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, int]) -> _Chains:
+def _build_chains(
+    empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, int]
+) -> _Chains:
     """Chains `members` operators at each site, keyed by site name."""
     made = empty
     for name in sorted(members):
@@ -124,7 +128,7 @@ def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Ch
     return made.ending_pointwise()
 
 
-def _sites(links: Sequence[_Link]) -> list[_Site]:
+def _group_sites(links: Sequence[_Link]) -> list[_Site]:
     """The sites in graph order."""
     behind = {k.before.name: k for k in links if k.is_behind}
     ends = {k.after.name for k in behind.values()}
@@ -132,7 +136,7 @@ def _sites(links: Sequence[_Link]) -> list[_Site]:
     return [_Site((k, before[name]) if name in before else (k,)) for name, k in behind.items()]
 
 
-def _costs(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
+def _costs_by_length(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
     """The cost of a site by chain length: products, and images between unchained operators."""
     graph = empty.graph
     nodes = {node.name: node for k in site.links for node in (k.before, k.after)}
@@ -144,12 +148,14 @@ def _costs(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]
 
 
 def _product_cost(graph: Graph, node: Node, board: BoardProfile) -> float:
-    form = _form(graph, node, "depthwise" if isinstance(node.op, ops.DepthwiseConv2D) else "conv")
+    form = _member_form(
+        graph, node, "depthwise" if isinstance(node.op, ops.DepthwiseConv2D) else "conv"
+    )
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
     return min(c.cost for c in candidates_of(form, isa, board) if c.proven)
 
 
-def _form(graph: Graph, node: Node, kind: Kind) -> Form:
+def _member_form(graph: Graph, node: Node, kind: Kind) -> Form:
     """The form of a chain member's product, as if it ran separately."""
     x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
     assert isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D)
@@ -166,7 +172,7 @@ def _by_rows(
 ) -> int:
     """The chain length at a site. `today` may be a chain that includes another site's operator,
     whose cost is unknown."""
-    form = _form(graph, site.node, "chain")
+    form = _member_form(graph, site.node, "chain")
     known = {today: min(costs.values()), **costs}
     candidates = [
         Candidate(
@@ -181,7 +187,7 @@ def _by_rows(
 
 def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
     """Adds chains that reduce peak memory until at most `limit` bytes are live or none helps."""
-    links = _links(graph, board)
+    links = _find_links(graph, board)
     made = _Chains(graph, Context(graph, board.isa, board, table))
     while (live := Live(made.graph)).peak > limit:
         alive = _images_across(made.graph, live.worst)
@@ -200,7 +206,7 @@ def _images_across(graph: Graph, at: int) -> set[str]:
     return made & {t for node in graph.nodes[at:] for t in node.inputs if t is not None}
 
 
-def _links(graph: Graph, board: BoardProfile) -> list[_Link]:
+def _find_links(graph: Graph, board: BoardProfile) -> list[_Link]:
     """All links; none on boards with separate units for products, since an operator runs on one
     unit."""
     if board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds):

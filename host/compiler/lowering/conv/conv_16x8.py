@@ -43,7 +43,7 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
     if depthwise:
         packed = weights.reshape(oc, kh, kw).transpose(1, 2, 0)
     else:
-        packed = _packed(weights, groups)
+        packed = _pack_weights(weights, groups)
     i32 = np.dtype(np.int32)
     fields: dict[str, Field] = {
         "win": window.fields,
@@ -71,7 +71,7 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, tasks, max(1, _TASK // (kh * kw * depth * _BLOCK)))]
 
 
-def _packed(weights: Array, groups: int) -> Array:
+def _pack_weights(weights: Array, groups: int) -> Array:
     """[oc, kh, kw, depth] → [groups, blocks, kh, kw, depth, BLOCK], padded with zeros."""
     oc, kh, kw, depth = weights.shape
     share = oc // groups

@@ -64,9 +64,9 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
         n, h, w_, _ = window.x
         window = dataclasses.replace(window, x=(n, h, w_, window.y[3]))
     if x.dtype is w.dtype and x.dtype in (DType.F32, DType.F16):
-        return [*calls, _floats(ctx, node, window, data, source)]
+        return [*calls, _lower_float(ctx, node, window, data, source)]
     if x.dtype == w.dtype == y.dtype and x.dtype.is_quantized:
-        return [*calls, _i8(ctx, node, window, data, source)]
+        return [*calls, _lower_int8(ctx, node, window, data, source)]
     raise ctx.unsupported(node, f"the types {x.dtype.value} and {w.dtype.value}")
 
 
@@ -86,11 +86,11 @@ def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[V
     return target, copy
 
 
-def _block(ctx: Context, dtype: DType) -> int:
+def _block_channels(ctx: Context, dtype: DType) -> int:
     return sums_at_once(ctx.isa, dtype.is_float)
 
 
-def _form(node: Node, window: Window, dtype: DType) -> Form:
+def _depthwise_form(node: Node, window: Window, dtype: DType) -> Form:
     form = form_of(node, window, dtype.value, 0)
     shape = GemmShape(window.pixels, math.prod(window.kernel), window.y[3])
     return dataclasses.replace(form, kind="depthwise", shape=shape)
@@ -98,7 +98,7 @@ def _form(node: Node, window: Window, dtype: DType) -> Form:
 
 def rows_at_once(ctx: Context, node: Node, window: Window, dtype: DType) -> int:
     """Output rows computed per pass."""
-    method = method_of(ctx, node, _form(node, window, dtype))
+    method = method_of(ctx, node, _depthwise_form(node, window, dtype))
     assert method is not None and method.mr is not None
     return method.mr
 
@@ -112,29 +112,29 @@ def _kernel_name(
     if dtype.is_float:
         macros["FLOAT_X"] = 1
     rows = rows_at_once(ctx, node, window, dtype)
-    if not _form(node, window, dtype).has_fixed_window:
+    if not _depthwise_form(node, window, dtype).has_fixed_window:
         return f"{dtype.value}_dwconv", macros
     macros |= {"KH": kh, "KW": kw, "SH": stride[0], "SW": stride[1], "ROWS": rows}
     strides = f"{stride[0]}" if stride[0] == stride[1] else f"{stride[0]}x{stride[1]}"
     return f"{dtype.value}_dwconv_{kh}x{kw}s{strides}_{rows}", macros
 
 
-def _fields(
+def _common_fields(
     ctx: Context, node: Node, window: Window, source: Value, weights: Array, border: Array
 ) -> dict[str, Field]:
     dtype = ctx.tensor(node.outputs[0]).dtype
-    block, rows = _block(ctx, dtype), rows_at_once(ctx, node, window, dtype)
+    block, rows = _block_channels(ctx, dtype), rows_at_once(ctx, node, window, dtype)
     return {
         "win": window.fields,
         "x": source,
-        "weights": ctx.weights.add(_pack(weights.reshape(-1, weights.shape[3]), block)),
+        "weights": ctx.weights.add(_pack_taps(weights.reshape(-1, weights.shape[3]), block)),
         "border": ctx.weights.add(border),
         "y": Value(node.outputs[0]),
-        "strip": _strip(ctx, window, rows, dtype),
+        "strip": _tiles_per_strip(ctx, window, rows, dtype),
     }
 
 
-def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
+def _tiles_per_strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
     """Column tiles per strip, the `strip` field of ek_dwconv_args.
 
     If the lines of x and y for `rows` rows exceed L1, each channel block reloads them; then a strip
@@ -143,7 +143,7 @@ def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
     least 8 columns because their prefetchers track few lines.
     """
     core, width, channels = timed_core(ctx.board), window.y[2], window.x[3]
-    block = _block(ctx, dtype) * dtype.bytes
+    block = _block_channels(ctx, dtype) * dtype.bytes
     whole = math.ceil(width / DEPTHWISE_TILE)
     if core is None or min(LINE, channels * dtype.bytes) < _BLOCKS_OF_LINE * block:
         return whole
@@ -155,7 +155,7 @@ def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
     return min(max(fitting, 1), whole) if core.l2.line else whole
 
 
-def _pack(taps: Array, block: int) -> Array:
+def _pack_taps(taps: Array, block: int) -> Array:
     """[tap][channel] → [block][tap][block's channels]; the last block overlaps the previous one."""
     channels = taps.shape[1]
     if channels < block:
@@ -164,7 +164,7 @@ def _pack(taps: Array, block: int) -> Array:
     return np.concatenate([taps[:, at : at + block] for at in starts])
 
 
-def _call(
+def _build_call(
     ctx: Context,
     node: Node,
     window: Window,
@@ -180,12 +180,12 @@ def _call(
     return Call(kernel, fields, window.y[0] * groups)
 
 
-def _floats(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+def _lower_float(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
     assert isinstance(node.op, DepthwiseConv2D)
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
     border = np.zeros(window.x[2] * window.x[3], dtype.numpy)
-    fields = _fields(ctx, node, window, source, data.astype(dtype.numpy), border)
+    fields = _common_fields(ctx, node, window, source, data.astype(dtype.numpy), border)
     low, high = node.op.activation.bounds
     bias = ctx.optional(node, 2)
     width = round_up(window.x[3], ctx.isa.vl)
@@ -196,10 +196,10 @@ def _floats(ctx: Context, node: Node, window: Window, data: Array, source: Value
         "high_f32": high,
     }
     function, called, epilogue = epilogue_of(ctx, node, window.x[3])
-    return _call(ctx, node, window, dtype, fields | epilogue, function, called)
+    return _build_call(ctx, node, window, dtype, fields | epilogue, function, called)
 
 
-def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
     assert isinstance(node.op, DepthwiseConv2D)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
@@ -208,8 +208,8 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     w_zero = int(points)
     shifted = signed - np.int16(w_zero)
     border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
-    fields = _fields(ctx, node, window, source, signed.astype(np.int8), border)
-    width = round_up(window.x[3], _block(ctx, x.dtype))
+    fields = _common_fields(ctx, node, window, source, signed.astype(np.int8), border)
+    width = round_up(window.x[3], _block_channels(ctx, x.dtype))
     bias = ctx.optional(node, 2)
     sums = np.zeros(1, np.int64) if bias is None or bias.data is None else bias.data
     total = padded(sums, width, np.dtype(np.int64))
@@ -238,7 +238,7 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
         short = ctx.isa.widens_eight and saturates(factor, largest, y, low, high)
         extra |= {"RIGHT_ONLY": 1, **({"SHORT": 1} if short else {})}
         suffix += "_short" if short else "_right"
-    return _call(ctx, node, window, x.dtype, fields | table, extra | after, suffix + called)
+    return _build_call(ctx, node, window, x.dtype, fields | table, extra | after, suffix + called)
 
 
 def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: Array) -> bool:
@@ -250,6 +250,6 @@ def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: A
         ctx.isa.widens_eight
         and not ctx.board.in_order
         and x.dtype is DType.I8
-        and _form(node, window, x.dtype).has_fixed_window
+        and _depthwise_form(node, window, x.dtype).has_fixed_window
         and int(weights.min(initial=0)) > -128
     )

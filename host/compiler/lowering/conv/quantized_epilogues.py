@@ -34,7 +34,7 @@ def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
         unit, made = units.get(node.name), node.outputs[0]
         if unit == NNA or made in graph.outputs:
             continue
-        after = _function(graph, users, graph.tensors[made], consumers[made])
+        after = _combined_lookup(graph, users, graph.tensors[made], consumers[made])
         if after is None or after.tables.itemsize != 1 or after.tables.size > _MOST:
             continue
         if all(units.get(name) == unit for name in after.nodes):
@@ -42,7 +42,9 @@ def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
     return found
 
 
-def _function(graph: Graph, users: Users, made: Tensor, readers: Sequence[Node]) -> LookUp | None:
+def _combined_lookup(
+    graph: Graph, users: Users, made: Tensor, readers: Sequence[Node]
+) -> LookUp | None:
     """The combined function of all readers of `made`, if it depends on its values alone.
 
     Either a single reader, or a reader and its product with `made` (SiLU, hard swish).

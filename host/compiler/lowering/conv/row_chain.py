@@ -47,7 +47,7 @@ def strips_of(
     threads. The graph of `ctx` must contain the members' tensors.
     """
     at = next(i for i, n in enumerate(members) if isinstance(n.op, DepthwiseConv2D))
-    window = _window(ctx, members[at])
+    window = _node_window(ctx, members[at])
     first, last = members[:at], members[at + 1 :]
     _, height, width, channels = window.x
     _, out_height, out_width, _ = window.y
@@ -82,7 +82,7 @@ def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, Strips] | None:
     return None
 
 
-def _window(ctx: Context, node: Node) -> Window:
+def _node_window(ctx: Context, node: Node) -> Window:
     assert isinstance(node.op, Conv2D | DepthwiseConv2D)
     x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
     return window_of(node.op, x, w, y)
@@ -90,7 +90,7 @@ def _window(ctx: Context, node: Node) -> Window:
 
 def _tile_rows(ctx: Context, node: Node) -> int:
     """Pixels per register tile of a pointwise member."""
-    window = _window(ctx, node)
+    window = _node_window(ctx, node)
     data = ctx.constant(node, 1, "weights")
     if ctx.tensor(node.inputs[0]).dtype is DType.F32:
         method = method_of(ctx, node, float_form(node, window, DType.F32))
@@ -144,13 +144,15 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     short = [p.symbol.removeprefix("ek_").removesuffix(f"_{ctx.isa.simd}") for p in parts]
     name = f"chain_{'_'.join(short)}"
     kernel_of = ctx.kernel(name, "conv/chain.c", "conv/chain.h", str(macros["CHAIN"]), **macros)
-    op = next(_window(inner, m) for m in members if isinstance(m.op, DepthwiseConv2D))
+    op = next(_node_window(inner, m) for m in members if isinstance(m.op, DepthwiseConv2D))
     count = math.ceil(op.y[1] / strips.rows)
     whole = dataclasses.replace(kernel_of, parts=tuple(parts))
-    return [Call(whole, fields, count, _grain(op, strips, count) if "first" in fields else 1)]
+    return [
+        Call(whole, fields, count, _strips_per_piece(op, strips, count) if "first" in fields else 1)
+    ]
 
 
-def _grain(window: Window, strips: Strips, count: int) -> int:
+def _strips_per_piece(window: Window, strips: Strips, count: int) -> int:
     """Strips per piece; at its start, a piece recomputes the rows that windows share."""
     step = window.stride[0]
     shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step

@@ -49,7 +49,9 @@ def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
             behind = round_up(size, ALIGN) // made.dtype.bytes
         need = behind
         if conv is not members[0]:
-            need += min(_span(ctx, conv, lines), image.shape[1]) * image.shape[2] * image.shape[3]
+            need += (
+                min(_input_rows(ctx, conv, lines), image.shape[1]) * image.shape[2] * image.shape[3]
+            )
         need *= made.dtype.bytes
         if need > CHAIN_BYTES or (fitting and need > _HELD):
             break
@@ -57,7 +59,7 @@ def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
     return fitting
 
 
-def _span(ctx: Context, conv: Node, rows: int) -> int:
+def _input_rows(ctx: Context, conv: Node, rows: int) -> int:
     """Image rows needed for `rows` rows of the convolution's result."""
     op, window = conv.op, ctx.tensor(conv.inputs[1]).shape
     assert isinstance(op, ops.Conv2D)

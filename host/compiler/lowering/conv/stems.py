@@ -35,7 +35,7 @@ def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph
     found: dict[str, tuple[Node, ...]] = {}
     for node in graph.nodes:
         if _may_be_member(ctx, node):
-            members = (*_before(graph, users, node), node, *_behind(ctx, users, node))
+            members = (*_leading_nodes(graph, users, node), node, *_trailing_pool(ctx, users, node))
             if len(members) > 1 and pieces_of(ctx, members) is not None:
                 found |= {n.name: members for n in members}
     return with_chains(graph, found, ops.ImageStem) if found else graph
@@ -56,7 +56,7 @@ def _may_be_member(ctx: Context, node: Node) -> bool:
     return method is not None and method.family == "in_place"
 
 
-def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
+def _leading_nodes(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
     """The transpose to channels-last before the image, and its conversion if any; else empty."""
     producer = graph.producer()
     found: list[Node] = []
@@ -75,7 +75,7 @@ def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
     return tuple(found) if is_nchw and x.dtype is DType.F32 and x.data is None else ()
 
 
-def _behind(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:
+def _trailing_pool(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:
     """The pool after the convolution if its input exceeds L2; else empty."""
     after = users.only_consumer(conv.outputs[0])
     if after is None or not isinstance(after.op, ops.MaxPool2D):

@@ -33,7 +33,7 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
         raise ctx.unsupported(node, f"type {x.dtype.value}")
     wide = kh * kw * oc
     target = ctx.scratch(node, n * h * w * wide * x.dtype.bytes)
-    weights, tiled = _weights(ctx, node, data), _bias(ctx, node, kh * kw, oc)
+    weights, tiled = _row_weights(ctx, node, data), _repeat_bias(ctx, node, kh * kw, oc)
     rows = weights.data
     assert rows is not None
     operand = tiled_operand(ctx, node, kh * kw)
@@ -67,7 +67,7 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
     return [*gemm, place]
 
 
-def _weights(ctx: Context, node: Node, data: Array) -> Tensor:
+def _row_weights(ctx: Context, node: Node, data: Array) -> Tensor:
     """Weights [oc, kh, kw, ic] as rows [kh·kw·oc, ic], with a scale per row."""
     oc, kh, kw, ic = data.shape
     rows = np.ascontiguousarray(data.transpose(1, 2, 0, 3)).reshape(kh * kw * oc, ic)
@@ -79,7 +79,7 @@ def _weights(ctx: Context, node: Node, data: Array) -> Tensor:
     return Tensor(f"{node.name}:weights", rows.shape, w.dtype, quant, rows)
 
 
-def _bias(ctx: Context, node: Node, count: int, channels: int) -> Tensor:
+def _repeat_bias(ctx: Context, node: Node, count: int, channels: int) -> Tensor:
     """The bias repeated for the `count` pixels of a window; zeros if there is none."""
     x, bias = ctx.tensor(node.inputs[0]), ctx.optional(node, 2)
     dtype = x.dtype if x.dtype in FLOATS else DType.I32

@@ -59,7 +59,7 @@ from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 
 
-def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
+def _scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
     """A per-tensor factor as the fields `<name>_multiplier`, `<name>_left`, `<name>_right`."""
     shift = int(factor.shift[0])
     return {
@@ -107,8 +107,8 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         "a_stride": a_strides,
         "b_stride": b_strides,
         "chunks": chunks,
-        "a": _operand(ctx, a),
-        "b": _operand(ctx, b),
+        "a": _operand_field(ctx, a),
+        "b": _operand_field(ctx, b),
         "y": Value(y.name),
     }
     ctx = ctx.of_floats(y.dtype)
@@ -122,7 +122,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         fields |= _quantized_binary(a, b, y, op)
     name = f"{y.dtype.value}_{kind.lower()}"
     if kind == "ADD" and not y.dtype.is_float:
-        name, rights = _rights(name, fields)
+        name, rights = _right_shift_macros(name, fields)
         macros |= rights
     kernel = ctx.kernel(
         name, "elementwise/binary.c", "elementwise/binary.h", "ek_binary_args", **macros
@@ -130,7 +130,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, math.prod(dims[:-1]) * chunks, max(1, 4096 // max(dims[-1], 1)))]
 
 
-def _operand(ctx: Context, t: Tensor) -> Field:
+def _operand_field(ctx: Context, t: Tensor) -> Field:
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
@@ -148,17 +148,26 @@ def _quantized_binary(
         "high": high,
     }
     if isinstance(op, Mul):
-        return fields | _scalar(mul_multiplier(a, b, y), "y")
+        return fields | _scalar_factor_fields(mul_multiplier(a, b, y), "y")
     if isinstance(op, PRelu):
-        return fields | _scalar(ratio32(a, y), "a") | _scalar(ratio32(a, y, scale_of(b)), "y")
+        return (
+            fields
+            | _scalar_factor_fields(ratio32(a, y), "a")
+            | _scalar_factor_fields(ratio32(a, y, scale_of(b)), "y")
+        )
     factors = add_multipliers(a, b, y)
     if isinstance(op, Sub):
         factors = replace(factors, b=factors.b.negative)
     fields["shift"] = add_shift(y)
-    return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
+    return (
+        fields
+        | _scalar_factor_fields(factors.a, "a")
+        | _scalar_factor_fields(factors.b, "b")
+        | _scalar_factor_fields(factors.output, "y")
+    )
 
 
-def _rights(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
+def _right_shift_macros(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
     """The kernel name and the macros A_RIGHT and B_RIGHT of elementwise/binary.c.
 
     These apply only if no factor shifts left and the factor of the sum shifts right.
@@ -169,7 +178,7 @@ def _rights(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
     return f"{name}_{rights['A_RIGHT']}{rights['B_RIGHT']}", rights
 
 
-def _unary(
+def _call_unary(
     ctx: Context, node: Node, name: str, fields: dict[str, Field], **macros: str | int
 ) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -193,7 +202,9 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     if isinstance(op, Clamp):
         low, high = op.activation.bounds
         fields: dict[str, Field] = {"low": low, "high": high}
-        return _unary(ctx.of_floats(x.dtype), node, f"{x.dtype.value}_clamp", fields, OP_CLAMP=1)
+        return _call_unary(
+            ctx.of_floats(x.dtype), node, f"{x.dtype.value}_clamp", fields, OP_CLAMP=1
+        )
     return plain.lower_plain(ctx, node)
 
 
@@ -218,11 +229,11 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
             name, macros["OP_EVEN"] = f"{name}_even", 1
         if y.dtype is DType.I16:
             macros["WIDE"] = 1
-        return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
+        return _call_unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
     if x.is_quantized:
         fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
         name = f"dequantize_{x.dtype.value}"
-        return _unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])
+        return _call_unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])
     raise ctx.unsupported(node, f"conversion from {x.dtype.value} to {y.dtype.value}")
 
 
@@ -270,7 +281,7 @@ def lower_sum(ctx: Context, node: Node) -> list[Call]:
     return plain.lower_total(ctx, node)
 
 
-def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
+def _reduction_extents(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
     """The number of elements before, within and after the reduced axes."""
     shape = ctx.tensor(node.inputs[0]).shape
     real = sorted(a for a in axes if shape[a] > 1)
@@ -287,7 +298,7 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ReduceProduct)
     if not x.is_quantized:
         return plain.lower_total(ctx, node)
-    outer, count, inner = _around(ctx, node, op.axes)
+    outer, count, inner = _reduction_extents(ctx, node, op.axes)
     multiplier, right = short_factor(product_multiplier(x, y, count))
     low, high = code_range(y.dtype)
     fields: dict[str, Field] = {
@@ -307,7 +318,7 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Mean | ReduceSum)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    outer, count, inner = _around(ctx, node, op.axes)
+    outer, count, inner = _reduction_extents(ctx, node, op.axes)
     fields: dict[str, Field] = {
         "outer": outer,
         "reduced": count,
@@ -321,7 +332,9 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
         low, high = code_range(y.dtype)
         step, bias = total_line(x, y, count)
         exact = multiplier_of(scale_of(x) / scale_of(y))
-        factor = _scalar(mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y")
+        factor = _scalar_factor_fields(
+            mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y"
+        )
         fields |= {
             "x_zero": zero_point_of(x),
             "y_zero": zero_point_of(y),

@@ -24,8 +24,8 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
     fields: dict[str, Field] = {
         "n": n,
         "x": Value(x.name),
-        "factor": _term(ctx, ctx.optional(node, 1), np.full(n, 1, x.dtype.numpy)),
-        "shift": _term(ctx, ctx.optional(node, 2), np.zeros(n, x.dtype.numpy)),
+        "factor": _term_or_default(ctx, ctx.optional(node, 1), np.full(n, 1, x.dtype.numpy)),
+        "shift": _term_or_default(ctx, ctx.optional(node, 2), np.zeros(n, x.dtype.numpy)),
         "epsilon": op.epsilon,
         "y": Value(node.outputs[0]),
     }
@@ -61,7 +61,7 @@ def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
 
-def _term(ctx: Context, term: Tensor | None, default: Array) -> Field:
+def _term_or_default(ctx: Context, term: Tensor | None, default: Array) -> Field:
     if term is None:
         return ctx.weights.add(default)
     return Value(term.name) if term.data is None else ctx.weights.add(term.data)

@@ -42,7 +42,7 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
     return C_NAMES[dtype]
 
 
-def _map(
+def _call_map(
     ctx: Context,
     node: Node,
     name: str,
@@ -102,7 +102,7 @@ def lower_plain(
     x = ctx.tensor(node.inputs[0])
     macro: dict[str, Any] = {f"OP_{node.op.kind.upper()}": 1}
     name = f"{x.dtype.value}_{node.op.kind}"
-    return _map(ctx.of_floats(x.dtype), node, name, [x], parameters, **macro)
+    return _call_map(ctx.of_floats(x.dtype), node, name, [x], parameters, **macro)
 
 
 @lowers(ops.Binary)
@@ -121,7 +121,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         if a.dtype is DType.F32:
             kind = "fmod" if op.truncated else "fmod_floored"
     macros: dict[str, Any] = {f"OP_{kind.upper()}": 1}
-    return _map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
+    return _call_map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 
 
 def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
@@ -131,17 +131,19 @@ def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
         return calls
     if isinstance(op, ops.Div) and a.dtype is DType.I16:
         factors = quotient_factors(a, b, ctx.tensor(node.outputs[0]))
-        return _map(ctx, node, f"{a.dtype.value}_quotient", [a, b], table=factors, OP_QUOTIENT=1)
+        return _call_map(
+            ctx, node, f"{a.dtype.value}_quotient", [a, b], table=factors, OP_QUOTIENT=1
+        )
     if a.dtype.bytes != 1:
         raise ctx.unsupported(node, f"type {a.dtype.value}")
     table = table_of_pairs(op, a, b, ctx.tensor(node.outputs[0]))
-    return _map(ctx, node, f"{table.itemsize}_of_pairs", [a, b], table=table, OP_PAIRS=1)
+    return _call_map(ctx, node, f"{table.itemsize}_of_pairs", [a, b], table=table, OP_PAIRS=1)
 
 
 @lowers(ops.Where)
 def lower_where(ctx: Context, node: Node) -> list[Call]:
     operands = [ctx.tensor(name) for name in node.inputs]
-    return _map(ctx, node, f"{operands[1].dtype.value}_where", operands)
+    return _call_map(ctx, node, f"{operands[1].dtype.value}_where", operands)
 
 
 @lowers(ops.Convert)
@@ -159,7 +161,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
         macros["FROM_F16"] = 1
     if to is DType.F16:
         macros["TO_F16"] = 1
-    return _map(ctx, node, name, [x], ends, **macros)
+    return _call_map(ctx, node, name, [x], ends, **macros)
 
 
 @lowers(ops.Total)
@@ -167,7 +169,7 @@ def lower_total(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Total)
     macro = f"OP_{op.kind.removeprefix('reduce_').upper()}"
-    return [_total(ctx, node, op.axes, macro, op.kind)]
+    return [_call_reduction(ctx, node, op.axes, macro, op.kind)]
 
 
 @lowers(ops.ArgExtreme)
@@ -177,10 +179,10 @@ def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:
     macros = {"LAST": 1} if op.last else {}
     kind = "argmin" if op.smallest else "argmax"
     name = f"{kind}_last" if op.last else kind
-    return [_total(ctx, node, (op.axis,), f"OP_{kind.upper()}", name, **macros)]
+    return [_call_reduction(ctx, node, (op.axis,), f"OP_{kind.upper()}", name, **macros)]
 
 
-def _total(
+def _call_reduction(
     ctx: Context, node: Node, over: tuple[int, ...], macro: str, kind: str, **macros: str | int
 ) -> Call:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])

@@ -26,8 +26,8 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     n, h, w, c = x.shape
     fields: dict[str, Field] = {
-        "rows": _axis(op, h, op.size[0]),
-        "columns": _axis(op, w, op.size[1]),
+        "rows": _build_resize_axis(op, h, op.size[0]),
+        "columns": _build_resize_axis(op, w, op.size[1]),
         "c": c,
         "oh": op.size[0],
         "ow": op.size[1],
@@ -46,7 +46,7 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, n * op.size[0])]
 
 
-def _axis(op: ResizeBilinear, source: int, target: int) -> Field:
+def _build_resize_axis(op: ResizeBilinear, source: int, target: int) -> Field:
     """Builds an ek_resize_axis."""
     step, offset = op.fixed_step(source, target)
     return {

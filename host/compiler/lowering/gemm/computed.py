@@ -62,10 +62,10 @@ class Operands:
 def operands_of(node: Node, a: Tensor, b: Tensor, y: Tensor) -> Operands:
     """The operands of a `MatMul`; `a`, `b` and `y` are its tensors as stored."""
     viewed = node.op if isinstance(node.op, ops.ViewedMatMul) else ops.ViewedMatMul()
-    a_shape, a_steps = _view(a.shape, viewed.a_axes)
-    b_shape, b_steps = _view(b.shape, viewed.b_axes)
-    y_shape, y_steps = _view(y.shape, _inverse(viewed.y_axes))
-    stack = _stack((a_shape, b_shape, y_shape), (a_steps, b_steps, y_steps))
+    a_shape, a_steps = _permuted_view(a.shape, viewed.a_axes)
+    b_shape, b_steps = _permuted_view(b.shape, viewed.b_axes)
+    y_shape, y_steps = _permuted_view(y.shape, _invert_permutation(viewed.y_axes))
+    stack = _stack_dims((a_shape, b_shape, y_shape), (a_steps, b_steps, y_steps))
     if len(stack) > MATMUL_DIMS:
         found = f"a stack of {len(stack)} dimensions (at most {MATMUL_DIMS})"
         raise UnsupportedFormError(found)
@@ -81,18 +81,18 @@ def form_of_product(node: Node, operands: Operands, dtype: DType) -> Form:
     return Form("product", operands.shape, dtype.value, order=order)
 
 
-def _view(shape: Shape, axes: Axes) -> tuple[Shape, Axes]:
+def _permuted_view(shape: Shape, axes: Axes) -> tuple[Shape, Axes]:
     """The shape and strides of a stored tensor after a permutation of its axes."""
     steps = strides_of(shape, 1)
     order = axes or tuple(range(len(shape)))
     return tuple(shape[a] for a in order), tuple(steps[a] for a in order)
 
 
-def _inverse(axes: Axes) -> Axes:
+def _invert_permutation(axes: Axes) -> Axes:
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
-def _stack(shapes: Sequence[Shape], steps: Sequence[Axes]) -> list[tuple[int, Axes]]:
+def _stack_dims(shapes: Sequence[Shape], steps: Sequence[Axes]) -> list[tuple[int, Axes]]:
     """The dims of a stack of matrices, outermost first, with the strides of each operand.
 
     The last of `shapes` gives the dims; neighboring dims are merged where the strides allow it.

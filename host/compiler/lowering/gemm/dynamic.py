@@ -33,7 +33,9 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     weights = ctx.constant(node, 1, "weights")
     n, k = weights.shape
     m = ctx.tensor(node.inputs[0]).elements // k
-    return _product(ctx, node, Window((1, 1, m, k), (1, 1, m, n), (1, 1)), weights, op.activation)
+    return _lower_product(
+        ctx, node, Window((1, 1, m, k), (1, 1, m, n), (1, 1)), weights, op.activation
+    )
 
 
 @lowers(ops.DynamicConv2D)
@@ -44,10 +46,10 @@ def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
     weights = ctx.constant(node, 1, "weights")
     plain = ops.Conv2D(op.stride, op.dilation, op.padding)
     window = window_of(plain, x, ctx.tensor(node.inputs[1]), y)
-    return _product(ctx, node, window, weights.reshape(len(weights), -1), op.activation)
+    return _lower_product(ctx, node, window, weights.reshape(len(weights), -1), op.activation)
 
 
-def _product(
+def _lower_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[Call]:
     """x through a window times weights [n, k].
@@ -87,7 +89,7 @@ def _product(
         "zero": zero,
         "channels": width,
         "at_128": product.fields["bias"],
-        "step": ctx.weights.add(_step(weights, w_zero, width)),
+        "step": ctx.weights.add(_zero_point_step(weights, w_zero, width)),
         "bias": bias,
         **_rows_of(window, whole),
     }
@@ -95,9 +97,9 @@ def _product(
     name = f"quantize_{coded.dtype.value}_{'image' if bordered else 'whole'}"
     macros = {"IMAGE": 1} if bordered else {}
     tasks = whole.x[0] * whole.x[1] if bordered else math.ceil(x.elements / UNARY_CHUNK)
-    quantize = _kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
+    quantize = _quantize_kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
     return [
-        Call(_kernel(ctx, "range_whole", RANGE=1), found, 1),
+        Call(_quantize_kernel(ctx, "range_whole", RANGE=1), found, 1),
         Call(quantize, found, tasks),
         Call(product.kernel, fields, product.tasks),
     ]
@@ -116,12 +118,12 @@ def _rows_of(window: Window, whole: Window) -> dict[str, Field]:
     }
 
 
-def _kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
+def _quantize_kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
     file = "elementwise/dynamic_quantize.c"
     return ctx.kernel(name, file, None, "ek_dynamic_quantize_args", **macros)
 
 
-def _step(weights: Array, zero: Array, width: int) -> Array:
+def _zero_point_step(weights: Array, zero: Array, width: int) -> Array:
     """The change of the sums per unit of x's zero point, [width]."""
     sums = (weights.astype(np.int64) - zero).sum(axis=1)
     return wrap_i32(padded(-sums, width, np.dtype(np.int64)))

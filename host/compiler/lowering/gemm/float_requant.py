@@ -87,10 +87,10 @@ def lines_of(
     factor = Multiplier(factor.multiplier + each, factor.shift + each)
     steps = _steps_of(factor, least, most, y)
     real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
-    lines = _fitted(real, steps.code - 0.5, steps, _ZERO + zero_point_of(y) + each)
-    if count > 1 and (lines is None or not _holds(lines, factor, steps, y)):
+    lines = _fit_lines(real, steps.code - 0.5, steps, _ZERO + zero_point_of(y) + each)
+    if count > 1 and (lines is None or not _lines_are_exact(lines, factor, steps, y)):
         lines = _in_two(factor, steps, y)
-    return lines if lines is not None and _holds(lines, factor, steps, y) else None
+    return lines if lines is not None and _lines_are_exact(lines, factor, steps, y) else None
 
 
 def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
@@ -106,7 +106,7 @@ def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
     rest = (excess + (1 << (shift - 1))) % (1 << shift) - (1 << (shift - 1))
     first = (steps.code - 0.5) * (1 << shift) + (steps.code <= 0)
     real = np.ldexp(factor.multiplier.astype(np.float64), -31)
-    lines = _fitted(real, first - 0.5, steps, _ZERO - rest)
+    lines = _fit_lines(real, first - 0.5, steps, _ZERO - rest)
     if lines is None:
         return None
     slope = np.ldexp(1 + np.ldexp(1.0, -8 - shift), -shift).astype(np.float32)
@@ -124,7 +124,7 @@ def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Step
     return _Steps(code, np.take_along_axis(near, reached, axis=0)[0], least, most)
 
 
-def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
+def _fit_lines(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
     """Fits lines with slopes near `real` [n] that cross `half` [codes, n] at the steps.
 
     Offsets are relative to `zero` [n].
@@ -140,7 +140,7 @@ def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | Non
     start, offset = [], []
     for c in range(len(slope)):
         ends = int(steps.least[c]), int(steps.most[c])
-        place = _placed(float(slope[c]), float(low[c]), float(high[c]), ends)
+        place = _find_origin(float(slope[c]), float(low[c]), float(high[c]), ends)
         if place is None:
             return None
         start.append(_LEAST_BITS - _LEAST + place[0])
@@ -148,7 +148,9 @@ def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | Non
     return Lines(np.array(start), slope, np.array(offset, np.float32))
 
 
-def _placed(slope: float, low: float, high: float, sums: tuple[int, int]) -> tuple[int, int] | None:
+def _find_origin(
+    slope: float, low: float, high: float, sums: tuple[int, int]
+) -> tuple[int, int] | None:
     """Finds integers `origin`, to which sums are added, and `offset`.
 
     slope * origin + offset lies between `low` and `high`. Returns None if sums would leave the
@@ -191,7 +193,7 @@ def _first_between(factor: int, modulus: int, low: int, high: int) -> int | None
     return None if turns is None else -(-(low + modulus * turns) // factor)
 
 
-def _holds(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
+def _lines_are_exact(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
     """True if the quantized values match on both sides of each step and at both ends."""
     above, below = np.minimum(steps.above, steps.most), np.maximum(steps.below, steps.least)
     sums = np.concatenate([above, below, steps.least[None], steps.most[None]])

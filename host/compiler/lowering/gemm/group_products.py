@@ -70,7 +70,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
     n, k = weights.shape
     group = k // groups
-    tile, depth = _tile(ctx, node, m, group), round_up(group, ctx.isa.k_step)
+    tile, depth = _select_tile(ctx, node, m, group), round_up(group, ctx.isa.k_step)
     columns = tile.nv * ctx.isa.vl
     group_bytes = columns * depth
     halve = bool(np.all((weights >= -8) & (weights <= 7))) and group_bytes <= I8_UNPACKED_BYTES
@@ -115,13 +115,13 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         }
         if x_type is DType.U8:
             used = slice(first, first + count)
-            fields["start"] = ctx.weights.add(_correction(ctx, weights, scale, group, used))
+            fields["start"] = ctx.weights.add(_offset_correction(ctx, weights, scale, group, used))
         stored = pack_int4(packed, columns * count * depth) if halve else packed
         parts.append(GroupsPart(kernel, fields, tasks, stored, first))
     return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
 
 
-def _tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
+def _select_tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
     """The register tile; wide for a single row if instructions multiply by a lane."""
     isa = ctx.isa
     tile = Tile(1, 4) if m == 1 and isa.lanes else isa.groups_tile
@@ -147,7 +147,9 @@ def _packed_parts(
         yield first, count, pack_byte_panels(flat, columns, ctx.isa, count * depth)
 
 
-def _correction(ctx: Context, weights: Array, scale: Array, group: int, used: slice) -> Array:
+def _offset_correction(
+    ctx: Context, weights: Array, scale: Array, group: int, used: slice
+) -> Array:
     """Correction for x being `_SHIFT` too large over the groups `used`: [n], in units of sum times
     scale."""
     sums = weights.reshape(len(weights), -1, group).sum(axis=2, dtype=np.int64)[:, used]

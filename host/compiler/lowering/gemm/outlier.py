@@ -58,8 +58,8 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     scales[:, :n] = scale
     of_groups = stored_scales(scales, 16 if slices > 1 else 32)
     short = of_groups.bits == 16
-    made = groups_product(ctx, node, m, short) if slices > 1 else _whole(ctx, node, m)
-    stored, part_bytes = _stored(ctx, made)
+    made = groups_product(ctx, node, m, short) if slices > 1 else _ungrouped_product(ctx, node, m)
+    stored, part_bytes = _store_parts(ctx, made)
     codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
     scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
     residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
@@ -109,7 +109,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     return [Call(_layer_kernel(ctx), fields, None), *products]
 
 
-def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
+def _ungrouped_product(ctx: Context, node: Node, m: int) -> GroupsProduct:
     """The product of weights with one scale per output."""
     weights = ctx.constant(node, 1, "weights")
     n, k = weights.shape
@@ -133,20 +133,22 @@ def packed_rows(ctx: Context, table: str) -> PackedRows | None:
         if not is_split or node.inputs[1] != table or len(ctx.constant(node, 2, "scales")) > 1:
             continue
         n, k = ctx.tensor(table).shape
-        made = _whole(ctx, node, ctx.tensor(node.inputs[0]).elements // k)
+        made = _ungrouped_product(ctx, node, ctx.tensor(node.inputs[0]).elements // k)
         if made.bits == 8:
             padded = round_up(n, ctx.isa.vl)
-            return PackedRows(_stored(ctx, made)[0], made.depth, made.columns, padded)
+            return PackedRows(_store_parts(ctx, made)[0], made.depth, made.columns, padded)
     return None
 
 
-def _stored(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
+def _store_parts(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
     """Stores the weights of a product; returns their location and the bytes per part."""
     size = round_up(made.parts[0].weights.nbytes, ALIGN)
-    return ctx.weights.add(np.concatenate([_bytes(p.weights, size) for p in made.parts])), size
+    return ctx.weights.add(
+        np.concatenate([_padded_bytes(p.weights, size) for p in made.parts])
+    ), size
 
 
-def _bytes(values: Array, size: int) -> Array:
+def _padded_bytes(values: Array, size: int) -> Array:
     """The in-memory bytes of `values`, zero-padded to `size`."""
     raw = values.reshape(-1).view(np.uint8)
     return np.concatenate([raw, np.zeros(size - raw.size, np.uint8)])

@@ -135,14 +135,14 @@ def _with_result(users: Users, node: Node, op: ops.ViewedMatMul) -> dict[str, No
             return None
         done = dataclasses.replace(op, y_axes=axes)
     else:
-        factor = _factor(users.graph, after)
+        factor = _constant_factor(users.graph, after)
         if factor is None or op.scale != 1:
             return None
         done = dataclasses.replace(op, scale=factor)
     return {node.name: Node(node.name, done, node.inputs, after.outputs), after.name: None}
 
 
-def _factor(graph: Graph, node: Node) -> float | None:
+def _constant_factor(graph: Graph, node: Node) -> float | None:
     """The constant scalar by which `node` multiplies its input; None for other nodes."""
     if not isinstance(node.op, ops.Mul) or node.op.activation is not Activation.NONE:
         return None

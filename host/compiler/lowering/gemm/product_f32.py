@@ -33,7 +33,7 @@ def float_form(node: Node, window: Window, dtype: DType) -> Form:
     return form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
 
 
-def _packed(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
+def _pack_k_blocks(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
     """[n, k] → panels, one k block after the other."""
     k = weights.shape[1]
     step = block or max(k, 1)
@@ -87,7 +87,9 @@ def f32_product(
         "band": band_of(ctx, node, method),
         "block_outer": int(block_outer),
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(_packed(weights.astype(dtype.numpy), tile, vl, method.kc)),
+        "weights": ctx.weights.add(
+            _pack_k_blocks(weights.astype(dtype.numpy), tile, vl, method.kc)
+        ),
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
         "zeros": ctx.weights.add(np.zeros(window.x[3], dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),

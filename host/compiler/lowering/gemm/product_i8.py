@@ -212,7 +212,7 @@ def i8_product(
     bias += padded(packed.correction, width, np.dtype(np.int64))
     bounds = low, high = activation_range(activation, y)
     largest = np.abs(bias) + largest_product(weights, w_zero)
-    kind, rounding, lines = _rounding(ctx, node, weights, factor, largest, bounds)
+    kind, rounding, lines = _select_rounding(ctx, node, weights, factor, largest, bounds)
     if lines is not None:
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
@@ -253,7 +253,7 @@ def i8_product(
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])
 
 
-def _rounding(
+def _select_rounding(
     ctx: Context,
     node: Node,
     weights: Array,

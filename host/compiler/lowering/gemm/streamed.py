@@ -25,12 +25,12 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     """Lowers a streamed product; either operand may be constant."""
     m, n = operands.shape.m, operands.shape.n
     alone = runs_alone(ctx)
-    width = _width(n, operands.matrices, 1 if alone else ctx.threads)
+    width = _columns_per_task(n, operands.matrices, 1 if alone else ctx.threads)
     panels = math.ceil(n / width)
     by_columns = operands.by_columns
     step, length = (operands.b[1], operands.shape.k) if by_columns else (operands.b[0], width)
     side = _side_by_side(ctx.isa, m)
-    soon = _soon(lines_ahead(ctx), side, step, length)
+    soon = _prefetch_distance(lines_ahead(ctx), side, step, length)
     name = f"f32_streamed_{'columns' if by_columns else 'rows'}_{m}" + f"_{soon}" * (soon > 0)
     macros = {
         "MR": m,
@@ -51,7 +51,7 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     return [Call(kernel, fields, tasks, tasks if alone else 1)]
 
 
-def _width(n: int, matrices: int, threads: int) -> int:
+def _columns_per_task(n: int, matrices: int, threads: int) -> int:
     """Columns per task: the widest that minimizes the work of the busiest thread."""
     widths = range(round_up(n, _COLUMNS), 0, -_COLUMNS)
     return min(widths, key=lambda w: math.ceil(matrices * math.ceil(n / w) / threads) * min(w, n))
@@ -63,7 +63,7 @@ def _side_by_side(isa: Isa, m: int) -> int:
     return (4 if many else 2) * (1 if m > 2 else 2)
 
 
-def _soon(lines: int, side: int, step: int, length: int) -> int:
+def _prefetch_distance(lines: int, side: int, step: int, length: int) -> int:
     """The prefetch distance in bytes for `lines` lines; 0: none.
 
     In columns or rows of at least `_LONG` bytes, prefetches stay within the same one; otherwise

@@ -49,7 +49,7 @@ def lower_winograd(
         **function,
     )
     _, _, _, c = window.x
-    shared = Transformed(_tiles(window), c, window.y[3], vl, tile)
+    shared = Transformed(_count_tiles(window), c, window.y[3], vl, tile)
     parts = shared.parts(ctx.threads)
     residual = ctx.optional(node, 3)
     low, high = activation.bounds
@@ -58,7 +58,7 @@ def lower_winograd(
         "panels": shared.panels,
         "parts": parts,
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(_pack(weights, c, tile.nv * vl, vl)),
+        "weights": ctx.weights.add(_pack_weights(weights, c, tile.nv * vl, vl)),
         "bias": ctx.weights.add(
             bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.float32))
         ),
@@ -72,12 +72,12 @@ def lower_winograd(
     return Call(kernel, fields, shared.groups * parts)
 
 
-def _tiles(window: Window) -> int:
+def _count_tiles(window: Window) -> int:
     n, h, w, _ = window.y
     return n * math.ceil(h / 4) * math.ceil(w / 4)
 
 
-def _pack(weights: Array, c: int, nr: int, vl: int) -> Array:
+def _pack_weights(weights: Array, c: int, nr: int, vl: int) -> Array:
     """[oc, 3 * 3 * c] → consecutive panels [36][c][nr] of transformed weights."""
     oc = weights.shape[0]
     taps = weights.reshape(oc, 3, 3, c).astype(np.float64)

@@ -189,7 +189,7 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
     ]
 
 
-def _rearranged(
+def _permute_axes(
     ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[Call]
 ) -> list[Call]:
     """y = x viewed as `dims`, with its axes permuted to `order`."""
@@ -214,7 +214,7 @@ def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, DepthToSpace)
     n, h, w, c = ctx.tensor(node.inputs[0]).shape
     b = node.op.block
-    return _rearranged(ctx, node, (n, h, w, b, b, c // (b * b)), (0, 1, 3, 2, 4, 5), [])
+    return _permute_axes(ctx, node, (n, h, w, b, b, c // (b * b)), (0, 1, 3, 2, 4, 5), [])
 
 
 @lowers(ops.SpaceToBatch)
@@ -222,17 +222,17 @@ def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
     """Output image (by, bx, n) holds the pixels of input image n at phase (by, bx)."""
     assert isinstance(node.op, SpaceToBatch)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    return _phases(ctx, x, y, node.op.block, node.op.padding[0], node.op.padding[2], True)
+    return _copy_phases(ctx, x, y, node.op.block, node.op.padding[0], node.op.padding[2], True)
 
 
 @lowers(ops.BatchToSpace)
 def lower_batch_to_space(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, BatchToSpace)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    return _phases(ctx, y, x, node.op.block, node.op.crop[0], node.op.crop[2], False)
+    return _copy_phases(ctx, y, x, node.op.block, node.op.crop[0], node.op.crop[2], False)
 
 
-def _phases(
+def _copy_phases(
     ctx: Context,
     space: Tensor,
     batch: Tensor,

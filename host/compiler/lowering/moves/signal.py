@@ -63,7 +63,7 @@ def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ops.AutomaticGain)
     noise, table = (operand_of(ctx, ctx.tensor(name)) for name in node.inputs[1:])
     fields: dict[str, Field] = {"shift": op.shift, "scale": 0, "noise": noise, "table": table}
-    return _channels(ctx, node, fields, "GAIN", DType.I16)
+    return _call_channels(ctx, node, fields, "GAIN", DType.I16)
 
 
 @lowers(ops.FixedLog)
@@ -72,10 +72,10 @@ def lower_fixed_log(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ops.FixedLog)
     x, table = operand_of(ctx, ctx.tensor(node.inputs[0])), ctx.weights.add(log_table())
     fields: dict[str, Field] = {"shift": op.bits, "scale": op.scale, "noise": x, "table": table}
-    return _channels(ctx, node, fields, "LOG", DType.U16)
+    return _call_channels(ctx, node, fields, "LOG", DType.U16)
 
 
-def _channels(
+def _call_channels(
     ctx: Context, node: Node, fields: dict[str, Field], function: str, table: DType
 ) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])

@@ -38,7 +38,7 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
         "y": Value(node.outputs[0]),
         "down": down,
         "across": across,
-        "along": _along(ctx, columns * size),
+        "along": _rows_per_tile(ctx, columns * size),
     }
     source = "layout/transpose.c" if size == 4 else "layout/transpose2.c"
     header = "layout/transpose.h"
@@ -47,7 +47,7 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
     return [Call(kernel, fields, matrices * down * across, grain)]
 
 
-def _along(ctx: Context, row: int) -> int:
+def _rows_per_tile(ctx: Context, row: int) -> int:
     """Rows of `row` bytes per tile column, limited to half of L1, since only a few columns are read
     at a time. On x86-64, smaller tiles were never timed, so the default is kept."""
     if ctx.board.arch == "x86_64":

@@ -36,7 +36,7 @@ def lower_loop(
     first = int(op.conditional)
     inner = Context(op.body, ctx.isa, ctx.board, ctx.table, ctx.threads, ctx.weights)
     steps = list(steps_of(inner))
-    places = _inputs(ctx, node, op) | _memory(ctx, node, op, inner, steps)
+    places = _input_addresses(ctx, node, op) | _place_body_tensors(ctx, node, op, inner, steps)
 
     def place(value: Value) -> Value | Weights:
         base = base_of(inner.aliases, value.tensor)
@@ -68,11 +68,15 @@ def lower_loop(
         at = place(Value(name))
         kept.append(Move(at, Value(y), size, target_pitch=size))
         cleared.append((Value(y), size))
-    ends = _ends(ctx, node, made[: first + op.states], targets, sizes)
+    ends = _state_moves(ctx, node, made[: first + op.states], targets, sizes)
     return [
         LoopCall(
             op.steps,
-            tuple(_placed(c, place) for step in steps for c in _alone(op, step)),
+            tuple(
+                _substitute_addresses(c, place)
+                for step in steps
+                for c in _restrict_threads(op, step)
+            ),
             begin,
             tuple(rows),
             (*kept, *ends),
@@ -83,7 +87,7 @@ def lower_loop(
     ]
 
 
-def _inputs(ctx: Context, node: Node, op: ops.Loop) -> dict[str, Value]:
+def _input_addresses(ctx: Context, node: Node, op: ops.Loop) -> dict[str, Value]:
     """The addresses of the body's inputs."""
     first = int(op.conditional)
     places = {}
@@ -99,7 +103,7 @@ def _inputs(ctx: Context, node: Node, op: ops.Loop) -> dict[str, Value]:
     return places
 
 
-def _memory(
+def _place_body_tensors(
     ctx: Context, node: Node, op: ops.Loop, inner: Context, steps: list[Step]
 ) -> dict[str, Value]:
     """The addresses of the body's computed tensors, within one temporary."""
@@ -117,7 +121,7 @@ def _memory(
     return {name: Value(whole.tensor, offset) for name, offset in plan.offsets.items()}
 
 
-def _ends(
+def _state_moves(
     ctx: Context, node: Node, made: list[Value | Weights], targets: list[Value], sizes: list[int]
 ) -> list[Move]:
     """Moves new states to their slots; copies of old states go through a temporary."""
@@ -134,7 +138,7 @@ def _ends(
     return [*early, *late]
 
 
-def _alone(op: ops.Loop, step: Step) -> list[Call | LoopCall]:
+def _restrict_threads(op: ops.Loop, step: Step) -> list[Call | LoopCall]:
     """Restricts small calls to one thread, since waking others takes longer than the step."""
     tensors = op.body.tensors
     size = max((tensors[n].bytes for n in step.writes if n in tensors), default=0)
@@ -146,7 +150,9 @@ def _alone(op: ops.Loop, step: Step) -> list[Call | LoopCall]:
     ]
 
 
-def _placed(call: Call | LoopCall, place: Callable[[Value], Value | Weights]) -> Call | LoopCall:
+def _substitute_addresses(
+    call: Call | LoopCall, place: Callable[[Value], Value | Weights]
+) -> Call | LoopCall:
     """`call` with the body's tensors replaced by their addresses."""
     if isinstance(call, Call):
         return replace(call, fields={k: replaced_values(v, place) for k, v in call.fields.items()})
@@ -168,7 +174,7 @@ def _placed(call: Call | LoopCall, place: Callable[[Value], Value | Weights]) ->
 
     return replace(
         call,
-        calls=tuple(_placed(c, place) for c in call.calls),
+        calls=tuple(_substitute_addresses(c, place) for c in call.calls),
         begin=moved(call.begin),
         before=moved(call.before),
         after=moved(call.after),

@@ -42,7 +42,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
     weights = ctx.constant(node, 1, "weights of the state")
     row, name = round_up(width, ctx.isa.vl), op.kind
     if isinstance(op, ops.Lstm):
-        fields |= _lstm(ctx, node, op)
+        fields |= _lstm_fields(ctx, node, op)
         if fields["terms"] is not None:
             macros["PEEPHOLES"], name = 1, "lstm_peepholes"
     if isinstance(op, ops.Gru) and op.linear_before_reset:
@@ -52,10 +52,10 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         macros["LINEAR_BEFORE_RESET"], name = 1, "gru_linear"
     elif isinstance(op, ops.Gru):
         weights, inner = weights[: 2 * hidden], weights[2 * hidden :]
-        fields["inner"] = _panels(ctx, inner, vectors)
+        fields["inner"] = _add_panels(ctx, inner, vectors)
         row = round_up(2 * hidden, ctx.isa.vl) + round_up(hidden, ctx.isa.vl) + hidden
     fields |= {
-        "weights": _panels(ctx, weights, vectors),
+        "weights": _add_panels(ctx, weights, vectors),
         "row": row,
         "scratch": ctx.scratch(node, batch * row * _BYTES),
     }
@@ -63,7 +63,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         function = getattr(op, place, None)
         if function is not None:
             macros[place.upper()] = f"apply_{function.kind}"
-            fields[place] = _parameters(function)
+            fields[place] = _function_parameters(function)
             name += f"_{function.kind}"
     kernel = ctx.kernel(
         f"f32_{name}_{rows}x{vectors * ctx.isa.vl}",
@@ -75,7 +75,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, None)]
 
 
-def _lstm(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:
+def _lstm_fields(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:
     peepholes = ctx.optional(node, 5)
     return {
         "cell_before": operand_of(ctx, ctx.tensor(node.inputs[4])),
@@ -85,11 +85,11 @@ def _lstm(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:
     }
 
 
-def _panels(ctx: Context, weights: Array, vectors: int) -> Weights:
+def _add_panels(ctx: Context, weights: Array, vectors: int) -> Weights:
     return ctx.weights.add(pack_panels(weights, vectors * ctx.isa.vl, ctx.isa.vl))
 
 
-def _parameters(function: Operator) -> tuple[float, float]:
+def _function_parameters(function: Operator) -> tuple[float, float]:
     if isinstance(function, ops.Clamp):
         return function.activation.bounds
     return parameters_of(function)

@@ -53,7 +53,9 @@ def choose_pruned(
     """
     if table is None:
         return graph
-    nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)
+    nodes = tuple(
+        _prune_if_cheaper(graph, node, board, table, strips, groups) for node in graph.nodes
+    )
     return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
 
 
@@ -67,7 +69,7 @@ class _Layer:
     sparse: float
 
 
-def _chosen(
+def _prune_if_cheaper(
     graph: Graph,
     node: Node,
     board: BoardProfile,

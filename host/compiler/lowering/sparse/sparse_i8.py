@@ -89,11 +89,11 @@ def _is_of_points(graph: Graph, node: Node) -> bool:
 def code_strips(weights: Array, isa: Isa) -> CodeStrips:
     """s8 weights [n, k] with the number of slots per group that reads the fewest bytes."""
     dots = isa.i8.is_signed_dot
-    made = [_packed(weights, slots, dots) for slots in _SLOTS]
+    made = [_pack_strips(weights, slots, dots) for slots in _SLOTS]
     return min(made, key=lambda strips: strips.bytes_read)
 
 
-def _packed(weights: Array, slots: int, dots: bool) -> CodeStrips:
+def _pack_strips(weights: Array, slots: int, dots: bool) -> CodeStrips:
     """Packs outputs with similar weight counts into a strip; groups of all strips are built at
     once."""
     rows, k = weights.shape
@@ -108,7 +108,7 @@ def _packed(weights: Array, slots: int, dots: bool) -> CodeStrips:
         if not len(left):
             break
         base = np.clip(base, 0, max(k - WINDOW, 0))
-        found.append((left, base, _group(column, value, at, left, base, slots)))
+        found.append((left, base, _next_group(column, value, at, left, base, slots)))
     none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2, slots, STRIP_ROWS))
     strip, base, pairs = (np.concatenate(parts) for parts in zip(none, *found, strict=True))
     sort = np.argsort(strip, kind="stable")
@@ -140,7 +140,9 @@ def _rows_of(weights: Array, strips: int) -> tuple[Array, Array]:
     return columns.reshape(shape), values.reshape(shape)
 
 
-def _group(column: Array, value: Array, at: Array, strips: Array, base: Array, slots: int) -> Array:
+def _next_group(
+    column: Array, value: Array, at: Array, strips: Array, base: Array, slots: int
+) -> Array:
     """The next group of some strips: the next weights of each row within the window.
 
     Returns [strips, 2, slots, rows] and advances `at`.
@@ -191,7 +193,7 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
         "base": ctx.weights.add(strips.base.astype(np.uint16)),
         "groups": ctx.weights.add(strips.groups),
         "order": ctx.weights.add(strips.order.astype(np.uint32)),
-        **_ends(ctx, node, weights, strips.order),
+        **_epilogue_fields(ctx, node, weights, strips.order),
         "y_zero": zero_point_of(y),
         "low": low,
         "high": high,
@@ -202,7 +204,7 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, (len(cut) - 1) * math.ceil(points / block))]
 
 
-def _ends(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:
+def _epilogue_fields(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:
     """Bias and factors in strip order; the bias includes the contribution of x's zero point."""
     x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
     rows, width = len(weights), round_up(len(order), ctx.isa.vl) + ctx.isa.vl

@@ -73,19 +73,19 @@ class Bands:
 @functools.lru_cache
 def bands_of(window: Window) -> Bands | None:
     """Chooses the bands of a window; None if not even one row fits into scratch."""
-    found = _bands(window, 1)
+    found = _build_bands(window, 1)
     if found.scratch > SPARSE_WINDOW_SCRATCH:
         return None
     for rows in range(2, window.y[1] + 1):
-        bands = _bands(window, rows)
+        bands = _build_bands(window, rows)
         enough = found.pixels(found.rows, 1) >= _PIXELS and bands.panels > 1
         if enough or bands.scratch > SPARSE_WINDOW_SCRATCH:
             break
         found = bands
-    return _bands(window, math.ceil(window.y[1] / found.count))
+    return _build_bands(window, math.ceil(window.y[1] / found.count))
 
 
-def _bands(window: Window, rows: int) -> Bands:
+def _build_bands(window: Window, rows: int) -> Bands:
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.stride, window.dilation
     held = window.padding.left + window.x[2]
     reach = window.y[2] + (kw - 1) * dw // sw

@@ -137,7 +137,7 @@ def _add_window(b: _Builder, start: int, end: int) -> None:
             pending.append(rows)
     waiting = np.concatenate([np.zeros(0, np.int64), *pending])
     if b.how.window > 1:
-        waiting = _sorted(b, waiting)
+        waiting = _sort_rows(b, waiting)
     at = 0
     while at < len(waiting):
         rows = waiting[at : at + b.height]
@@ -149,7 +149,7 @@ def _add_window(b: _Builder, start: int, end: int) -> None:
         at += len(rows)
 
 
-def _sorted(b: _Builder, rows: Array) -> Array:
+def _sort_rows(b: _Builder, rows: Array) -> Array:
     """Sorts rows by descending length, stably, unless their order needs little padding."""
     lengths = b.a.lengths[rows]
     padded = np.concatenate([lengths, np.zeros(-len(rows) % b.height, np.int64)])
@@ -194,7 +194,7 @@ def _add_diagonal(b: _Builder, rows: Array) -> bool:
         return False
     values = np.zeros((len(diagonal), height), np.float32)
     values[slot, lane] = a.value[held]
-    b.add(_DIAGONAL, rows, values, _bytes(diagonal, 4), 0, 4)
+    b.add(_DIAGONAL, rows, values, _to_bytes(diagonal, 4), 0, 4)
     return True
 
 
@@ -205,9 +205,9 @@ def _add_wide(b: _Builder, row: int) -> None:
     cells = -(-len(column) // b.height) * b.height
     values = np.zeros(cells, np.float32)
     values[: len(value)] = value
-    base, size = _base(b, [column])
+    base, size = _column_base(b, [column])
     padded = np.concatenate([column, np.repeat(column[-1:], cells - len(column))])
-    b.add(_WIDE, np.array([row]), values, _bytes(padded - base, size), base, size)
+    b.add(_WIDE, np.array([row]), values, _to_bytes(padded - base, size), base, size)
 
 
 def _add_short(b: _Builder, rows: Array) -> None:
@@ -218,14 +218,14 @@ def _add_short(b: _Builder, rows: Array) -> None:
         return _add_lanes(b, rows)
     held = [b.a.row(int(row)) for row in rows]
     columns = [b.a.column[each] for each in held]
-    base, size = _base(b, columns)
+    base, size = _column_base(b, columns)
     cells = -(-count // b.height) * b.height
     values, index = np.zeros(cells, np.float32), np.zeros(cells, np.int64)
     values[:count] = np.concatenate([b.a.value[each] for each in held])
     index[:count] = np.concatenate(columns) - base
     ends = np.zeros((len(rows) + 3) // 4 * 4, np.int64)
     ends[: len(rows)] = np.cumsum(lengths)
-    packed = np.concatenate([_bytes(ends, 2), _bytes(index, size)])
+    packed = np.concatenate([_to_bytes(ends, 2), _to_bytes(index, size)])
     return b.add(_PACKED, rows, values, packed, base, size)
 
 
@@ -234,7 +234,7 @@ def _add_lanes(b: _Builder, rows: Array) -> None:
     held = [b.a.row(int(row)) for row in rows]
     columns = [b.a.column[each] for each in held]
     slots = max(len(column) for column in columns)
-    base, size = _base(b, columns)
+    base, size = _column_base(b, columns)
     values = np.zeros((slots, b.height), np.float32)
     index = np.zeros((slots, b.height), np.int64)
     for lane, (each, column) in enumerate(zip(held, columns, strict=True)):
@@ -242,7 +242,7 @@ def _add_lanes(b: _Builder, rows: Array) -> None:
             values[:n, lane] = b.a.value[each]
             index[:n, lane] = column - base
             index[n:, lane] = column[-1] - base
-    b.add(_LANES, rows, values, _bytes(index, size), base, size)
+    b.add(_LANES, rows, values, _to_bytes(index, size), base, size)
 
 
 def _add_windows(b: _Builder, rows: Array) -> bool:
@@ -274,7 +274,7 @@ def _add_windows(b: _Builder, rows: Array) -> bool:
     index = np.full((slots, b.height), STRIP_PADDING, np.uint8)
     index[slot, lane] = (together - base) % columns
     head = np.zeros((4 + steps + 7) // 8 * 8, np.uint8)
-    head[:4] = _bytes(np.array([steps]), 4)
+    head[:4] = _to_bytes(np.array([steps]), 4)
     head[4 : 4 + steps] = due
     whole = np.concatenate([head, index.reshape(-1)])
     b.add(_WINDOWS, rows, values, whole, base, 1, int(steps))
@@ -298,7 +298,7 @@ def _window_steps(inside: Array) -> tuple[Array, Array]:
     return due, done
 
 
-def _base(b: _Builder, columns: list[Array]) -> tuple[int, int]:
+def _column_base(b: _Builder, columns: list[Array]) -> tuple[int, int]:
     """The first column of a strip, and the bytes needed for offsets from it."""
     first = [int(column[0]) for column in columns if len(column)]
     last = [int(column[-1]) for column in columns if len(column)]
@@ -308,5 +308,5 @@ def _base(b: _Builder, columns: list[Array]) -> tuple[int, int]:
     return min(first), max(1 if span < 1 << 8 else 2 if span < 1 << 16 else 4, b.how.index_bytes)
 
 
-def _bytes(numbers: Array, size: int) -> Array:
+def _to_bytes(numbers: Array, size: int) -> Array:
     return np.frombuffer(numbers.astype(f"<u{size}").tobytes(), np.uint8)
