@@ -144,7 +144,7 @@ def _lower_nodes(ctx: Context, units: Mapping[str, str], costs: Mapping[str, flo
         )
         steps.append(
             Step(
-                node.name, node.op.kind, _main_kernel_name(calls), tuple(calls), reads, node.outputs,
+                node.name, node.op.kind, _kernel_name(calls), tuple(calls), reads, node.outputs,
                 scratch, compiled_of(ctx, node, calls),
             )
         )  # fmt: skip
@@ -161,7 +161,7 @@ def _body_steps(ctx: Context) -> list[Step]:
     return _lower_nodes(ctx, NO_UNITS, NO_COSTS)
 
 
-def _main_kernel_name(calls: Sequence[Call | LoopCall]) -> str:
+def _kernel_name(calls: Sequence[Call | LoopCall]) -> str:
     """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
     kernels = [c.kernel for c in calls if isinstance(c, Call)]
     if len(kernels) < len(calls):
