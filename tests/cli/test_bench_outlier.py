@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
 @pytest.mark.slow
 def test_peers_in_plain_text(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("5,48,24\n")
-    done = edgekit(*_BENCH, "--shapes", "shapes.txt", "--peers", "--threads", "2")
+    threads = str(min(2, len(os.sched_getaffinity(0))))
+    done = edgekit(*_BENCH, "--shapes", "shapes.txt", "--peers", "--threads", threads)
     assert done.code == 0
     assert "numpy operators ms" in done.out and "peer     numpy" in done.out
     assert "x as fast as operators of NumPy (worst" in done.out
