@@ -42,6 +42,12 @@ ValueType = Annotated[
     Literal["float32", "float64", "float16", "int8"],
     typer.Option("--dtype", help="Type of the stored values."),
 ]
+Seconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds", metavar="S", min=0.05, max=600.0, help="Seconds to time each matrix."
+    ),
+]
 _STORAGE: dict[str, Storage] = {"float32": "f32", "float16": "f16", "int8": "s8"}
 
 
@@ -92,12 +98,7 @@ def bench_sparse(
     hotspots: Annotated[
         bool, typer.Option("--hotspots", help="Show where the time goes and what it waits for.")
     ] = False,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--seconds", metavar="S", min=0.05, max=600.0, help="Seconds to time each matrix."
-        ),
-    ] = 1.0,
+    seconds: Seconds = 1.0,
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:

@@ -90,7 +90,6 @@ def build(
         note(f"{made.skipped} measurements in the history are implausible and were skipped")
     learned = is_learned(made.table.sequences)
     if as_json:
-        regret = asdict(made.regret) if made.regret.shapes else None
         emit(
             {
                 "schema": "edgekit.kb.build/1",
@@ -107,7 +106,7 @@ def build(
                 "changes": [_change_document(change) for change in made.changes],
                 "skipped": made.skipped,
                 "sequences": "learned" if learned else "default",
-                "regret": regret,
+                "regret": asdict(made.regret) if made.regret.shapes else None,
             }
         )
         return

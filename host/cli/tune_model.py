@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -39,6 +39,26 @@ if TYPE_CHECKING:
     from edgekit.host.lab.tune.orders import OrderOutcome
 
 _SHOWN = 10  # best gains in the summary
+Orders = Annotated[
+    int | None,
+    typer.Option(
+        "--orders",
+        metavar="N",
+        min=1,
+        max=100,
+        show_default=False,
+        help="Measure N orders of the operators instead of methods.",
+    ),
+]
+BestBundle = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        metavar="FILE.ekb",
+        show_default=False,
+        help="File to write the bundle with the best order to, with --orders.",
+    ),
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -65,26 +85,8 @@ def tune_model(
     allow_noise: AllowNoise = False,
     transport: TransportOption = None,
     dask: Workers = None,
-    orders: Annotated[
-        int | None,
-        typer.Option(
-            "--orders",
-            metavar="N",
-            min=1,
-            max=100,
-            show_default=False,
-            help="Measure N orders of the operators instead of methods.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            metavar="FILE.ekb",
-            show_default=False,
-            help="File to write the bundle with the best order to, with --orders.",
-        ),
-    ] = None,
+    orders: Orders = None,
+    output: BestBundle = None,
     as_json: Json = False,
 ) -> None:
     """Measure methods or orders of a model's operators, keep the best."""
@@ -100,15 +102,8 @@ def tune_model(
     seconds = parse_budget(budget)
     boards = boards_of(board)
     name = boards[0]
-    if orders is None:
-        refuse_without(context, "--orders", "output")
-    else:
-        refuse_with(context, "--orders", "budget", "dask")
-        if len(boards) > 1:
-            raise InputError(f"expected one --board with --orders, found {board}; name one")
-    path = model_file(model, name)
-    if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a model, found a bundle, which is compiled")
+    _check_orders(context, orders, boards)
+    path = _uncompiled(model_file(model, name))
     if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
@@ -149,6 +144,23 @@ def tune_model(
         emit(_to_json(job, tuned))
     else:
         _print_summary(job, tuned)
+
+
+def _check_orders(context: typer.Context, orders: int | None, boards: Sequence[str]) -> None:
+    """Refuses options that do not go together with, or without, --orders."""
+    if orders is None:
+        refuse_without(context, "--orders", "output")
+        return
+    refuse_with(context, "--orders", "budget", "dask")
+    if len(boards) > 1:
+        found = ",".join(boards)
+        raise InputError(f"expected one --board with --orders, found {found}; name one")
+
+
+def _uncompiled(path: Path) -> Path:
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle, which is compiled")
+    return path
 
 
 def _utc_timestamp() -> str:

@@ -42,8 +42,7 @@ def explain(
     `origin`: the original operator of each part of a split one; `limit`: bytes of memory; `splits`:
     outlier splits of operators that were fitted to samples.
     """
-    graph = schedule.graph
-    tensors = graph.tensors
+    graph, tensors = schedule.graph, schedule.graph.tensors
     steps = {s.name: s for s in plan.lowered.steps}
     operators = []
     for node in graph.nodes:

@@ -257,27 +257,22 @@ def parse_core(name: str, text: str) -> Core:
     parts: dict[str, Any] = {"name": name}
     for key, value in raw.items():
         if key == "units":
-            parts[key] = {
-                n: _parse_dataclass(f"{where}: units.{n}", Unit, t) for n, t in value.items()
-            }
+            parts[key] = {n: _parse(f"{where}: units.{n}", Unit, t) for n, t in value.items()}
         elif key in _LISTS:
-            rows = (
-                _parse_dataclass(f"{where}: {key}[{n}]", _LISTS[key], r)
-                for n, r in enumerate(value)
-            )
+            rows = (_parse(f"{where}: {key}[{n}]", _LISTS[key], r) for n, r in enumerate(value))
             parts[key] = tuple(rows)
         elif key in _PARTS:
             kinds = {"issue": Issue, "ports": Ports, "tlb": Tlb, "prefetch": Prefetch}
             kinds |= {"stores": Stores, "branch": Branch, "dram": Dram}
-            parts[key] = _parse_dataclass(f"{where}: {key}", kinds.get(key, Cache), value)
+            parts[key] = _parse(f"{where}: {key}", kinds.get(key, Cache), value)
         else:
             parts[key] = value
-    core: Core = _parse_dataclass(where, Core, {"rules": (), "l3": None} | parts)
+    core: Core = _parse(where, Core, {"rules": (), "l3": None} | parts)
     _check_names(where, core)
     return core
 
 
-def _parse_dataclass(where: str, kind: type[_T], values: Any) -> _T:
+def _parse(where: str, kind: type[_T], values: Any) -> _T:
     """Builds a dataclass from a TOML table: only known keys, all required ones, figures >= 0."""
     if not isinstance(values, dict):
         raise CoreError(f"{where}: expected a table, found {values!r}")

@@ -68,5 +68,4 @@ def test_diagonals_of_a_band_take_fewer_cycles_than_its_rows(board, dtype):
     forms = (_BY_DIAGONALS, _BY_ROWS, _BY_DIAGONALS)
     good, slow, again = spmv_costs(target_of(load_board(board)), matrix, forms, 1, 600.0)
     assert 0 < good.cycles < slow.cycles
-    # Each form has memory of its own, which shares cache sets with other data by where it lies.
-    assert abs(again.cycles - good.cycles) <= good.cycles / 10
+    assert abs(again.cycles - good.cycles) <= good.cycles / 20

@@ -395,7 +395,6 @@ def random_graph(family: str, count: int, seed: int) -> Graph:
     """`count` operators of a family, cycling through its dtypes; all, without dtypes."""
     make, dtypes = FAMILIES[family]
     rng = np.random.default_rng(seed)
-    if not dtypes:
-        return graph_of(make(rng))
     turns = (dtypes[i % len(dtypes)] for i in range(count))
-    return graph_of([make(rng) if dtype is None else make(rng, dtype) for dtype in turns])
+    drawn = (make(rng) if dtype is None else make(rng, dtype) for dtype in turns)
+    return graph_of(list(drawn) if dtypes else make(rng))
