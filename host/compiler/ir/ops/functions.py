@@ -183,13 +183,13 @@ class Neg(Function):
     tflite = "NEG"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
+    on_codes = OnCodes.NEVER  # LiteRT's negation ignores scales and zero points
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, x: Array) -> Array:
         return np.negative(x)
 
     def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        """Negate the quantized values directly, as LiteRT does."""
         return np.asarray(np.negative(x))
 
 

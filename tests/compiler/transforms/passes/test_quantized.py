@@ -47,10 +47,10 @@ def _weights(rng, shape, per_channel, axis=0, kind="s8"):
     return [made], {"w_q": codes, "w_s": scale, "w_z": zero}
 
 
-def _imported(parts, shape, folder):
+def _imported(parts, shape, folder, output="y_d"):
     nodes = [n for part in parts for n in part[0]]
     constants = {k: v for part in parts for k, v in part[1].items()}
-    proto = model(nodes, [value("x", shape)], ["y_d"], constants)
+    proto = model(nodes, [value("x", shape)], [output], constants)
     return import_model(save(proto, folder))
 
 
@@ -192,6 +192,27 @@ def _all_on_codes(after):
 def test_a_function_works_on_codes(rng, name, codes, tmp_path):
     after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), codes)
     assert _all_on_codes(after)
+
+
+_CLASSES = [c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Function)]
+_ONE_OPERAND = sorted(c.onnx for c in _CLASSES if c.onnx and DType.F32 in c.dtypes)
+
+
+@pytest.mark.parametrize("name", _ONE_OPERAND)
+def test_a_function_with_or_without_codes_is_within_a_step(rng, name, tmp_path):
+    """Input and output have other scales and zero points."""
+    step = 0.03
+    parts = [
+        _coded("x", 0.02, np.array(-8, np.int8)),
+        ([node(name, ["x_d"], ["y"])], {}),
+        _coded("y", step, np.array(11, np.int8)),
+    ]
+    graph = _imported(parts, (1, 4, 6, 6), tmp_path)
+    x = {"x": rng.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)}
+    real, made = (evaluate(g, x).outputs["y_d"] for g in (graph, integer_form(graph)))
+    exact = _imported(parts[:2], (1, 4, 6, 6), tmp_path, "y")
+    defined = np.isfinite(evaluate(exact, x).outputs["y"])
+    assert np.abs(real - made)[defined].max() <= step * 1.01
 
 
 @pytest.mark.parametrize("step", [0.02, 0.05])
