@@ -30,6 +30,8 @@ class Quantize(Operator):
     """f32 or quantized → quantized, with the output tensor's scale and zero point.
 
     f32 values are rounded to nearest, halves away from zero or, with `to_even`, to even (ONNX).
+    Quantized values are multiplied by LiteRT's fixed-point factor, which may round twice, or, with
+    `to_even`, dequantized and quantized in f32.
     """
 
     kind: ClassVar[str] = "quantize"
@@ -55,9 +57,10 @@ class Quantize(Operator):
         values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
         low, high = code_range(out.dtype)
         zero = zero_point_of(out)
-        if source.dtype is DType.F32:
+        if source.dtype is DType.F32 or self.to_even:
             nearest = np.rint if self.to_even else round_half_away
-            scaled = nearest(values / np.float32(scale_of(out))) + np.float32(zero)
+            reals = values if source.quant is None else dequantize(values, source.quant)
+            scaled = nearest(reals / np.float32(scale_of(out))) + np.float32(zero)
             return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
         offset = values.astype(np.int64) - zero_point_of(source)
         codes = rescale_multiplier(source, out).apply(offset)

@@ -170,7 +170,7 @@ def _drop_quantize_pair(users: Users, node: Node, after: Node) -> dict[str, Node
     if codes.dtype is not DType.I8 or not codes.is_quantized:
         return None
     same = _scale_and_zero(codes) == _scale_and_zero(out)
-    op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8)
+    op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8, True)
     return {node.name: Node(node.name, op, node.inputs, after.outputs), after.name: None}
 
 

@@ -310,3 +310,18 @@ def test_a_model_in_f32_stays(tmp_path):
         save(model([node("Relu", ["x"], ["y"])], [value("x", [2])], ["y"]), tmp_path)
     )
     assert integer_form(graph) is graph
+
+
+@pytest.mark.parametrize("step", [0.031, 0.05, 0.07])
+def test_a_change_of_scale_rounds_once(step, tmp_path):
+    """LiteRT's fixed-point factors would round some codes twice."""
+    codes = np.arange(-128, 128, dtype=np.int8)
+    parts = [
+        _coded("x", 0.02, np.array(-8, np.int8)),
+        ([node("Identity", ["x_d"], ["y"])], {}),
+        _coded("y", step, np.array(11, np.int8)),
+    ]
+    graph = _imported(parts, codes.shape, tmp_path)
+    x = {"x": (codes.astype(np.float32) + 8) * np.float32(0.02)}
+    real, made = (evaluate(g, x).outputs["y_d"] for g in (graph, integer_form(graph)))
+    np.testing.assert_array_equal(real, made)
