@@ -136,14 +136,14 @@ def virtual_board(
         board = load_board(profile)
         if board.arch not in drivers:
             path = tmp_path_factory.mktemp(board.arch) / "driver"
-            _compile_driver(board.target, path)
+            compile_driver(board.target, path)
             drivers[board.arch] = path
         return VirtualBoard(board.arch, cpu or CPUS[profile], drivers[board.arch])
 
     return make
 
 
-def _compile_driver(target: str, path: Path) -> None:
+def compile_driver(target: str, path: Path) -> None:
     cache = cache_folder() / "objects"  # the toolchain's, which already has the target's libc
     environment = os.environ | {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),

@@ -35,6 +35,11 @@ _SUITES = [
     pytest.param(("fuzz_operators", "--count", "20000"), id="operators"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
     pytest.param(("decoders",), id="decoders", marks=_NEEDS_LLVM),
+    pytest.param(
+        ("random_graphs", "--count", "5000"),
+        id="random networks",
+        marks=(pytest.mark.cross, pytest.mark.engines),
+    ),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
