@@ -44,7 +44,7 @@ _MARGIN = 16  # an output may differ by this multiple of the peer's change under
 # By number type: relative size of a nudge, and the floor of the tolerance relative to the output's
 # largest magnitude (a different order of summation; some steps of codes).
 _ROUNDING = {"f32": (2.0**-22, 2e-4), "f16": (2.0**-11, 2e-2), "s16": (2.0**-14, 1e-3)}
-_CODES = (2.0**-9, 0.08)
+_CODES = (2.0**-6, 0.12)
 
 Peer = Callable[[Mapping[str, Array]], list[Array]]
 
