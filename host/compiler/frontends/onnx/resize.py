@@ -1,5 +1,8 @@
 """Import of ONNX Resize and Upsample: gathers, bilinear images, or interpolation matrices.
 
+Sizes and positions are computed in f32, in the order of ONNX Runtime: 10 · 2.3 is 23 there, but 22
+in f64, and the shapes that exporters wrote into files are those of f32.
+
 Nearest is a gather. Anything `ResizeBilinear` cannot compute is a product with a matrix of
 interpolation weights along each axis.
 """
@@ -16,15 +19,18 @@ from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
+F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 _SIZE_LIMIT = 1 << 16
 _SCALE_LIMIT = 1e6
+_HALFWAY = 0.5 + 1e-6  # ONNX Runtime counts positions this close to halfway as halfway
 _NEAREST: dict[str, Callable[[F64], F64]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "round_prefer_floor": lambda x: np.ceil(x - _HALFWAY),
+    "round_prefer_ceil": lambda x: np.floor(x + _HALFWAY),
     "floor": np.floor,
     "ceil": np.ceil,
 }
+_BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is no attribute
 
 
 def upsample(call: Call) -> Tensor:
@@ -34,7 +40,7 @@ def upsample(call: Call) -> Tensor:
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
     sizes = [_scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
     return _resize_axes(
-        call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), "floor"
+        call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), _BY_DIRECTION
     )
 
 
@@ -51,12 +57,12 @@ def resize(call: Call) -> Tensor:
     if x.elements == 0:
         raise ShapeError(f"expected sizes of at least 1 to resize, found {list(x.shape)}")
     if has_sizes and call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        ratios = [g / x.shape[a] for g, a in zip(given, axes, strict=True)]
+        ratios = [np.float32(g) / np.float32(x.shape[a]) for g, a in zip(given, axes, strict=True)]
         larger = call.text("keep_aspect_ratio_policy") == "not_larger"
         ratio = min(ratios) if larger else max(ratios)
-        given = tuple(math.floor(x.shape[a] * ratio + 0.5) for a in axes)
-        for axis, whole in zip(axes, given, strict=True):
-            sizes[axis], scales[axis] = int(whole), ratio
+        for axis in axes:
+            product = float(np.float32(x.shape[axis]) * ratio)
+            sizes[axis], scales[axis] = math.floor(product + 0.5), float(ratio)
     else:
         for axis, value in zip(axes, given, strict=True):
             sizes[axis] = int(value) if has_sizes else _scaled_size(x.shape[axis], value)
@@ -64,7 +70,7 @@ def resize(call: Call) -> Tensor:
     mode = "asymmetric" if call.opset < 11 else call.text(
         "coordinate_transformation_mode", "half_pixel"
     )  # fmt: skip
-    nearest = "floor" if call.opset < 11 else call.text("nearest_mode", "round_prefer_floor")
+    nearest = call.text("nearest_mode", "round_prefer_floor") if call.opset >= 11 else _BY_DIRECTION
     kind = call.text("mode", "nearest")
     if mode == "tf_crop_and_resize":
         return _crop_and_resize(
@@ -84,9 +90,12 @@ def _crop_and_resize(
     y, outside = x, np.zeros((1,) * len(x.shape), np.bool_)
     _check_sizes(sizes, [1.0] * len(sizes), kind)
     for i, axis in enumerate(axes):
-        last, size, (start, end) = x.shape[axis] - 1, sizes[axis], (roi[i], roi[i + len(axes)])
-        steps = np.arange(size) / (size - 1) if size > 1 else np.full(1, 0.5)
-        position = (start + steps * (end - start)) * last
+        last, size = np.float32(x.shape[axis] - 1), sizes[axis]
+        start, end = np.float32(roi[i]), np.float32(roi[i + len(axes)])
+        position = np.full(1, 0.5 * float(start + end) * float(last), np.float32)
+        if size > 1:
+            steps = np.arange(size, dtype=np.float32)
+            position = start * last + steps * (end - start) * last / np.float32(size - 1)
         beyond = ((position < 0) | (position > last)).reshape(-1, *(1,) * (len(x.shape) - 1 - axis))
         outside = outside | beyond
         y = _resample_axis(call, y, axis, np.clip(position, 0, last), 1.0, kind, nearest)
@@ -109,13 +118,15 @@ def _scaled_size(source: int, scale: float) -> int:
     """The output size of an axis of `source` elements."""
     if not 0 < scale < _SCALE_LIMIT:  # false for NaN
         raise ShapeError(f"expected scales above 0 and below {_SCALE_LIMIT:g}, found {scale}")
-    return math.floor(source * scale)
+    return math.floor(np.float32(source) * np.float32(scale))
 
 
 def _resize_axes(
     call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
 ) -> Tensor:
     _check_sizes(sizes, scales, kind)
+    if sizes == list(x.shape):  # copied, as in ONNX Runtime, even where a scale is 1.1
+        return x
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
         return call.nchw(call.emit(op, call.nhwc(x)))
@@ -130,10 +141,12 @@ def _resize_axes(
 
 
 def _resample_axis(
-    call: Call, x: Tensor, axis: int, position: F64, scale: float, kind: str, nearest: str
+    call: Call, x: Tensor, axis: int, places: F32, scale: float, kind: str, nearest: str
 ) -> Tensor:
-    """x resampled along `axis` at `position`."""
-    source = x.shape[axis]
+    """x resampled along `axis` at `places`."""
+    source, position = x.shape[axis], places.astype(np.float64)
+    if nearest == _BY_DIRECTION:
+        nearest = "ceil" if scale < 1.0 else "floor"
     if kind == "nearest":
         if nearest not in _NEAREST:
             raise ShapeError(f"expected a known nearest_mode, found {nearest}")
@@ -148,26 +161,31 @@ def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode
     """Whether `ResizeBilinear` computes the same result."""
     if len(x.shape) != 4 or x.dtype is not DType.F32 or sizes[:2] != list(x.shape[:2]):
         return False
-    exact = all(s * d == n for s, d, n in zip(scales, x.shape, sizes, strict=True))
+    exact = mode == "align_corners" or all(
+        np.float32(s) * np.float32(d) == n for s, d, n in zip(scales, x.shape, sizes, strict=True)
+    )
     plain = not call.integer("antialias", 0) and not call.integer("exclude_outside", 0)
     return exact and plain and mode in ("half_pixel", "asymmetric", "align_corners")
 
 
-def _source_positions(mode: str, source: int, size: int, scale: float) -> F64:
+def _source_positions(mode: str, source: int, size: int, scale: float) -> F32:
     """The input coordinate of each output element."""
-    i = np.arange(size, dtype=np.float64)
-    if mode == "half_pixel":
-        return (i + 0.5) / scale - 0.5
+    half, factor, i = np.float32(0.5), np.float32(scale), np.arange(size, dtype=np.float32)
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and size > 1):
+        return (i + half) / factor - half
     if mode == "asymmetric":
-        return i / scale
-    if mode == "align_corners":
-        last = scale * source - 1  # not size − 1: scale · source may be fractional
-        return i * ((source - 1) / last) if size > 1 else np.zeros(1)
-    if mode == "pytorch_half_pixel":
-        return (i + 0.5) / scale - 0.5 if size > 1 else np.zeros(1)
+        return i / factor
+    if mode == "tf_half_pixel_for_nn":
+        return (i + half) / factor
+    if mode == "align_corners" and size > 1:
+        return i * np.float32(source - 1) / np.float32(size - 1)
+    if mode in ("align_corners", "pytorch_half_pixel"):
+        return np.zeros(1, np.float32)
     if mode == "half_pixel_symmetric":
-        adjustment = size / (scale * source)
-        return source / 2 * (1 - adjustment) + (i + 0.5) / scale - 0.5
+        adjustment = np.float32(size) / (factor * np.float32(source))
+        offset = float(np.float32(source) * half * (np.float32(1) - adjustment))
+        places: F64 = offset + (i.astype(np.float64) + 0.5) / float(factor) - 0.5
+        return places.astype(np.float32)
     raise ShapeError(f"expected a known coordinate_transformation_mode, found {mode}")
 
 

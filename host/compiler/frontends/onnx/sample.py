@@ -67,11 +67,9 @@ def _axis_taps(
     low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
     if mode == "nearest":
         at = call.emit(ops.RoundEven(), at)
-    if padding == "border":
-        inner = call.emit(ops.Clip(0.0, length - 1.0), at)
-        outside = call.emit(ops.Less(), at, call.builder.floats(low))
-        beyond = call.emit(ops.Less(), call.builder.floats(high), at)
-        at = call.emit(ops.Where(), call.emit(ops.Or(), outside, beyond), inner, at)
+    if padding == "border" and mode != "cubic":
+        # A cubic's weights depend on the place, so only its taps are moved to the edge.
+        at = call.emit(ops.Clip(0.0, length - 1.0), at)
     elif padding == "reflection":
         at = _reflect(call, at, low, high)
     first = call.emit(ops.Floor(), at)
@@ -128,8 +126,11 @@ def _mask_in_range(
     """`weight` (or 1) where `at` is in range, else 0."""
     above = call.emit(ops.LessOrEqual(), call.builder.floats(low), at)
     below = call.emit(ops.LessOrEqual(), at, call.builder.floats(high))
-    there = call.convert(call.emit(ops.And(), above, below), DType.F32)
-    return there if weight is None else call.emit(ops.Mul(), weight, there)
+    there = call.emit(ops.And(), above, below)
+    if weight is None:
+        return call.convert(there, DType.F32)
+    # Not a product: the weight of an infinite place is NaN.
+    return call.emit(ops.Where(), there, weight, call.builder.floats(0.0))
 
 
 def _clamp_to_index(call: Call, place: Tensor, length: int) -> Tensor:
@@ -206,7 +207,8 @@ def roi_align(call: Call) -> Tensor:
             "expected regions, an output size and a sampling_ratio of at least 0, "
             f"found {list(regions.shape)}, {high}x{wide} and {samples}"
         )
-    half = call.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    half = call.text("coordinate_transformation_mode", usual) == "half_pixel"
     scaled = _mul_scalar(call, regions, call.number("spatial_scale", 1.0))
     scaled = _add_scalar(call, scaled, -0.5) if half else scaled
     edges = call.builder.emit_all(ops.Split(1, (1,) * 4), [scaled])
