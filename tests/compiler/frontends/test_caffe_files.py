@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -266,3 +267,14 @@ def test_doubles_and_no_protobuf(tmp_path, monkeypatch):
     assert import_model(path).outputs == ("y",)
     monkeypatch.setitem(__import__("sys").modules, "google.protobuf", None)
     _refused(path, rf"install it: {re.escape(install_command('caffe'))}$")
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(np.inf, 1), (np.nan, 1), (0, -1), (1e38, 1e-30)])
+def test_statistics_without_finite_factors_name_their_channel(mean, variance, tmp_path):
+    text = image(1, 2, 3, 3) + layer("y", "BatchNorm", "data", rest="batch_norm_param { eps: 0 }")
+    blobs = {"y": [np.array([0, mean]), np.array([1, variance]), np.ones(1)]}
+    path = save(text, blobs, tmp_path)
+    with warnings.catch_warnings(), pytest.raises(InputError) as error:
+        warnings.simplefilter("error")
+        import_model(path)
+    assert "variances of at least 0, found others in channel 1" in str(error.value)

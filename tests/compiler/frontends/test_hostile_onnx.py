@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,20 @@ def test_a_shape_of_two_to_the_forty(tmp_path):
     wide, tall = np.ones((1, 2**20), np.float32), np.ones((2**20, 1), np.float32)
     made = [node("Add", ["a", "b"], ["c"]), node("Add", ["x", "c"], ["y"])]
     _refused(tmp_path, made, [1], {"a": wide, "b": tall}, "2147483647 elements|MiB")
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "match"),
+    [
+        (np.float32(1), np.float32(1e30), "integer zero points"),
+        (np.float32(1), np.float32(0.5), "integer zero points"),
+        (np.float32(1), np.float32(np.nan), "integer zero points"),
+        (np.float64(1e300), np.uint8(3), "positive finite scales"),
+    ],
+)
+def test_quantizations_beyond_all_bounds(scale, zero, match, tmp_path):
+    made = [node("DequantizeLinear", ["c", "s", "z"], ["d"]), node("Add", ["d", "x"], ["y"])]
+    constants = {"c": np.ones(2, np.uint8), "s": np.array(scale), "z": np.array(zero)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _refused(tmp_path, made, [2], constants, match)

@@ -195,23 +195,23 @@ def batch_norm(call: Call) -> Tensor:
         return normalized(call, x, axes, eps)[0]
     total_weight = float(call.blob(2, (1,), "factor")[0])
     inverse = 0.0 if total_weight == 0 else 1 / total_weight
-    mean, variance = (call.blob(i, channels[:1], w).astype(np.float64) * inverse
-                      for i, w in ((0, "means"), (1, "variances")))  # fmt: skip
     with np.errstate(all="ignore"):
+        mean, variance = (call.blob(i, channels[:1], w).astype(np.float64) * inverse
+                          for i, w in ((0, "means"), (1, "variances")))  # fmt: skip
         factor = 1 / np.sqrt(variance + eps)
-    shift = -mean * factor
-    if call.flag("scale_bias"):
-        learned, offset = (call.blob(i, channels[:1], w).astype(np.float64)
-                           for i, w in ((3, "scales"), (4, "biases")))  # fmt: skip
-        factor, shift = factor * learned, shift * learned + offset
-    _need_finite(factor, shift)
+        shift = -mean * factor
+        if call.flag("scale_bias"):
+            learned, offset = (call.blob(i, channels[:1], w).astype(np.float64)
+                               for i, w in ((3, "scales"), (4, "biases")))  # fmt: skip
+            factor, shift = factor * learned, shift * learned + offset
+        finite = np.isfinite(np.concatenate([factor, shift]).astype(np.float32))
+    if not finite.all():
+        raise ShapeError(
+            "expected finite numbers and variances of at least 0, found others in channel "
+            f"{int(np.argmin(finite)) % len(factor)}"
+        )
     y = call.emit(ops.Mul(), x, call.floats(factor.reshape(channels)))
     return call.emit(ops.Add(), y, call.floats(shift.reshape(channels)))
-
-
-def _need_finite(*values: Array) -> None:
-    if not all(np.all(np.isfinite(v)) for v in values):
-        raise ShapeError("expected variances of at least 0, found others")
 
 
 def mvn(call: Call) -> Tensor:

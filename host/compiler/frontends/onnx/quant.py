@@ -34,11 +34,13 @@ _Made = TypeVar("_Made")
 
 def _scale_and_zero(call: Call, index: int) -> Quant:
     """Constant scales from input `index` and zero points (default 0) from `index + 1`."""
-    scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
+    with np.errstate(over="ignore"):  # an infinite scale is refused below
+        scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
     zero = np.zeros(1, np.int64)
     if call.maybe(index + 1) is not None:
         given = np.atleast_1d(call.value(index + 1, "zero point"))
-        if not np.isfinite(given.astype(np.float64)).all():
+        wide = given.astype(np.float64)
+        if not ((np.abs(wide) < _EXACT) & (wide == np.floor(wide))).all():  # false for NaN
             raise ShapeError("expected integer zero points, found others")
         zero = given.astype(np.int64)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
