@@ -16,6 +16,11 @@ Extent = tuple[float, float]  # lowest and highest value; infinite if unbounded
 _ANY: Extent = (-math.inf, math.inf)
 _EXACT = 1 << 24  # below this, f32 represents all integers
 _DEPTH = 32  # operators to look back through
+# Operators with integers as results if all operands are integers.
+_WHOLE = (
+    ops.Add, ops.Sub, ops.Mul, ops.Minimum, ops.Maximum, ops.Modulo, ops.ReduceSum, ops.Concat,
+    ops.Where,
+)  # fmt: skip
 # Operators that pass values through or select some of them.
 _PICKS = (
     ops.Reshape, ops.Transpose, ops.StridedSlice, ops.Split, ops.BroadcastTo, ops.Gather,
@@ -141,9 +146,13 @@ def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
         if found is None:
             break
         x, total = found[0], total + found[1]
-    if x.data is not None and x.elements == 1:
-        return "", total + int(x.data.reshape(-1)[0])
+    if x.data is not None and x.elements == 1 and (n := _integer(x.data.item())) is not None:
+        return "", total + n
     return x.name, total
+
+
+def _integer(value: float) -> int | None:
+    return int(value) if math.isfinite(value) and value == int(value) else None
 
 
 def _base_and_offset(
@@ -152,7 +161,7 @@ def _base_and_offset(
     """(y, n) if `node` computes y + n with an integer n, else None."""
     op = node.op
     if isinstance(op, ops.Reshape) or (
-        isinstance(op, ops.Convert) and _is_exact(builder, given[0])
+        isinstance(op, ops.Convert) and is_exact(builder, given[0], x.dtype)
     ):
         return given[0], 0
     if len(given) != 2 or any(t.elements != 1 for t in given):
@@ -160,20 +169,41 @@ def _base_and_offset(
     value, known = given if given[1].data is not None else given[::-1]
     if known.data is None:
         return None
-    number = known.data.reshape(-1)[0]
+    number: float = known.data.item()
     low, high = extent(builder, value)
     least = isinstance(op, ops.Minimum) and high <= number
     if least or (isinstance(op, ops.Maximum) and low >= number):
         return value, 0
     swapped = isinstance(op, ops.Sub) and known is given[0]
-    if isinstance(op, ops.Add | ops.Sub) and not swapped and number == int(number):
-        added = int(number) if isinstance(op, ops.Add) else -int(number)
-        return (value, added) if _is_exact(builder, x) else None
-    return None
+    added = _integer(number)
+    if not isinstance(op, ops.Add | ops.Sub) or swapped or added is None:
+        return None
+    if isinstance(op, ops.Sub):
+        added = -added
+    return (value, added) if is_exact(builder, x, x.dtype) else None
 
 
-def _is_exact(builder: Builder, x: Tensor) -> bool:
-    """Whether integers in the range of `x` are exact: its type is integer, or all are below
-    2^24."""
+def is_exact(builder: Builder, x: Tensor, dtype: DType) -> bool:
+    """Whether `x` has integers only, which are the same in its type and in `dtype`."""
+    if not x.dtype.is_float and not dtype.is_float:
+        return True
     low, high = extent(builder, x)
-    return not x.dtype.is_float or max(abs(low), abs(high)) < _EXACT
+    return max(abs(low), abs(high)) < _EXACT and _has_integers(builder, x, _DEPTH)
+
+
+def _has_integers(builder: Builder, x: Tensor, depth: int) -> bool:
+    """Whether all values of `x` are integers, whatever their type."""
+    if not x.dtype.is_float:
+        return True
+    if x.data is not None:
+        return bool(np.all(np.isfinite(x.data)) and np.all(x.data == np.floor(x.data)))
+    node = builder.producer(x.name)
+    if node is None or depth == 0:
+        return False
+    if isinstance(node.op, ops.Floor | ops.Ceil | ops.RoundEven):
+        return True
+    names = [name for name in node.inputs if name is not None]
+    if isinstance(node.op, ops.Gather):
+        names = names[:1]
+    kept = isinstance(node.op, (*_PICKS, ops.Convert, *_WHOLE))
+    return kept and all(_has_integers(builder, builder.tensor(n), depth - 1) for n in names)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.common.extent import distance, extent
+from edgekit.host.compiler.frontends.common.extent import distance, extent, is_exact
 from edgekit.host.compiler.frontends.common.lengths import (
     ROWS_LIMIT,
     check_rows,
@@ -27,6 +27,7 @@ from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _COLUMNS_LIMIT = 256  # distinct-row search sorts once per column
 _RANGE_LIMIT = 1 << 28  # elements of a constant range
+_ROUNDING = 2.0**-24  # of f32, relative
 
 
 def _empty_buffer(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
@@ -127,12 +128,14 @@ def arange(call: Call) -> Tensor:
 
 
 def _constant_range(call: Call) -> Tensor:
+    """As many numbers as in ONNX Runtime, which counts in f64 whatever the type."""
     start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
+    steps = (float(limit) - float(start)) / float(delta) if delta else math.nan
     # Written so that NaN fails.
-    ends = delta != 0 and abs(float(limit) - float(start)) <= _RANGE_LIMIT * abs(float(delta))
-    if not ends or math.isinf(float(delta)):
+    if not abs(steps) <= _RANGE_LIMIT or math.isinf(float(delta)):
         raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
-    return call.constant(np.arange(start, limit, delta, dtype=call.x(0).dtype.numpy))
+    numbers = np.arange(max(math.ceil(steps), 0)).astype(start.dtype)
+    return call.constant(start + numbers * delta)
 
 
 def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
@@ -161,13 +164,17 @@ def _difference_range(call: Call, start: Tensor, limit: Tensor) -> tuple[float, 
     known = distance(call.builder, start, limit)
     if known is not None:
         return known, known
+    (a, b), (c, d) = extent(call.builder, start), extent(call.builder, limit)
+    low, high = c - b, d - a
     node = call.builder.producer(limit.name)
     if node is not None and isinstance(node.op, ops.Add) and start.name in node.inputs:
         other = node.inputs[1 - node.inputs.index(start.name)]
         assert other is not None
-        return extent(call.builder, call.builder.tensor(other))
-    (a, b), (c, d) = extent(call.builder, start), extent(call.builder, limit)
-    return c - b, d - a
+        low, high = extent(call.builder, call.builder.tensor(other))
+        if not is_exact(call.builder, limit, start.dtype):
+            slack = max(abs(c), abs(d)) * _ROUNDING
+            low, high = low - slack, high + slack
+    return low, high
 
 
 def slice_(call: Call) -> Tensor:
