@@ -41,7 +41,8 @@ def test_constant_ranges_are_counted_in_64_bits(bounds, tmp_path):
 
 def test_a_bound_that_is_no_integer_counts_to_its_end(tmp_path):
     nodes = [
-        node("Clip", ["x", "half", "one"], ["step"]), node("Range", ["zero", "limit", "step"], ["y"]),
+        node("Clip", ["x", "half", "one"], ["step"]),
+        node("Range", ["zero", "limit", "step"], ["y"]),
     ]  # fmt: skip
     constants = {"half": _f32(0.5), "one": _f32(1), "zero": _f32(0), "limit": _f32(2.5)}
     for x in (0.25, 0.7, 2):

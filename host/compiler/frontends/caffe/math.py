@@ -13,7 +13,6 @@ from edgekit.host.compiler.frontends.onnx.reduce import average, normalized, tot
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import (
     Activation,
-    Array,
     DType,
     Operator,
     Shape,

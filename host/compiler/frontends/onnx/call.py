@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,6 +102,13 @@ class Call(Emitter):
             raise ShapeError(f"expected a few numbers as {what}, found {data.size}")
         return tuple(float(v) for v in data.reshape(-1))
 
+    def whole_numbers(self, index: int, what: str) -> tuple[int, ...]:
+        """A constant input with integers in a type that may be float, as in the first opset."""
+        found = self.numbers(index, what)
+        if not all(math.isfinite(v) and v == int(v) for v in found):
+            raise ShapeError(f"expected integers as {what}, found {list(found)}")
+        return tuple(map(int, found))
+
     # Attributes
 
     def _typed_attribute(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
@@ -151,14 +159,10 @@ class Call(Emitter):
         return value % rank
 
     def axes(self, rank: int, index: int = 1) -> tuple[int, ...] | None:
-        """The axes from input `index` (newer opsets) or from the attribute `axes` (older ones)."""
-        given: tuple[int, ...] | None = None
-        if self.maybe(index) is not None:
-            given = self.integers(index, "axes")
-        elif self.has("axes"):
-            given = self.list("axes")
-        if given is None:
+        """The axes from input `index`."""
+        if self.maybe(index) is None:
             return None
+        given = self.integers(index, "axes")
         found = tuple(self.axis(a, rank) for a in given)
         if len(set(found)) != len(found):
             raise ShapeError(f"expected distinct axes, found {list(given)}")

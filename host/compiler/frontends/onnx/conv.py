@@ -224,11 +224,13 @@ def batch_normalization(call: Call) -> Tensor | list[Tensor]:
 
 def _apply_batch_norm(call: Call, mean: Tensor, variance: Tensor) -> Tensor:
     x, scale, bias = (call.x(i) for i in range(3))
-    channels = (-1 if len(x.shape) > 1 else 1, *(1,) * (len(x.shape) - 2))
     epsilon = call.builder.floats(call.number("epsilon", 1e-5))
     root = call.emit(ops.Sqrt(), call.emit(ops.Add(), variance, epsilon))
     factor = call.emit(ops.Div(), scale, root)
     shift = call.emit(ops.Sub(), bias, call.emit(ops.Mul(), mean, factor))
-    shape = tuple(factor.elements if d == -1 else d for d in channels)
+    count = factor.elements if len(x.shape) > 1 else 1
+    shape = (count, *(1,) * (len(x.shape) - 2))
+    if len(factor.shape) > 1:  # `spatial` 0, before opset 9: one for each place of each channel
+        shape = factor.shape
     y = call.emit(ops.Mul(), x, call.reshape(factor, shape))
     return call.emit(ops.Add(), y, call.reshape(shift, shape))

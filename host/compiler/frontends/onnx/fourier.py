@@ -16,11 +16,8 @@ def dft(call: Call) -> Tensor:
     """[..., n, ..., 1 or 2] → [..., frequencies, ..., 2]; a one-sided inverse returns 1 part."""
     x = _signal_operand(call, 2)
     rank = len(x.shape)
-    if call.opset >= 20:
-        given = call.single(2, "axis") if call.maybe(2) is not None else -2
-    else:
-        given = call.integer("axis", 1)
-    axis = call.axis(given, rank)
+    usual = -2 if call.opset >= 20 else 1
+    axis = call.axis(usual if call.maybe(2) is None else call.single(2, "axis"), rank)
     if axis == rank - 1:
         raise ShapeError("expected an axis before the last (real and imaginary parts), found it")
     inverse, half = bool(call.integer("inverse", 0)), bool(call.integer("onesided", 0))

@@ -179,7 +179,7 @@ def _difference_range(call: Call, start: Tensor, limit: Tensor) -> tuple[float, 
 
 def slice_(call: Call) -> Tensor:
     """Constant slices, or a slice of one axis with a computed start, end or both."""
-    if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
+    if all(call.x(i).data is not None for i in (1, 2)):
         return shape.slice_(call)
     x, start, end = (call.x(i) for i in range(3))
     axes = call.integers(3, "axes") if call.maybe(3) is not None else (0,)

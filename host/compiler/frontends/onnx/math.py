@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.types import BFLOAT16
+from edgekit.host.compiler.frontends.onnx.types import BFLOAT16, DTYPES, INPUT_TYPES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
@@ -99,7 +99,7 @@ def div(call: Call) -> Tensor:
 
 
 def power(call: Call) -> Tensor:
-    x, exponent = call.x(0), call.x(1)
+    x, exponent = _legacy_broadcast(call)
     result = x.dtype
     wide = call.convert(x, DType.F32)
     data = exponent.data
@@ -119,8 +119,7 @@ def modulo(call: Call) -> Tensor:
 
 def clip(call: Call) -> Tensor:
     x = call.x(0)
-    low = call.number("min", -math.inf) if call.opset < 11 else _clip_bound(call, 1, -math.inf)
-    high = call.number("max", math.inf) if call.opset < 11 else _clip_bound(call, 2, math.inf)
+    low, high = _clip_bound(call, 1, -math.inf), _clip_bound(call, 2, math.inf)
     if low is None or high is None or x.dtype is not DType.F32:
         for i, op in ((1, ops.Maximum()), (2, ops.Minimum())):
             bound = call.maybe(i)
@@ -153,7 +152,8 @@ def relu(call: Call) -> Tensor:
 
 def prelu(call: Call) -> Tensor:
     x, slope = call.x(0), call.x(1)
-    if len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1] != x.shape[-1]:
+    per_channel = len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1]
+    if per_channel and (call.opset < 7 or x.shape[1] != x.shape[-1]):
         slope = call.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
     return call.emit(ops.PRelu(), x, slope)
 
@@ -163,8 +163,10 @@ def elu(call: Call) -> Tensor:
 
 
 def selu(call: Call) -> Tensor:
-    alpha = call.number("alpha", 1.67326319217681884765625)
-    return call.emit(ops.Elu(alpha, call.number("gamma", 1.05070102214813232421875)), call.x(0))
+    alpha, gamma = 1.67326319217681884765625, 1.05070102214813232421875
+    if call.opset < 6:
+        alpha, gamma = 1.6732, 1.0507
+    return call.emit(ops.Elu(call.number("alpha", alpha), call.number("gamma", gamma)), call.x(0))
 
 
 def celu(call: Call) -> Tensor:
@@ -238,5 +240,5 @@ def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
 
 
 def _old_cast(call: Call) -> int:
-    names = {"FLOAT": 1, "INT32": 6, "INT64": 7, "BOOL": 9}
-    return names.get(call.text("to"), 0)
+    wanted = INPUT_TYPES.get(call.text("to"))
+    return next((number for number, kind in DTYPES.items() if kind is wanted), 0)

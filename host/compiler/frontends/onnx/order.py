@@ -13,7 +13,7 @@ def top_k(call: Call) -> list[Tensor]:
     """[values, indices]; always sorted, as `sorted` = 0 permits."""
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
-    k = call.single(1, "k") if call.opset >= 10 else call.integer("k")
+    k = call.single(1, "k")
     op = ops.TopK(k, not call.integer("largest", 1))
     keys = call.last(x, axis)
     if x.dtype not in (DType.U64, DType.U32, DType.U16):

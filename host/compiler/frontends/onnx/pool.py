@@ -92,15 +92,15 @@ def global_lp_pool(call: Call) -> Tensor:
 
 
 def _abs_power(call: Call, x: Tensor) -> Tensor:
-    p = call.integer("p", 2)
+    p = call.number("p", 2)  # a float before opset 2
     if p == 2:
         return call.emit(ops.Mul(), x, x)
-    return call.emit(ops.Pow(), call.emit(ops.Abs(), x), call.builder.floats(float(p)))
+    return call.emit(ops.Pow(), call.emit(ops.Abs(), x), call.builder.floats(p))
 
 
 def _pth_root(call: Call, x: Tensor) -> Tensor:
-    p = call.integer("p", 2)
-    if p < 1:
+    p = call.number("p", 2)
+    if not p >= 1:  # also for NaN
         raise ShapeError(f"expected p of at least 1, found {p}")
     if p == 2:
         return call.emit(ops.Sqrt(), x)

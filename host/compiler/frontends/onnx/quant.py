@@ -158,7 +158,7 @@ def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
 
     def build(call: Call) -> Tensor:
         x, value = call.x(0), call.maybe(2)
-        if not x.is_quantized or call.opset < 11:
+        if not x.is_quantized:
             return row(call)
         if call.text("mode", "constant") == "constant":
             codes = (0.0,) if value is None else call.numbers(2, "value")

@@ -34,14 +34,16 @@ _BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is n
 
 
 def upsample(call: Call) -> Tensor:
-    scales = call.numbers(1, "scales") if call.opset >= 9 else call.attributes.get("scales")
-    x = call.x(0)
-    if not isinstance(scales, tuple) or len(scales) != len(x.shape):
+    x, kind = call.x(0), call.text("mode", "nearest")
+    if call.opset < 7:
+        scales = (1.0, 1.0, call.number("height_scale"), call.number("width_scale"))
+    else:
+        scales = call.numbers(1, "scales")
+    if len(scales) != len(x.shape):
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
     sizes = [_scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return _resize_axes(
-        call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), _BY_DIRECTION
-    )
+    kind = "linear" if kind == "bilinear" else kind  # its name before opset 7
+    return _resize_axes(call, x, sizes, list(scales), "asymmetric", kind, _BY_DIRECTION)
 
 
 def resize(call: Call) -> Tensor:

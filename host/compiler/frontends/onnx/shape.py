@@ -74,8 +74,7 @@ def dropout(call: Call) -> list[Tensor]:
 
 def reshape(call: Call) -> Tensor:
     x = call.x(0)
-    asked = call.integers(1, "shape") if call.opset >= 5 else call.list("shape")
-    shape = list(asked)
+    shape = list(call.integers(1, "shape"))
     if not call.integer("allowzero", 0):
         for i, v in enumerate(shape):
             if v == 0 and i < len(x.shape):
@@ -107,7 +106,7 @@ def squeeze(call: Call) -> Tensor:
 
 def unsqueeze(call: Call) -> Tensor:
     x = call.x(0)
-    given = call.integers(1, "axes") if call.maybe(1) is not None else call.list("axes")
+    given = call.integers(1, "axes")
     rank = len(x.shape) + len(given)
     axes = {call.axis(a, rank) for a in given}
     if len(axes) != len(given):
@@ -133,9 +132,7 @@ def split(call: Call) -> list[Tensor]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     if call.maybe(1) is not None:
-        sizes = call.integers(1, "sizes")
-    elif call.has("split"):
-        sizes = call.list("split")
+        sizes = call.integers(1, "sizes") if call.opset > 1 else call.whole_numbers(1, "sizes")
     else:
         count = call.integer("num_outputs", len(call.node.outputs))
         if not 1 <= count <= max(x.shape[axis], 1):
@@ -147,15 +144,9 @@ def split(call: Call) -> list[Tensor]:
 
 def slice_(call: Call) -> Tensor:
     x = call.x(0)
-    if call.opset < 10:
-        starts, ends = call.list("starts"), call.list("ends")
-        axes = call.list("axes", tuple(range(len(starts))))
-        steps: tuple[int, ...] = (1,) * len(starts)
-    else:
-        starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
-        given = call.maybe(3)
-        axes = tuple(range(len(starts))) if given is None else call.integers(3, "axes")
-        steps = (1,) * len(starts) if call.maybe(4) is None else call.integers(4, "steps")
+    starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
+    axes = tuple(range(len(starts))) if call.maybe(3) is None else call.integers(3, "axes")
+    steps = (1,) * len(starts) if call.maybe(4) is None else call.integers(4, "steps")
     return slice_by(call, x, starts, ends, axes, steps)
 
 
@@ -192,7 +183,13 @@ def expand(call: Call) -> Tensor:
 
 
 def tile(call: Call) -> Tensor:
-    x, times = call.x(0), call.integers(1, "repeats")
+    x = call.x(0)
+    if call.opset < 6:  # one axis, and both numbers in the type of x
+        count, at = (*call.whole_numbers(1, "tiles"), *call.whole_numbers(2, "axis"))
+        axis = call.axis(at, len(x.shape))
+        times = tuple(count if i == axis else 1 for i in range(len(x.shape)))
+    else:
+        times = call.integers(1, "repeats")
     if len(times) != len(x.shape) or min(times, default=1) < 1:
         raise ShapeError(f"expected {len(x.shape)} repeats, found {list(times)}")
     for axis, count in enumerate(times):
@@ -209,7 +206,7 @@ def tile(call: Call) -> Tensor:
 def pad(call: Call) -> Tensor:
     x = call.x(0)
     rank = len(x.shape)
-    pads = call.integers(1, "pads") if call.opset >= 11 else call.list("pads")
+    pads = call.integers(1, "pads")
     axes = call.integers(3, "axes") if call.maybe(3) is not None else tuple(range(rank))
     if len(pads) != 2 * len(axes):
         raise ShapeError(f"expected {2 * len(axes)} pads, found {len(pads)}")
@@ -221,13 +218,10 @@ def pad(call: Call) -> Tensor:
     before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
     mode = call.text("mode", "constant")
     if mode == "constant":
-        value = call.number("value", 0.0) if call.opset < 11 else 0.0
-        if call.opset >= 11 and call.maybe(2) is not None:
-            given = call.numbers(2, "value")
-            if len(given) != 1:
-                raise ShapeError(f"expected one value to pad with, found {len(given)}")
-            value = given[0]
-        return surround(call, x, before, after, value)
+        given = (0.0,) if call.maybe(2) is None else call.numbers(2, "value")
+        if len(given) != 1:
+            raise ShapeError(f"expected one value to pad with, found {len(given)}")
+        return surround(call, x, before, after, given[0])
     if mode not in ("reflect", "edge", "wrap"):
         raise ShapeError(f"expected mode constant, reflect, edge or wrap, found {mode}")
     for axis in range(rank):

@@ -22,6 +22,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
     FileGraph,
     FileNode,
 )
+from edgekit.host.compiler.frontends.onnx.old import moved_operands
 from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
 from edgekit.host.compiler.frontends.onnx.types import Floats, Value, makes_bfloat16, plain
 from edgekit.host.compiler.ir import ops
@@ -135,7 +136,7 @@ class Walk:
     def _add_node(self, node: FileNode, scope: Scope) -> None:
         label = _node_prefix(node)
         self._builder.begin(label)
-        ins = [self.value(n, scope) if n else None for n in node.inputs]
+        ins = self._operands(node, scope)
         wide, made = self._emit_node(node, self.bounded.operands(node.op, ins), scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
@@ -165,6 +166,16 @@ class Walk:
             lambda x: self._emit_node(node, x, scope)[1],
             axis_of(node.op, node.attributes, scope.opset),
         )  # fmt: skip
+
+    def _operands(self, node: FileNode, scope: Scope) -> list[Value | None]:
+        """The node's operands in the form of its newest opset."""
+        ins = [self.value(n, scope) if n else None for n in node.inputs]
+        given = {k: _resolve_attribute(v, scope) for k, v in node.attributes.items()}
+        for place, number in moved_operands(node.op, scope.opset, given).items():
+            ins += [None] * (place + 1 - len(ins))
+            if ins[place] is None:
+                ins[place] = self.floats.constant(number)
+        return ins
 
     def _emit_node(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
