@@ -10,6 +10,7 @@ import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 
 
@@ -198,7 +199,6 @@ def test_all_unsupported_operators_are_listed_in_one_line(files):
     [
         (["x"], [], "model with outputs"),
         (["x", "x"], ["y"], "distinct inputs"),
-        (["x"], ["y", "y"], "distinct outputs"),
         ([99], ["y"], "from 0 to 3, found 99"),
         (["x"], [-1], "found -1"),
         ([], ["y"], "output of an earlier operator"),
@@ -207,6 +207,14 @@ def test_all_unsupported_operators_are_listed_in_one_line(files):
 def test_wrong_ends_are_refused(files, inputs, outputs, message):
     with pytest.raises(InputError, match=message):
         graph_from_tflite(convolution(files, inputs=inputs, outputs=outputs), "m")
+
+
+def test_an_output_listed_twice_is_returned_twice(files):
+    graph = graph_from_tflite(convolution(files, outputs=["y", "y"]), "m")
+    assert graph.outputs == ("y", "y_2")
+    made = evaluate(graph, {"x": np.ones((1, 5, 5, 3), np.float32)}).outputs
+    np.testing.assert_array_equal(made["y"], made["y_2"])
+    assert made["y"].any()
 
 
 def test_operators_out_of_order_are_refused(files):

@@ -86,6 +86,49 @@ def test_an_output_may_be_an_input_or_a_constant(tmp_path):
     np.testing.assert_array_equal(made["known"], [1, 1, 1])
 
 
+def test_an_output_listed_twice_is_returned_twice(tmp_path):
+    path = save(model([node("Neg", ["x"], ["y"])], [value("x", [2])], ["y", "y"]), tmp_path)
+    graph = import_model(path)
+    assert graph.outputs == ("y", "y_2")
+    made = evaluate(graph, {"x": np.array([3, 4], np.float32)}).outputs
+    np.testing.assert_array_equal(made["y"], [-3, -4])
+    np.testing.assert_array_equal(made["y_2"], [-3, -4])
+
+
+def _branch(name, *nodes):
+    return onnx.helper.make_graph(list(nodes), name, [], [value(name, None)])
+
+
+def test_nodes_may_be_listed_in_any_order(tmp_path):
+    """Also those that only a branch reads, and those of the branches."""
+    scaled = _branch("more", node("Add", ["t", "b"], ["more"]), node("Mul", ["a", "a"], ["t"]))
+    plain = _branch("less", node("Identity", ["b"], ["less"]))
+    nodes = [
+        node("Relu", ["d"], ["y"]), node("If", ["yes"], ["d"], then_branch=scaled,
+                                         else_branch=plain),
+        node("Not", ["no"], ["yes"]), node("Sub", ["a", "x"], ["b"]),
+        node("Add", ["x", "x"], ["a"]),
+    ]  # fmt: skip
+    x = np.array([1, -2, 3], np.float32)
+    for order in (nodes, nodes[::-1], nodes[2:] + nodes[:2]):
+        proto = model(order, [value("x", [3])], ["y"], {"no": np.array(False)})
+        made = evaluate(import_model(save(proto, tmp_path)), {"x": x}).outputs["y"]
+        np.testing.assert_array_equal(made, np.maximum(4 * x * x + x, 0))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Add", ["x", "y"], ["y"])],
+        [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])],
+    ],
+    ids=["itself", "another"],
+)
+def test_a_cycle_is_refused_in_one_line(nodes, tmp_path):
+    path = save(model(nodes, [value("x", [3])], ["y"]), tmp_path)
+    _refused(path, r"operator \d \((Add|Neg) [aby]\): expected operators without cycles")
+
+
 _X = _weights(2, 3, 4)
 
 
@@ -152,8 +195,8 @@ def test_an_unknown_opset_is_refused(opset, tmp_path):
 
 def test_wrong_wiring_is_refused(tmp_path):
     x = value("x", [2])
-    cycle = [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])]
-    _refused(save(model(cycle, [x], ["b"]), tmp_path), "operator 0 .* expected b to be")
+    unknown = [node("Add", ["x", "b"], ["a"])]
+    _refused(save(model(unknown, [x], ["a"]), tmp_path), "operator 0 .* expected b to be")
     _refused(save(model([node("Relu", ["w"], ["y"])], [x], ["y"]), tmp_path), "expected w to be")
     _refused(save(model([node("Relu", ["x"], ["y"])], [x], ["z"]), tmp_path), "expected z to be")
     twice = [node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["y"])]

@@ -71,6 +71,11 @@ class Builder:
         """Claims `name`, or a similar name if it is taken."""
         return fresh_name(name, self._taken)
 
+    def distinct(self, names: Sequence[str]) -> list[str]:
+        """`names`, with a similar name for each that occurred before: outputs listed twice."""
+        first = {name: i for i, name in reversed([*enumerate(names)])}
+        return [n if first[n] == i else self.take(n) for i, n in enumerate(names)]
+
     def begin(self, label: str) -> None:
         """Attributes the nodes that follow to the file's node `label`."""
         self._mark = len(self._nodes)

@@ -6,7 +6,7 @@ The file is untrusted: references between records are checked where they are use
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,7 @@ class _Reader:
         return {_decode_text(t.name): self.array(t) for t in graph.initializer}
 
     def _read_nodes(self, graph: Any) -> tuple[FileNode, ...]:
-        return tuple(self._read_node(n, i) for i, n in enumerate(graph.node))
+        return _in_order([self._read_node(n, i) for i, n in enumerate(graph.node)])
 
     def _read_graph(self, graph: Any) -> FileGraph:
         return FileGraph(
@@ -319,6 +319,46 @@ class _Reader:
         if attribute.type == kinds.STRINGS:
             return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
         return None
+
+
+def _in_order(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
+    """`nodes` in the file's order, except that those listed too late come before their readers."""
+    makers: dict[str, int] = {}
+    for at, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            makers.setdefault(name, at)
+    needs = [[makers[name] for name in _reads(node) if name in makers] for node in nodes]
+    done, begun, order = set[int](), set[int](), list[FileNode]()
+    for first in range(len(nodes)):
+        left = [first]
+        while left:
+            at = left[-1]
+            while needs[at] and needs[at][-1] in done:
+                needs[at].pop()
+            if not needs[at]:
+                left.pop()
+                if at not in done:
+                    done.add(at)
+                    order.append(nodes[at])
+                continue
+            begun.add(at)
+            if needs[at][-1] in begun:
+                raise InputError(
+                    f"operator {nodes[at].shown}: expected operators without cycles, found one "
+                    "that needs its own result; export the model again"
+                )
+            left.append(needs[at][-1])
+    return tuple(order)
+
+
+def _reads(node: FileNode) -> Iterator[str]:
+    """The names that a node reads from its graph, also inside its subgraphs."""
+    yield from filter(None, node.inputs)
+    for graph in node.attributes.values():
+        if isinstance(graph, FileGraph):
+            own = {*graph.inputs, *graph.constants, *(o for n in graph.nodes for o in n.outputs)}
+            inner = (name for n in graph.nodes for name in _reads(n))
+            yield from (name for name in (*inner, *graph.outputs) if name not in own)
 
 
 def _operator_name(domain: str | bytes, kind: str | bytes) -> str:

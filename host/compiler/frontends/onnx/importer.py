@@ -81,10 +81,8 @@ def graph_from_onnx(
     if not model.outputs:
         raise InputError("expected a model with outputs, found none")
     ends = [*(i.name for i in model.inputs), *model.outputs]
-    if again := duplicates([i.name for i in model.inputs]) or duplicates(model.outputs):
-        raise InputError(
-            f"expected distinct inputs and outputs, found {shown_name(again[0])} twice"
-        )
+    if again := duplicates([i.name for i in model.inputs]):
+        raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
     return _Import(fuse_dynamic(model), shapes, most_nodes).run(Path(file).stem, file)
@@ -116,9 +114,11 @@ class _Import:
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
-        outputs = {name: self._output_tensor(walk, scope, name) for name in model.outputs}
+        made = {name: self._output_tensor(walk, scope, name) for name in model.outputs}
         builder.begin("output")
-        outputs |= {n: walk.rounded(t) for n, t in outputs.items() if n in narrow}
+        made |= {n: walk.rounded(t) for n, t in made.items() if n in narrow}
+        names = builder.distinct(model.outputs)
+        outputs = {own: made[name] for own, name in zip(names, model.outputs, strict=True)}
         self._note_bfloat16(narrow)
         for wanted, tensor in walk.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else builder.take(wanted)] = tensor

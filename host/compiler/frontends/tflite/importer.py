@@ -158,7 +158,8 @@ class _Importer:
             self._add_operators(scope)
         except InputError as error:
             raise InputError("; ".join((str(error), *fixed.hints))) from error
-        outputs = {tensors.name(i): tensors.get(i) for i in graph.outputs}
+        names = self.builder.distinct([tensors.name(i) for i in graph.outputs])
+        outputs = dict(zip(names, map(tensors.get, graph.outputs), strict=True))
         for wanted, tensor in self.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
         made = self.builder.finish(name, inputs, outputs, self.states)
@@ -189,9 +190,8 @@ class _Importer:
 
     def _open_scope(self, number: int, prefix: str) -> _Operators:
         graph = self.model.subgraphs[number]
-        for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
-            if number == 0 and len(set(ends)) != len(ends):
-                raise InputError(f"expected distinct {word}, found a tensor listed twice")
+        if number == 0 and len(set(graph.inputs)) != len(graph.inputs):
+            raise InputError("expected distinct inputs, found a tensor listed twice")
         self._work += len(graph.tensors) + len(graph.operators)
         if self._work > self._work_limit:
             raise InputError(
