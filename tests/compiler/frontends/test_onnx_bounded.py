@@ -270,3 +270,30 @@ def test_a_slice_of_a_known_size_has_no_length(tmp_path):
     graph, _ = _agrees(_typed(nodes, x, {"y": _F}, constants, tmp_path), x)
     assert graph.outputs == ("y",)
     assert graph.tensors["y"].shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "outputs"),
+    [
+        ("Pad", ["f", "front"], {}, ["y"]),
+        ("Pad", ["f", "back"], {}, ["y"]),
+        ("Concat", ["f", "ones"], {"axis": 1}, ["y"]),
+        ("Concat", ["f", "f"], {"axis": 1}, ["y"]),
+        ("Tile", ["f", "twice"], {}, ["y"]),
+        ("Split", ["f", "halves"], {"axis": 1}, ["y", "z"]),
+        ("Slice", ["f", "last", "first", "axis", "last"], {}, ["y"]),
+    ],
+)
+def test_what_would_put_rows_behind_filler_is_refused(op, operands, attributes, outputs, tmp_path):
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Cast", ["places"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node(op, operands, outputs, **attributes),
+    ]
+    constants = {
+        "front": [0, 1, 0, 0], "back": [0, 0, 0, 1], "ones": np.ones((1, 2), np.float32),
+        "twice": [1, 2], "halves": [3, 3], "last": [-1], "first": [-100], "axis": [1],
+    }  # fmt: skip
+    path = _model(tmp_path, nodes, {"x": [6]}, dict.fromkeys(outputs, TensorProto.FLOAT), constants)
+    with pytest.raises(InputError, match=r"row-wise operators|slice from the first"):
+        import_model(path)

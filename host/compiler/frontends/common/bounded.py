@@ -31,7 +31,8 @@ class Rules:
 
     `sized_by`: index of the operand that sizes the result and must be constant. `picks` pass
     numbers through unchanged; `computing` operators use them as values, never as a size; `cuts`
-    slice from operand 1 on. Results of `unrelated` operators do not depend on rows, or their
+    slice from operand 1 on; `joins` lengthen or cut an axis, after filler if it is that of the
+    rows. Results of `unrelated` operators do not depend on rows, or their
     subgraphs were already followed.
     """
 
@@ -42,6 +43,7 @@ class Rules:
     computing: frozenset[str]
     cuts: frozenset[str]
     unrelated: frozenset[str] = frozenset()
+    joins: frozenset[str] = frozenset()
     # Subsets of `across_rows`: operators along one axis, reductions, and products of rows with a
     # matrix. They are safe if the bounded rows are on another axis.
     along: frozenset[str] = frozenset()
@@ -125,6 +127,7 @@ class Bounded:
             rows[sized.root] = sized
         computed = any(t.data is None for t in given)
         across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
+        across = across or (op in rules.joins and self._resizes_rows(given, made))
         if len(rows) > 1 or (rows and computed and across):
             raise InputError(
                 "expected only row-wise operators on a data-dependent number of boxes or indices, "
@@ -149,6 +152,16 @@ class Bounded:
         if op in self._rules.products:
             return at < rank - 1
         return op in self._rules.reductions and made[0].shape.count(rows.bound) == 1
+
+    def _resizes_rows(self, given: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
+        """Whether results have another size than an operand along its axis of bounded rows."""
+        for x in given:
+            rows = self._rows.get(x.name)
+            if rows is not None and x.shape.count(rows.bound) == 1:
+                at = x.shape.index(rows.bound)
+                if any(t.shape[at : at + 1] != (rows.bound,) for t in made):
+                    return True
+        return False
 
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The outputs with true values, plus the row counts [1] as extra outputs, each named after
@@ -239,10 +252,13 @@ class Bounded:
         if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
             return rows
         size = y.shape[x.shape.index(rows.bound)]
-        if size == rows.bound:
+        steps = ins[4] if len(ins) > 4 else None
+        back = isinstance(steps, Tensor) and steps.data is not None and bool(np.any(steps.data < 0))
+        if size == rows.bound and not back:
             return rows
         starts = ins[1] if len(ins) > 1 else None
-        if not isinstance(starts, Tensor) or starts.data is None or np.any(starts.data != 0):
+        known = isinstance(starts, Tensor) and starts.data is not None
+        if back or not known or np.any(starts.data != 0):
             raise ShapeError("expected a slice from the first of a data-dependent number of rows")
         most = self._builder.constant(np.array([size], np.int64))
         return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)

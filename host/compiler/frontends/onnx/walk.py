@@ -50,6 +50,7 @@ RULES = Rules(
     }),
     computing=frozenset({"If", "Loop", "Range", "Scan"}),
     cuts=frozenset({"Slice"}),
+    joins=frozenset({"CenterCropPad", "Concat", "Pad", "Split", "Tile"}),
     along=frozenset({
         "ArgMax", "ArgMin", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization",
         "RMSNormalization", "Softmax", "TopK",

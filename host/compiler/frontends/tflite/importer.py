@@ -67,6 +67,9 @@ RULES = Rules(
     }),
     computing=frozenset({"IF", "WHILE"}),
     cuts=frozenset({"SLICE", "STRIDED_SLICE"}),
+    joins=frozenset({
+        "CONCATENATION", "MIRROR_PAD", "PAD", "PADV2", "SPLIT", "SPLIT_V", "TILE",
+    }),
     unrelated=frozenset({"CALL", "CALL_ONCE", "RANK", "STABLEHLO_COMPOSITE", "WHILE"}),
 )  # fmt: skip
 
