@@ -252,13 +252,12 @@ class Bounded:
         if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
             return rows
         size = y.shape[x.shape.index(rows.bound)]
-        steps = ins[4] if len(ins) > 4 else None
-        back = isinstance(steps, Tensor) and steps.data is not None and bool(np.any(steps.data < 0))
+        steps = ins[4].data if len(ins) > 4 and isinstance(ins[4], Tensor) else None
+        back = steps is not None and bool(np.any(steps < 0))
         if size == rows.bound and not back:
             return rows
-        starts = ins[1] if len(ins) > 1 else None
-        known = isinstance(starts, Tensor) and starts.data is not None
-        if back or not known or np.any(starts.data != 0):
+        starts = ins[1].data if len(ins) > 1 and isinstance(ins[1], Tensor) else None
+        if back or starts is None or np.any(starts != 0):
             raise ShapeError("expected a slice from the first of a data-dependent number of rows")
         most = self._builder.constant(np.array([size], np.int64))
         return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)

@@ -35,10 +35,11 @@ _BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is n
 
 def upsample(call: Call) -> Tensor:
     x, kind = call.x(0), call.text("mode", "nearest")
-    if call.opset < 7:
-        scales = (1.0, 1.0, call.number("height_scale"), call.number("width_scale"))
-    else:
-        scales = call.numbers(1, "scales")
+    scales = (
+        call.numbers(1, "scales")
+        if call.opset >= 7
+        else (1.0, 1.0, call.number("height_scale"), call.number("width_scale"))
+    )
     if len(scales) != len(x.shape):
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
     sizes = [_scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
