@@ -7,6 +7,10 @@
 #define EK_H
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define EK_ABI 1
 
 typedef struct ek_pool ek_pool;
@@ -44,5 +48,9 @@ int ek_bench(const ek_model *m, const void *const *in, void *const *out, long co
 /* Creates a pool of `threads`, including the caller; NULL if they cannot be started. */
 ek_pool *ek_pool_create(int threads);
 void ek_pool_destroy(ek_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,6 +8,10 @@
 #define EK_APP_H
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define EK_APP_RELEASE_BYTES 17 /* an id and its terminating NUL */
 
 typedef struct ek_app ek_app;
@@ -52,5 +56,9 @@ void ek_app_reset(ek_app *app);
 void ek_app_alive(const char *status);
 
 void ek_app_close(ek_app *app);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include "../ek.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     EK_GEMM_F32 = 0, /* f32 . f32 -> f32 */
     EK_GEMM_S8 = 1,  /* s8 . s8 -> s32, exact modulo 2^32 */
@@ -89,4 +93,9 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k);
 /* The register tiles available for a dtype: "8x48,12x32,...,1x0,0x1", including GEMV tiles (1xN,
  * Mx1). */
 const char *ek_gemm_tiles(int dtype);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

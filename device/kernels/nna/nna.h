@@ -5,6 +5,10 @@
 #define EK_NNA_H
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Field names as in device/runtime/arrays/nna_chip.py. */
 typedef struct {
     int32_t output_points, weight_sets, mac_cycles;
@@ -83,4 +87,9 @@ void ek_nna_matmul(const ek_nna_chip *chip, const ek_nna_matmul_args *args, ek_n
 void ek_nna_conv(const ek_nna_chip *chip, const ek_nna_conv_args *args, ek_nna_report *report);
 void ek_nna_pointwise(const ek_nna_chip *chip, const ek_nna_pointwise_args *args,
                       ek_nna_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

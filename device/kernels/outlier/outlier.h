@@ -14,6 +14,10 @@
 #define EK_OUTLIER_H
 #include "../gemm/gemm.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     EK_OUTLIER_AUTO = 0,  /* the path with the lowest estimated cost */
     EK_OUTLIER_SPLIT = 1, /* as above */
@@ -86,4 +90,9 @@ void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *f
 /* Dequantizes rows of W to [count][n padded]. */
 void ek_outlier_rows(const ek_outlier_weights *weights, const int32_t *channel, long count,
                      float *rows);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

@@ -28,6 +28,10 @@
 #include <stdint.h>
 #include "../ek.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     EK_SPARSE_F32 = 0,
     EK_SPARSE_F64 = 1,
@@ -211,4 +215,9 @@ uint64_t ek_triad_time(float *a, const float *b, const float *c, long n, ek_pool
 /* Nanoseconds of `count` times reading x at n indices and nothing else: a lower bound for
  * element-wise products of a matrix with these columns. */
 uint64_t ek_gather_time(const float *x, const int32_t *index, long n, ek_pool *pool, long count);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif
