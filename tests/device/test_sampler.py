@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -102,6 +103,23 @@ def test_a_full_disk_is_no_matter_for_the_model_and_is_counted() -> None:
         run(sampler, clocks, 5)
         sampler.close()
     assert [batch.lost for batch in batches] == [2]
+
+
+class WaitingClocks(Clocks):
+    """Reading the cost timer waits for the writer, as a busy core may make it."""
+
+    def cost(self) -> int:
+        for thread in threading.enumerate():
+            if thread.name == "edgekit-profile":
+                thread.join()
+        return super().cost()
+
+
+def test_what_the_writer_spends_meanwhile_is_counted() -> None:
+    clocks = WaitingClocks()
+    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, Pace(1, 1e9, 0.001), clocks)
+    run(sampler, clocks, 3)
+    assert sampler.cost > 0
 
 
 def test_nothing_leaves_but_what_is_on_the_list() -> None:

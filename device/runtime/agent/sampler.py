@@ -101,7 +101,8 @@ class Sampler:
         self._clocks = clocks or _SystemClocks()
         self._writer: Optional[threading.Thread] = None
         self._lost = 0
-        self._spent_ns = 0
+        self._spent_ns = 0  # by inferences; a sum of two threads would lose additions
+        self._written_ns = 0  # by the only writer at a time
         self._inference_ns = 0
         self._count = 0
         self._counted = 0  # inferences included in `_inference_ns`
@@ -143,12 +144,12 @@ class Sampler:
     @property
     def cost(self) -> float:
         """The sampling overhead so far, as a fraction of the inferences' time."""
-        return self._spent_ns / max(self._inference_ns, 1)
+        return (self._spent_ns + self._written_ns) / max(self._inference_ns, 1)
 
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
         """Returns the gap to the next sample, from the budget and the spread over the period."""
         skip = self._pace.every - 1
-        debt = self._spent_ns - self._pace.budget * self._inference_ns
+        debt = self._spent_ns + self._written_ns - self._pace.budget * self._inference_ns
         if debt > 0:
             skip = max(skip, int(debt / (self._pace.budget * max(each_ns, 1))) + 1)
         collected = self._collected
@@ -189,7 +190,7 @@ class Sampler:
                 self._lost = 0
             except (OSError, DeviceError):
                 self._lost += 1
-            self._spent_ns += time.thread_time_ns() - start
+            self._written_ns += time.thread_time_ns() - start
 
         return work
 
