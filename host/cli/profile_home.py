@@ -150,14 +150,16 @@ def enroll(
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
     store = profiles.ProfileStore()
     port = int(found[2] or _PORT)
-    home = profiles.enroll(connect_to(board, transport), store, found[1], port, kilobits * 1000)
+    device = connect_to(board, transport)
+    home = profiles.enroll(device, store, found[1], port, kilobits * 1000)
+    line = profiles.sender_line(device)
     if as_json:
         shown = {key: value for key, value in asdict(home).items() if key != "token"}
-        emit({"schema": "edgekit.profile.enroll/1", **shown})
+        emit({"schema": "edgekit.profile.enroll/1", **shown, "sender": line})
         return
     print(f"enrolled {board}, which may send to {found[1]}:{port}")
     print("sends    an application's supervisor sends them; without one, run on the board:")
-    print("         python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
+    print(f"         {line or 'the command that this prints once a model is deployed there'}")
 
 
 def _revoke_token(board: str, as_json: bool) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")
@@ -79,6 +83,22 @@ def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any
     assert (again.code, again.complaint.count("expected an enrolled board")) == (2, 1)
     bad = edgekit("profile", "server", "enroll", "local", "--server", "a b")
     assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [(), ("--name", "other")])
+def test_the_command_that_enroll_prints_runs(
+    edgekit: Any, tmp_path: Path, tiny: Callable[..., Bundle], name: tuple[str, ...]
+) -> None:
+    enroll = ("profile", "server", "enroll", "local", "--server", "localhost:1")
+    assert "once a model is deployed" in edgekit(*enroll).out
+    sign_bundle(tiny()).write(tmp_path / "tiny.ekb")
+    assert edgekit("deploy", tmp_path / "tiny.ekb", *name).code == 0
+    line = edgekit(*enroll).out.splitlines()[-1].strip()
+    command = shlex.split(line.removesuffix(" --every 600"))
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+    assert (done.returncode, json.loads(done.stdout)["bytes"]) == (0, 0)
+    assert edgekit(*enroll, "--json").document["sender"] == line
 
 
 def test_spool_files_of_a_card_are_uploaded(edgekit: Any, home: Path) -> None:

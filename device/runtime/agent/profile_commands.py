@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from edgekit.device.runtime.agent.arguments import positive
 from edgekit.device.runtime.errors import Document, InputError
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.store import Store
 
 _Run = Callable[[argparse.Namespace], Optional[Document]]
 _Command = Callable[[str, _Run, str], argparse.ArgumentParser]
@@ -51,8 +54,26 @@ def _profile(options: argparse.Namespace) -> Document:
         "left": found.left,
         "dropped": found.dropped,
         "quarantined": found.quarantined,
+        "sender": _sender_line(store),
         "data": base64.encodebytes(zlib.compress(found.data)).decode("ascii"),
     }
+
+
+def _sender_line(store: Store) -> str:
+    """Returns the shell command that sends this board's profiles periodically; empty if no release
+    is deployed whose runtime could run it."""
+    import shlex
+    import sys
+
+    from edgekit.device.runtime.agent.manifest import RUNTIME
+
+    for each in store.beside():
+        if each.links().current:
+            runtime = each.root.absolute() / "current" / RUNTIME
+            root = ["--root", str(each.board.absolute())]
+            command = [sys.executable or "python3", str(runtime), *root, "push-profiles"]
+            return shlex.join([*command, "--every", "600"])
+    return ""
 
 
 def _parse_receipt(text: str) -> Tuple[str, int]:

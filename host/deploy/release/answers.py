@@ -272,6 +272,7 @@ class ProfileAnswer(TypedDict):
     left: Count
     dropped: Count
     quarantined: Count
+    sender: Text
     data: Annotated[str, Meta(max_length=16 << 20)]
 
 

@@ -3,7 +3,7 @@
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.catalogue import BoardSummary
 from edgekit.host.fleet.profiles.compare import Change, Comparison, compare
-from edgekit.host.fleet.profiles.enroll import enroll, revoke, upload
+from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
 from edgekit.host.fleet.profiles.pull import Pulled, pull, switch
 from edgekit.host.fleet.profiles.query import Answer, Source, asking, export, query
 from edgekit.host.fleet.profiles.server import ProfileServer
@@ -32,6 +32,7 @@ __all__ = [
     "pull",
     "query",
     "revoke",
+    "sender_line",
     "switch",
     "upload",
 ]

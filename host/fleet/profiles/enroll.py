@@ -34,6 +34,13 @@ def enroll(
     return home
 
 
+def sender_line(board: BoardCalls) -> str:
+    """Returns the shell command with which the board sends its profiles; empty if nothing is
+    deployed there yet."""
+    line: str = board.call("profile", "--most-bytes", "1", deadline=_SECONDS)["sender"]
+    return line
+
+
 def revoke(store: ProfileStore, board: str) -> None:
     """Revokes the token of a board."""
     tokens_of(store).revoke(board)
