@@ -116,12 +116,31 @@ class _Interface(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, command: bytes) -> None:
         home = {**os.environ, "HOME": str(self._server.home)}
-        done = subprocess.run(["sh", "-c", command], env=home, capture_output=True, check=False)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            ["sh", "-c", command], env=home, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            pumps = (
+                threading.Thread(target=_pump, args=(channel.recv, process.stdin.write)),
+                threading.Thread(target=_pump, args=(process.stderr.read, channel.sendall_stderr)),
+            )
+            for pump in pumps:
+                pump.daemon = True
+                pump.start()
+            _pump(process.stdout.read, channel.sendall)
+            pumps[1].join()
         with contextlib.suppress(OSError):
-            channel.sendall(done.stdout)
-            channel.sendall_stderr(done.stderr)
-            channel.send_exit_status(done.returncode)
+            channel.send_exit_status(process.returncode)
             channel.close()
+
+
+def _pump(read: Callable[[int], bytes], write: Callable[[bytes], object]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # an end was closed
+        while data := read(1 << 16):
+            write(data)
 
 
 @contextlib.contextmanager

@@ -86,7 +86,7 @@ class Sftp:
         self._send_packet(_INIT, struct.pack(">I", 3))
         kind, body = self._receive_packet()
         if kind != _VERSION:
-            raise NotSftpError(f"expected SFTP's version, found {body[:40]!r}")
+            raise NotSftpError(f"expected SFTP's version, found answer {kind}")
         self._extensions = _parse_extensions(_Fields(body))
         if not self._is_there(root):
             raise NotSftpError(
@@ -268,8 +268,7 @@ class Sftp:
         self._fill_buffer(4)
         length = struct.unpack_from(">I", self._received)[0]
         if not 0 < length <= _LARGEST_ANSWER:
-            text = bytes(self._received[:60])
-            raise NotSftpError(f"expected SFTP, found {text!r}: does a login script print that?")
+            raise NotSftpError("expected SFTP, found other output: does a login script print it?")
         self._fill_buffer(4 + length)
         packet = bytes(self._received[4 : 4 + length])
         del self._received[: 4 + length]

@@ -10,6 +10,7 @@ docs/boards.md.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ from edgekit.host.deploy.transport.ssh_command import (
     make_folder,
     prefix_hash,
     start,
+    start_error,
 )
 from edgekit.host.deploy.transport.ssh_config import SshTarget
 from edgekit.host.deploy.transport.ssh_files import (
@@ -55,16 +57,22 @@ from edgekit.host.deploy.transport.ssh_link import (
     fetch_host_key,
     open_link,
 )
+from edgekit.host.deploy.transport.ssh_sftp import (
+    STALL_SECONDS,
+    command_session,
+    serving_command,
+    subsystem_session,
+)
 from edgekit.host.deploy.transport.ssh_stream import SshStream
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 
 __all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
 
 _T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
 
 _PYTHON = "python3"  # placeholder for the interpreter found, which may have another name
 _CONNECT_SECONDS = 30.0
-_STALL_SECONDS = 20.0  # without an answer, a transfer's link counts as cut
 _LONGEST_PATH = 4096
 _GRACE_SECONDS = 3.0  # to kill a command that missed its deadline
 
@@ -87,6 +95,7 @@ class SshTransport:
         self._most_output = most_output
         self._link: Link | None = None
         self._sftp: Sftp | None = None
+        self._serves = False  # our SFTP server runs there, in place of one that does not work
         self._python: str | None = None
         self._running: RemoteCommand | None = None
         self._closed = False
@@ -125,15 +134,7 @@ class SshTransport:
             if command[0] == _PYTHON:
                 command = [self.python, *command[1:]]
             order = start(self._root, command, create=False)
-            channel.exec_command(order.line)
-            stream = SshStream(channel, self.board, order.name, lambda g: self._kill_group(link, g))
-            try:
-                stream.begin(end.left)
-            except NotStartedError as error:
-                raise UnreachableError(
-                    f"board '{self.board}': expected to run {order.program}, found: {error}"
-                ) from None
-        return stream
+            return self._start_stream(link, channel, order, end)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -228,7 +229,7 @@ class SshTransport:
             raise error.cause from None
         except NotSftpError as error:
             raise TransferError(
-                f"board '{self.board}': {error}; check that `sftp` to this board works"
+                f"board '{self.board}': {error}; check what else runs on the board, then try again"
             ) from None
 
     @contextlib.contextmanager
@@ -283,7 +284,7 @@ class SshTransport:
         if found.exit_code != 0:
             raise IncompatibleError(
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
-                "install it there, on Debian with: apt-get install python3-minimal"
+                "install it there, on Debian with: apt-get install python3"
             )
         lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
         if len(lines) != 2 or not _is_path(lines[1]) or (lines[0] and not _is_path(lines[0])):
@@ -325,11 +326,18 @@ class SshTransport:
                 "see what it does there, then try again"
             ) from None
         except NotStartedError as error:
-            raise UnreachableError(
-                f"board '{self.board}': expected to run {order.program}, found: {error}"
-            ) from None
+            raise start_error(self.board, order, error) from None
         finally:
             self._running = None
+
+    def _start_stream(self, link: Link, channel: Any, order: Order, end: Deadline) -> SshStream:
+        channel.exec_command(order.line)
+        stream = SshStream(channel, self.board, order.name, lambda g: self._kill_group(link, g))
+        try:
+            stream.begin(end.left)
+        except NotStartedError as error:
+            raise start_error(self.board, order, error) from None
+        return stream
 
     def _kill_group(self, link: Link, group: int | None) -> None:
         if group is None or not link.is_up:
@@ -354,7 +362,7 @@ class SshTransport:
         try:
             if self._sftp is None:
                 self._folder = self._folder or self._make_folder(link, end)
-                self._sftp = _open_sftp(link, self._folder)
+                self._sftp = self._open_sftp(link, end)
             yield self._sftp
         except SftpError:
             raise
@@ -364,23 +372,22 @@ class SshTransport:
                 sftp.close()
             raise
 
+    def _open_sftp(self, link: Link, end: Deadline) -> Sftp:
+        if not self._serves:
+            try:
+                return subsystem_session(_open_channel(link), self._folder)
+            except NotSftpError as error:
+                _LOG.info("board %s: %s; its Python serves files", self.board, error)
+        channel = _open_channel(link)  # fails if the link itself ended
+        order = start(self._root, serving_command(self.python))
+        sftp = command_session(self._start_stream(link, channel, order, end), self._folder)
+        self._serves = True
+        return sftp
+
     def _drop_link(self) -> None:
         link, self._link, self._sftp = self._link, None, None
         if link is not None:
             link.close()
-
-
-def _open_sftp(link: Link, folder: str) -> Sftp:
-    channel = _open_channel(link)
-    channel.settimeout(_STALL_SECONDS)
-    try:
-        channel.invoke_subsystem("sftp")
-        return Sftp(channel, folder)
-    except (paramiko.SSHException, SftpEndedError):
-        _open_channel(link).close()  # fails if the link itself ended
-        raise NotSftpError(
-            "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
-        ) from None
 
 
 def _is_path(text: str) -> bool:
@@ -388,4 +395,4 @@ def _is_path(text: str) -> bool:
 
 
 def _open_channel(link: Link) -> Any:
-    return link.board.open_session(timeout=_STALL_SECONDS)
+    return link.board.open_session(timeout=STALL_SECONDS)

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from edgekit.host.common.text import printable
 from edgekit.host.deploy.transport.base import LARGEST_OUTPUT, Completed, OnLine, name_of
+from edgekit.host.errors import EdgekitError, IncompatibleError, UnreachableError
 
 _MARK = b"edgekit-runs:"
-_NOT_FOUND = 127
+_NO_FOLDER, _NOT_FOUND = 125, 127
 _SIGNALS = range(129, 193)
 _TICK_SECONDS = 0.25
 _POLL_SECONDS = 0.01
@@ -90,7 +91,12 @@ class FloodError(Exception):
 
 
 class NotStartedError(Exception):
-    """The board could not start the command; the message says why."""
+    """The board could not start the command; the message says why. `folder`: because there is no
+    folder to start it in."""
+
+    def __init__(self, code: int, stderr: bytes) -> None:
+        super().__init__(_why_not_started(code, stderr))
+        self.folder = code == _NO_FOLDER
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ class RemoteCommand:
             raise NoStatusError("no exit code")
         stderr = bytes(self._stderr.content)
         if self.group is None:
-            raise NotStartedError(not_started(code, bytes(self._stderr.raw)))
+            raise NotStartedError(code, bytes(self._stderr.raw))
         return Completed(exit_code_of(code), bytes(self._stdout.content), stderr)
 
     def _check_limits(self, end: float) -> None:
@@ -258,8 +264,17 @@ def exit_code_of(code: int) -> int:
     return 128 - code if code in _SIGNALS else code
 
 
-def not_started(code: int, stderr: bytes) -> str:
-    """Explains why a command did not start."""
+def start_error(board: str, order: Order, error: NotStartedError) -> EdgekitError:
+    """Returns what to raise for an order that did not start."""
+    if error.folder:
+        return IncompatibleError(
+            f"board '{board}': expected a folder that can be written, found: {error}; make it "
+            f"writable, or name another: edgekit board add {board} --folder PATH"
+        )
+    return UnreachableError(f"board '{board}': expected to run {order.program}, found: {error}")
+
+
+def _why_not_started(code: int, stderr: bytes) -> str:
     if code == _NOT_FOUND:
         return "No such file or directory"
     lines = stderr.decode("utf-8", "replace").strip().splitlines()

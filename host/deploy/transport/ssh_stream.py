@@ -13,7 +13,6 @@ from edgekit.host.deploy.transport.ssh_command import (
     NotStartedError,
     exit_code_of,
     marked,
-    not_started,
 )
 from edgekit.host.errors import UnreachableError
 
@@ -53,7 +52,7 @@ class SshStream:
                 self._drain_stderr()
                 code = self._exit_code(end)
                 self._channel.close()
-                raise NotStartedError(not_started(code, bytes(self._errors)))
+                raise NotStartedError(code, bytes(self._errors))
         self._group, self._early = found
 
     def send(self, data: bytes, *, deadline: float) -> None:

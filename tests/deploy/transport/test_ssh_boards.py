@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.host.deploy.transport.ssh import SshTransport
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
-from tests.support.proxy import running_proxy
+from tests.support.proxy import Fault, running_proxy
 from tests.support.sshd import SECONDS, Sshd, works
 
 pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
@@ -58,25 +58,49 @@ def test_a_query_creates_no_folder(server: Sshd, connect: Connect) -> None:
 
 def test_folder_that_cannot_be_made(server: Sshd, connect: Connect) -> None:
     (server.home / ".edgekit").touch()
-    with pytest.raises(UnreachableError, match=r"board 'b': expected to run python3, found: .*cd"):
+    with pytest.raises(IncompatibleError, match=r"expected a folder that can be written, .*cd"):
         works(connect())
 
 
 def test_login_script_that_talks(server: Sshd, connect: Connect) -> None:
-    """Output of the login shell is separated from the command's; SFTP cannot tolerate it."""
+    """Its output is separated from the command's; SFTP cannot tolerate it, our server can."""
     server.before_login("echo Welcome; echo to my board >&2")
     transport = connect()
     seen: list[str] = []
     done = transport.run(["sh", "-c", "echo a; echo b >&2"], deadline=SECONDS, on_line=seen.append)
     assert (done.stdout, done.stderr, seen) == (b"a\n", b"b\n", ["b"])
-    with pytest.raises(TransferError, match=r"expected SFTP, found b'Welc.*login script.*"):
-        transport.put(b"x", "file", deadline=SECONDS)
+    data = os.urandom(300_000)
+    transport.put(data, "a/file", deadline=SECONDS)
+    assert transport.get("a/file", deadline=SECONDS) == data
+
+
+NO_SFTP = 'case "$SSH_ORIGINAL_COMMAND" in *sftp-server*) exit 1;; esac'
 
 
 def test_board_without_sftp(server: Sshd, connect: Connect) -> None:
-    server.before_login('case "$SSH_ORIGINAL_COMMAND" in *sftp*) exit 1;; esac')
-    with pytest.raises(TransferError, match="expected an SFTP server, found none; install it"):
-        connect().put(b"x", "file", deadline=SECONDS)
+    server.before_login(NO_SFTP)
+    transport = connect()
+    for data in (os.urandom(3_000_000), b"shorter"):
+        transport.put(data, "a/b/file", deadline=SECONDS)
+        assert transport.get("a/b/file", deadline=SECONDS) == data
+    with pytest.raises(TransferError, match="other: expected to read .*, found: No such file"):
+        transport.get("other", deadline=SECONDS)
+    assert not list((server.home / ".edgekit" / "incoming").iterdir())
+
+
+def test_transfer_without_sftp_resumes_over_a_new_link(server: Sshd, connect: Connect) -> None:
+    server.before_login(NO_SFTP)
+    data = os.urandom(8 << 20)
+    with running_proxy(server.host, server.port) as proxy:
+        transport = connect(port=proxy.port)
+        works(transport)
+        proxy.faults.append(Fault(3 << 20))
+        proxy.cut()
+        before = proxy.up
+        transport.put(data, "file", deadline=SECONDS)
+        assert proxy.connections == 3
+        assert proxy.up - before < len(data) + (1 << 20)
+    assert (server.home / ".edgekit" / "file").read_bytes() == data
 
 
 def test_large_file(server: Sshd, connect: Connect) -> None:
