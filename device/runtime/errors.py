@@ -14,7 +14,7 @@ Every message is one line: what was expected, what was found, what to do next.
 from __future__ import annotations
 
 import errno
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, Union
 
 Document = Dict[str, Any]
 
@@ -76,11 +76,18 @@ def error_document(kind: str, message: str, details: Optional[Dict[str, str]] = 
     return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
 
 
-def os_error_document(error: OSError) -> Tuple[Document, int]:
-    """Builds the error document and exit code for a file or disk error."""
+def system_error_document(error: Union[ImportError, OSError]) -> Tuple[Document, int]:
+    """Builds the error document and exit code for a file or disk error, or for a module that this
+    Python lacks."""
+    if isinstance(error, ImportError):
+        text = f"expected Python with its standard library, found: {error}; install all of python3"
+        return error_document("incompatible", text), 5
     where = f"{error.filename}: " if error.filename else ""
     found = error.strerror or error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         text = f"{where}expected free disk space, found: {found}; free some space on the board"
+        return error_document("incompatible", text), 5
+    if error.errno == errno.EROFS:
+        text = f"{where}expected a disk that can be written, found: {found}; mount it writable"
         return error_document("incompatible", text), 5
     return error_document("transfer", f"{where}expected to read or write it, found {found}"), 6

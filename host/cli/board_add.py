@@ -115,6 +115,10 @@ Cluster = Annotated[
     str | None,
     _text_option("--cluster", "NAME", "Cores that models run on there (default: the release's)."),
 ]
+Folder = Annotated[
+    str | None,
+    _text_option("--folder", "PATH", "Folder for edgekit on the board (default: ~/.edgekit)."),
+]
 Unsigned = Annotated[
     bool,
     typer.Option("--allow-unsigned", help="Let the board accept releases that are not signed."),
@@ -150,6 +154,7 @@ def add(
     user: User = None,
     threads: Threads = None,
     cluster: Cluster = None,
+    folder: Folder = None,
     unsigned: Unsigned = False,
     label: Labels = None,
     fingerprint: Fingerprint = None,
@@ -165,6 +170,7 @@ def add(
     file = inventory_file(everywhere)
     entry = _find_or_create_entry(name, profile)
     entry = replace(entry, threads=threads or entry.threads, cluster=cluster or entry.cluster)
+    entry = replace(entry, folder=folder or entry.folder)
     entry = replace(entry, labels={**entry.labels, **labels_of(label)})
     if unsigned:
         entry = replace(entry, unsigned=True)

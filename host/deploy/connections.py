@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.board import Board
-from edgekit.host.deploy.inventory import BoardEntry, boards, find_board
+from edgekit.host.deploy.inventory import HOME_FOLDER, BoardEntry, boards, find_board
 from edgekit.host.deploy.transport import LocalTransport, Transport
 from edgekit.host.errors import IncompatibleError, InputError
 from edgekit.host.virtual.machines import virtual_board, virtual_board_names
@@ -122,7 +122,7 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
     if kind == LOCAL:
         return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
     if kind == "serial":
-        return _open_serial(_entry_console(entry))
+        return _open_serial(_entry_console(entry), entry.folder)
     if entry.host is None:
         raise InputError(
             f"board '{entry.name}': expected an address, found none in the inventory; "
@@ -140,7 +140,8 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
             identity=entry.identity,
             host_key=entry.host_key,
             config=user_config(),
-        )
+        ),
+        entry.folder,
     )
 
 
@@ -161,10 +162,10 @@ def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
     )
 
 
-def _open_serial(target: SerialTarget) -> Transport:
+def _open_serial(target: SerialTarget, folder: str = HOME_FOLDER) -> Transport:
     from edgekit.host.deploy.transport.serial import SerialTransport
 
-    return SerialTransport(target)
+    return SerialTransport(target, folder)
 
 
 def _entry_console(entry: BoardEntry) -> SerialTarget:

@@ -34,11 +34,22 @@ from edgekit.kb.targets.board import board_names, nearest
 PROJECT_FILE = "edgekit.toml"
 USER_FILE = "boards.toml"
 DEFAULT_BAUD = 115200
+HOME_FOLDER = "~/.edgekit"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATHS = ("identity", "model")  # relative to the file that contains them
 _PINS = ("host_key", "device")
-_PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device", "unsigned")
+_PLACE = (
+    "transport",
+    "host",
+    "port",
+    "user",
+    "identity",
+    "host_key",
+    "device",
+    "unsigned",
+    "folder",
+)
 _LARGEST = 16 << 20  # bytes of a file: 10,000 boards with RSA keys take 8 MB
 
 
@@ -54,6 +65,7 @@ _Cluster = Annotated[
         description="big, little, all, or a kind of core such as a76",
     ),
 ]
+_Folder = Annotated[str, Meta(pattern=r"^~?/[^\x00-\x1f\x7f]{1,999}$", description='"/..."')]
 _Flag = Annotated[bool, Meta(description="true or false")]
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _LabelText = Annotated[str, Meta(pattern=_LABEL)]
@@ -70,7 +82,8 @@ class BoardEntry:
 
     `host_key` is the pinned line, `device` a serial port or URL. `threads` is the default number of
     threads and `cluster` the cores they run on. `unsigned`: the board was enrolled to accept
-    unsigned bundles. `labels` are the user's, for grouping boards.
+    unsigned bundles. `folder` is edgekit's on the
+    board. `labels` are the user's, for grouping boards.
     """
 
     name: str
@@ -87,6 +100,7 @@ class BoardEntry:
     cluster: _Cluster | None = None
     model: _File | None = None
     unsigned: _Flag = False
+    folder: _Folder = HOME_FOLDER
     labels: _Labels = field(default_factory=dict)
 
     def facts(self) -> dict[str, str]:

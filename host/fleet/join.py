@@ -40,7 +40,7 @@ def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _
         entry = replace(entry, profile=profile)
         notes.append(f"profile of {entry.name}: {profile} ({why}); another: --profile")
     warnings = []
-    for finding in compare(found, load_board(entry.profile), time.time()):
+    for finding in compare(found, load_board(entry.profile), time.time(), entry.name):
         if finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
                 f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"

@@ -23,6 +23,9 @@ import pytest
 from edgekit.device.runtime.agent.commands import main
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz
+from edgekit.host.deploy.release.runtime import document_of
+from edgekit.host.deploy.transport import Completed
+from edgekit.host.errors import IncompatibleError
 
 OLDEST = (3, 9)
 # EDGEKIT_PYTHONS adds interpreters, separated by colons.
@@ -104,6 +107,23 @@ def test_a_command_that_runs_no_model_loads_nothing_to_place_or_call_one(
     assert done.stderr.splitlines()[-1] == "[] True"
 
 
+def test_a_python_without_a_module_is_named(root: Path) -> None:
+    """Distributions split the standard library into packages."""
+    current = root / "current"
+    for module, code in (("ctypes", 5), ("json", 1)):
+        blocked = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = ['probe']; "
+        run = f"import runpy; runpy.run_path({str(current / 'runtime.pyz')!r}, run_name='__main__')"
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", blocked + run], capture_output=True, check=False
+        )
+        assert done.returncode == code
+        with pytest.raises(
+            IncompatibleError, match=rf"standard library, found: .*{module}"
+        ) as told:
+            document_of("b", "probe", Completed(code, done.stdout, done.stderr))
+        assert "python3" in str(told.value)
+
+
 def test_probe_tells_of_this_machine(root: Path) -> None:
     found = call(root, "probe").document
     assert found["machine"] == os.uname().machine
@@ -111,6 +131,7 @@ def test_probe_tells_of_this_machine(root: Path) -> None:
     assert found["disk_free_bytes"] > 0
     assert found["core_names"]
     assert found["ssh_keygen"] == (shutil.which("ssh-keygen") is not None)
+    assert (found["folder"], found["folder_trouble"]) == (str(root), "")
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
 
 

@@ -29,7 +29,7 @@ from edgekit.device.runtime.errors import (
     TransferError,
     UnhealthyError,
     error_document,
-    os_error_document,
+    system_error_document,
 )
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def main(
         document, code = error_document(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
         document, code = error_document("interrupted", "interrupted"), 130
-    except OSError as error:
-        document, code = os_error_document(error)
+    except (ImportError, OSError) as error:
+        document, code = system_error_document(error)
     except Exception as error:
         document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
     if document is None:  # a session has sent its answers itself

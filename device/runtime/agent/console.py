@@ -7,6 +7,7 @@ exits when the host requests it or falls silent; the shell then regains its term
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -239,6 +240,8 @@ class Agent:
             folder = Path(root).expanduser()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chdir(folder)
+            if not root.startswith("~") and Path().stat().st_uid != os.geteuid():
+                raise PermissionError(errno.EACCES, "it belongs to another user")
             self._channel.send(messages.READY)
 
     def serve(self) -> None:

@@ -11,6 +11,7 @@ from typing import Optional, Tuple
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters
+from edgekit.device.runtime.agent.code_folder import another_folder, find_trouble
 from edgekit.device.runtime.agent.cores import core_names
 from edgekit.device.runtime.agent.fit import BoardFacts
 from edgekit.device.runtime.agent.kernel_files import read_number, read_text
@@ -32,7 +33,8 @@ class Probe:
     specific first; both are empty without a device tree. `core_names` are the core types, as named
     in profiles; `perf_event_paranoid` limits an ordinary user's access to perf; `ssh_keygen`:
     signatures can be verified; `clusters` are its cores by type, fastest first, empty if the
-    runtime does not report them.
+    runtime does not report them. `folder` holds the releases, or will; `folder_trouble` says why it
+    cannot, and then `other_folder` names one that can, empty if there is none.
     """
 
     machine: str
@@ -52,6 +54,9 @@ class Probe:
     ssh_keygen: bool
     runtime_version: str
     clusters: Tuple[Cluster, ...] = ()
+    folder: str = ""
+    folder_trouble: str = ""
+    other_folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,18 @@ class Conditions:
 
 
 def probe(root: Path) -> Probe:
-    """Probes this board; `root` (or its nearest existing parent) selects the disk."""
+    """Probes this board; `root` (or its nearest existing parent) selects the disk.
+
+    ImportError if Python lacks a module that running a model needs.
+    """
     import shutil  # running a model does not need it
+
+    import edgekit.device.runtime.agent.golden  # noqa: F401, what the health check needs
 
     memory = features.memory_bytes()
     paranoid = read_number(_PARANOID)
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
+    trouble = find_trouble(folder)
     return Probe(
         machine=features.machine(),
         board=" ".join(_read_strings(_DEVICE_TREE / "model")),
@@ -88,6 +99,9 @@ def probe(root: Path) -> Probe:
         ssh_keygen=shutil.which("ssh-keygen") is not None,
         runtime_version=VERSION,
         clusters=find_clusters(),
+        folder=str(root.absolute()),
+        folder_trouble=trouble,
+        other_folder=another_folder() if trouble else "",
     )
 
 

@@ -10,6 +10,7 @@ import errno
 import itertools
 import os
 import struct
+from pathlib import Path
 from typing import BinaryIO, Callable, Dict, Iterator, List
 
 _INIT, _VERSION = 1, 2
@@ -66,11 +67,11 @@ class _Server:
             _READ: self._read,
             _WRITE: self._write,
             _FSTAT: lambda fields: _attributes(os.fstat(self._files[fields.string()])),
-            _STAT: lambda fields: _attributes(os.stat(fields.string())),
+            _STAT: lambda fields: _attributes(_path(fields).stat()),
             _OPENDIR: self._open_folder,
             _READDIR: self._list_names,
-            _REMOVE: lambda fields: _done(os.remove(fields.string())),
-            _MKDIR: lambda fields: _done(os.mkdir(fields.string(), 0o700)),
+            _REMOVE: lambda fields: _done(_path(fields).unlink()),
+            _MKDIR: lambda fields: _done(_path(fields).mkdir(0o700)),
             _EXTENDED: self._extended,
         }
 
@@ -123,7 +124,7 @@ class _Server:
 
     def _open_folder(self, fields: _Fields) -> bytes:
         handle = self._new_handle()
-        self._names[handle] = iter(os.listdir(os.fsdecode(fields.string())))
+        self._names[handle] = iter([path.name for path in _path(fields).iterdir()])
         return bytes([_HANDLE]) + _text(handle)
 
     def _list_names(self, fields: _Fields) -> bytes:
@@ -136,10 +137,16 @@ class _Server:
     def _extended(self, fields: _Fields) -> bytes:
         name = fields.string()
         if name == _RENAME:
-            return _done(os.replace(fields.string(), fields.string()))
+            source, target = _path(fields), _path(fields)
+            source.replace(target)
+            return _status(_OK)
         if name == _SYNC:
             return _done(os.fsync(self._files[fields.string()]))
         return _status(_UNSUPPORTED)
+
+
+def _path(fields: _Fields) -> Path:
+    return Path(os.fsdecode(fields.string()))
 
 
 def _done(_: None) -> bytes:

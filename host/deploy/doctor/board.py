@@ -11,7 +11,7 @@ from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor.propose import propose
 from edgekit.host.deploy.doctor.types import Finding, Verdict
-from edgekit.host.deploy.release import probe
+from edgekit.host.deploy.release import folder_advice, probe
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board
 
@@ -46,7 +46,7 @@ def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
         yield Finding(f"board {board}", Verdict.FAIL, _without_advice(error), _advice(error))
         return
     yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
-    yield from compare(found, profile, time.time())
+    yield from compare(found, profile, time.time(), board)
     yield _check_releases(device)
 
 
@@ -66,8 +66,10 @@ def _check_releases(device: Board) -> Finding:
     return Finding("releases", Verdict.OK, f"{', '.join(info.id for info in there)}, intact")
 
 
-def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
-    """Compares the board's probe with its profile; `now` is the host's clock."""
+def compare(
+    found: Probe, profile: BoardProfile, now: float, board: str = "BOARD"
+) -> Iterator[Finding]:
+    """Compares the probe of `board` with its profile; `now` is the host's clock."""
     yield _check_machine(found, profile)
     yield _check_features(found, profile)
     yield _check_cores(found, profile)
@@ -75,6 +77,7 @@ def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding
         yield _check_cluster(cluster, found.machine)
     yield _check_memory(found, profile)
     yield _check_disk(found)
+    yield _check_folder(found, board)
     yield _check_python(found)
     yield _check_signatures(found)
     yield _check_clock(found, now)
@@ -165,6 +168,13 @@ def _check_disk(found: Probe) -> Finding:
     if found.disk_free_bytes < _DISK_BYTES:
         return Finding("disk", Verdict.WARN, seen, "free some space on the board's disk")
     return Finding("disk", Verdict.OK, seen)
+
+
+def _check_folder(found: Probe, board: str) -> Finding:
+    if found.folder_trouble:
+        text = f"{found.folder}, {found.folder_trouble}; releases cannot run there"
+        return Finding("folder", Verdict.FAIL, text, folder_advice(board, found))
+    return Finding("folder", Verdict.OK, f"{found.folder}, writable, files may be executed")
 
 
 def _check_python(found: Probe) -> Finding:

@@ -15,7 +15,7 @@ from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsig
 from edgekit.host.deploy.release.inference import Session, open_session
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.deploy.release.preview import plan_deploy
-from edgekit.host.deploy.release.probed import probe
+from edgekit.host.deploy.release.probed import folder_advice, probe
 from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls, check_name
 from edgekit.host.deploy.release.types import (
     ApplicationState,
@@ -72,6 +72,7 @@ __all__ = [
     "enroll",
     "enroll_host",
     "enroll_unsigned",
+    "folder_advice",
     "open_session",
     "plan_deploy",
     "probe",

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from edgekit.host.common.decode import Count, Number, Text, fitting, parsed
 from edgekit.host.deploy.release.manifest_answers import LossAnswer, PlacementSpecAnswer
+from edgekit.host.deploy.release.probe_answers import ProbeAnswer, Time
 
 Document = dict[str, Any]
 
-Time = Annotated[float, Meta(ge=0, le=1e11)]  # also for a clock, which has to convert to a date
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 Shapes = dict[Text, tuple[Count, ...]]
 
@@ -22,36 +22,6 @@ class ErrorAnswer(TypedDict):
     message: Text
     log: NotRequired[Text]
     holder: NotRequired[Text]
-
-
-class ClusterAnswer(TypedDict):
-    name: Text
-    core: Text
-    cores: tuple[Count, ...]
-    usable: tuple[Count, ...]
-    capacity: Count | None
-    max_mhz: Number | None
-    governor: Text | None
-
-
-class ProbeAnswer(TypedDict):
-    machine: Text
-    board: Text
-    compatible: tuple[Text, ...]
-    core_names: tuple[Text, ...]
-    features: tuple[Text, ...]
-    vlen_bits: Count | None
-    cores: Count
-    memory_bytes: Count | None
-    available_bytes: Count | None
-    disk_free_bytes: Count
-    python: Annotated[str, Meta(pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")]
-    kernel: Text
-    clock: Time
-    perf_event_paranoid: Annotated[int, Meta(ge=-100, le=100)] | None
-    ssh_keygen: bool
-    runtime_version: Text
-    clusters: tuple[ClusterAnswer, ...]
 
 
 class TrustAnswer(TypedDict):

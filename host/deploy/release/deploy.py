@@ -14,7 +14,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.release.answers import Document
 from edgekit.host.deploy.release.application import deployed_application, with_application
 from edgekit.host.deploy.release.enroll import enroll_host
-from edgekit.host.deploy.release.probed import probed
+from edgekit.host.deploy.release.probed import check_folder, probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
 from edgekit.host.deploy.release.session import DeployLock, forget, is_stale, owner
 from edgekit.host.deploy.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
@@ -311,6 +311,7 @@ def plan_of(answer: Document, manifest: Manifest) -> DeployPlan:
 
 def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
     """IncompatibleError if the board's probe shows that it cannot run the release."""
+    check_folder(board, probed(probe))
     facts = BoardFacts(
         probe["machine"],
         frozenset(probe["features"]),

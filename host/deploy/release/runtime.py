@@ -37,6 +37,7 @@ _CHECKED = (
 )
 _NOTE = "note "  # prefix of a line about an anomaly that the board repaired
 _DEFAULT = "current"  # the name by which applications call the unnamed model
+_LACKING = re.compile(r"^(?:ModuleNotFoundError|ImportError): (.+)\Z", re.MULTILINE)
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 _MOST_ERROR = 1 << 16  # bytes of an error document
 _SOON = 10.0  # for a program's last output and its exit
@@ -187,6 +188,12 @@ def document_of(board: str, name: str, done: Completed) -> Document:
     try:
         document, error = decode_answer(done.stdout, name)
     except NotAnAnswerError as odd:
+        if missing := _LACKING.search(done.stderr.decode("utf-8", "replace").strip()):
+            raise IncompatibleError(
+                f"board '{board}': expected Python with its standard library, found: "
+                f"{printable(missing[1], 200)}; install it there, on Debian: apt-get install "
+                "python3"
+            ) from None
         found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
         raise TransferError(
             f"board '{board}': {name}: {odd}{found}; check what else runs on the board, then try "

@@ -23,7 +23,7 @@ from edgekit.host.deploy.transport.base import (
     name_of,
 )
 from edgekit.host.deploy.transport.local_stream import LocalStream, kill_group
-from edgekit.host.errors import TransferError, UnreachableError
+from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 
 _CHUNK = 1 << 20
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # variables an interpreter may need to start
@@ -122,7 +122,7 @@ class LocalTransport:
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise UnreachableError(
+            raise IncompatibleError(
                 f"board '{self._board}': expected to write in {self._root}, found: "
                 f"{error.strerror}; set EDGEKIT_HOME to a folder of your own"
             ) from None

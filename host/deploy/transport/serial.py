@@ -35,7 +35,7 @@ from edgekit.host.deploy.transport.serial_session import (
     refusal,
 )
 from edgekit.host.deploy.transport.serial_stream import SerialStream
-from edgekit.host.errors import InputError, TransferError, UnreachableError
+from edgekit.host.errors import IncompatibleError, InputError, TransferError, UnreachableError
 
 CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0  # for a cut line to come back
@@ -194,9 +194,10 @@ class SerialTransport:
                 self._held.session = Session(self._target, self._root, connected, self._was_cut)
                 self._was_cut = False
             except RefusedError as error:
-                raise UnreachableError(
+                raise IncompatibleError(
                     f"board '{self.board}': expected to write in {self._root}, found: {error}; "
-                    "log in as a user who may"
+                    "make it writable, log in as a user who may, or name another, to `edgekit "
+                    "board add`: --folder PATH"
                 ) from None
         return self._held.session
 
@@ -243,7 +244,7 @@ class SerialTransport:
                 f"board '{self.board}': {expected} within {deadline:g} s on {self._target.url}, "
                 f"found: {found}; check the cable and the board, then try again"
             ) from None
-        except (InputError, TransferError, UnreachableError):
+        except (IncompatibleError, InputError, TransferError, UnreachableError):
             raise
         except BaseException:
             self._held.close()

@@ -10,6 +10,7 @@ docs/boards.md.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -143,11 +144,14 @@ class SshTransport:
         upload = Upload(path, data, progress)
 
         def attempt(link: Link, end: Deadline) -> None:
-            def hashed(found: str, size: int) -> str | None:
-                return self._prefix_hash(link, end, found, size)
-
-            with self._sftp_session(link, end) as sftp:
-                upload.attempt(sftp, hashed)
+            try:
+                with self._sftp_session(link, end) as sftp:
+                    upload.attempt(sftp, functools.partial(self._prefix_hash, link, end))
+            except SftpError:
+                self._make_folder(
+                    link, end
+                )  # says so if it is read-only; SFTP rarely gives reasons
+                raise
 
         self._run_transfer(f"sending {path!r}", path, deadline, progress, attempt)
 

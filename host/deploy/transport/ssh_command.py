@@ -45,7 +45,8 @@ _FIND_PYTHON = (
     '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
     'echo "$p" && exit 0; done; exit 1'
 )
-_MAKE_FOLDER = _CREATE + _MARKS + "pwd -P"
+_WRITABLE = '[ -w . ] || { echo "$0: read-only" >&2; exit 125; }; '
+_OWN = '[ ! -e "$0" ] || [ -O "$0" ] || { echo "$0: of another user" >&2; exit 125; }; '
 _PREFIX_HASH = (
     "import hashlib, sys\n"
     "left, h = int(sys.argv[2]), hashlib.sha256()\n"
@@ -110,7 +111,7 @@ class Order:
 
 def start(root: str, command: Sequence[str], create: bool = True) -> Order:
     """Returns the order that runs `command` in the folder `root`, which it creates if asked to."""
-    script = (_CREATE if create else _ENTER) + _START
+    script = (_CREATE if create else _ENTER) + _own_check(root) + _START
     return Order(_shell_line(script, root, command), command[0], name_of(command))
 
 
@@ -123,8 +124,15 @@ def find_python(root: str) -> Order:
 
 
 def make_folder(root: str) -> Order:
-    """Returns the order that creates `root` and prints its path."""
-    return Order(_shell_line(_MAKE_FOLDER, root, ()), "mkdir", "mkdir")
+    """Returns the order that creates `root`, checks that it can be written, and prints its path."""
+    script = _CREATE + _own_check(root) + _WRITABLE + _MARKS + "pwd -P"
+    return Order(_shell_line(script, root, ()), "mkdir", "mkdir")
+
+
+def _own_check(root: str) -> str:
+    """Returns what ends the script in a folder of another user: outside of the home, as in
+    /var/tmp, anybody may have made it."""
+    return "" if root.startswith("~/") else _OWN
 
 
 def kill_line(group: int) -> str:
@@ -269,7 +277,7 @@ def start_error(board: str, order: Order, error: NotStartedError) -> EdgekitErro
     if error.folder:
         return IncompatibleError(
             f"board '{board}': expected a folder that can be written, found: {error}; make it "
-            f"writable, or name another: edgekit board add {board} --folder PATH"
+            "writable, or name another, to `edgekit board add`: --folder PATH"
         )
     return UnreachableError(f"board '{board}': expected to run {order.program}, found: {error}")
 

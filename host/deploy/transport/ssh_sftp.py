@@ -29,7 +29,7 @@ _BOOT = (
 
 
 def subsystem_session(channel: Any, folder: str) -> Sftp:
-    """Starts the board's SFTP server on an open channel. NotSftpError if there is none that works."""
+    """Starts the board's SFTP server on an open channel. NotSftpError if none works."""
     channel.settimeout(STALL_SECONDS)
     try:
         channel.invoke_subsystem("sftp")

@@ -74,6 +74,7 @@ def test_every_key(project: Path) -> None:
         cluster = "a76"
         model = "m.tflite"
         unsigned = true
+        folder = "/data/edgekit"
         """,
     )
     assert find_board("b", project) == BoardEntry(
@@ -91,6 +92,7 @@ def test_every_key(project: Path) -> None:
         "a76",
         project / "m.tflite",
         True,
+        "/data/edgekit",
     )
 
 
@@ -173,6 +175,7 @@ B = '[boards.b]\nprofile="a57"\nhost="h"\n'
         (B + "port = true", r"boards\.b\.port: expected 1 to 65535, found True"),
         (B + "port = 70000", r"boards\.b\.port: expected 1 to 65535, found 70000"),
         (B + "threads = 0", r"boards\.b\.threads: expected 1 to 256, found 0"),
+        (B + 'folder = "data"', r"boards\.b\.folder: expected \"/\.\.\.\", found 'data'"),
         (B + "cluster = 2", r"boards\.b\.cluster: expected big, little, all, or .*, found 2"),
         (B + 'cluster = "big one"', r"boards\.b\.cluster: expected big, .*, found 'big one'"),
         (B + "user = 7", r'boards\.b\.user: expected "\.\.\.", found 7'),

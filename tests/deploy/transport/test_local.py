@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.deploy.transport import LocalTransport
-from edgekit.host.errors import TransferError, UnreachableError
+from edgekit.host.errors import IncompatibleError, TransferError
 from tests.support.patience import AMPLE
 
 SECONDS = AMPLE
@@ -43,5 +43,5 @@ def test_disk_full_leaves_the_old_file(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     transport = LocalTransport(tmp_path / "file" / "board")
-    with pytest.raises(UnreachableError, match="set EDGEKIT_HOME"):
+    with pytest.raises(IncompatibleError, match="set EDGEKIT_HOME"):
         transport.run(["true"], deadline=AMPLE)

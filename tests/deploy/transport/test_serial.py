@@ -14,7 +14,7 @@ from edgekit.host.deploy.transport import Transport
 from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.deploy.transport.serial_line import SerialTarget
 from edgekit.host.deploy.transport.serial_session import Ready, RefusedError, answer
-from edgekit.host.errors import InputError, TransferError, UnreachableError
+from edgekit.host.errors import IncompatibleError, InputError, TransferError, UnreachableError
 from tests.support.patience import AMPLE, ends_by_itself
 from tests.support.tty_board import TtyBoard, ends
 
@@ -170,7 +170,7 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / ".edgekit").touch()
     with (
         TtyBoard(tmp_path) as board,
-        pytest.raises(UnreachableError, match=r"expected to write in ~/\.edgekit, found: File ex"),
+        pytest.raises(IncompatibleError, match=r"expected to write in ~/\.edgekit, found: File ex"),
     ):
         SerialTransport(board.target()).run(["true"], deadline=SECONDS)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from edgekit.host.deploy.transport.ssh import SshTransport
-from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
+from edgekit.host.errors import IncompatibleError, TransferError
 from tests.support.proxy import Fault, running_proxy
 from tests.support.sshd import SECONDS, Sshd, works
 
@@ -83,7 +83,7 @@ def test_board_without_sftp(server: Sshd, connect: Connect) -> None:
     for data in (os.urandom(3_000_000), b"shorter"):
         transport.put(data, "a/b/file", deadline=SECONDS)
         assert transport.get("a/b/file", deadline=SECONDS) == data
-    with pytest.raises(TransferError, match="other: expected to read .*, found: No such file"):
+    with pytest.raises(TransferError, match=r"other: expected to read .*, found: No such file"):
         transport.get("other", deadline=SECONDS)
     assert not list((server.home / ".edgekit" / "incoming").iterdir())
 
