@@ -9,24 +9,29 @@ listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
+import contextlib
 import http.server
 import json
 import os
 import pathlib
 import signal
+import socket
 import socketserver
 import sys
 import threading
+import time
 
 import edgekit_runtime
 
 MOST_CLIENTS = 64
+MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
-    timeout = 60  # seconds for which an idle client may occupy a thread
+    timeout = MOST_SECONDS
 
     def do_GET(self):
         model = self.server.model
@@ -54,7 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             inputs[spec.name] = body[start : start + spec.bytes]
             start += spec.bytes
         try:
-            outputs = self.server.run(inputs)
+            outputs = self.server.run(self.connection, inputs)
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
         return self.answer(200, b"".join(outputs.values()), outputs.release)
@@ -70,6 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("X-Release", release)
         self.end_headers()
         self.wfile.write(body)
+        self.server.wait_for(self.connection)
 
     def address_string(self):
         return "client"
@@ -78,46 +84,107 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass  # do not log requests, which are many; only errors
 
 
+class Inferences:
+    """The inferences of all servers: `parallel` at a time, and none longer than the watchdog
+    allows."""
+
+    def __init__(self, model, parallel):
+        self.model = model
+        self.turns = threading.BoundedSemaphore(parallel)
+        self.begun = {}  # when each began, by its thread
+        period = os.environ.get("WATCHDOG_USEC", "")
+        self.limit = int(period) / 1e6 if period.isdigit() else float("inf")
+
+    def run(self, inputs):
+        with self.turns:
+            self.begun[threading.get_ident()] = time.monotonic()
+            try:
+                return self.model.run(inputs)
+            finally:
+                del self.begun[threading.get_ident()]
+
+    def look(self):
+        """Sends a heartbeat, or ends this process if an inference hangs: the others would keep it
+        alive. SIGABRT makes Python print where it hung."""
+        if min(self.begun.copy().values(), default=float("inf")) < time.monotonic() - self.limit:
+            print(f"an inference did not end within {self.limit:g} s", flush=True)
+            os.abort()
+        edgekit_runtime.alive()
+
+
 class Server:
     """Common base of both servers: one thread per client, up to a limit."""
 
     daemon_threads = True
     request_queue_size = 64
 
-    def begin(self, model):
-        self.model = model
-        self.busy = 0
-        self.places = threading.BoundedSemaphore(MOST_CLIENTS)
+    def begin(self, inferences):
+        self.inferences = inferences
+        self.model = inferences.model
+        self.clients = set()
+        self.waiting = {}  # since when the server waits for each client
         self.lock = threading.Lock()
 
-    def run(self, inputs):
+    def run(self, client, inputs):
         with self.lock:
-            self.busy += 1
+            self.waiting.pop(client, None)
         try:
-            return self.model.run(inputs)
+            return self.inferences.run(inputs)
         finally:
-            with self.lock:
-                self.busy -= 1
+            self.wait_for(client)
+
+    def wait_for(self, client):
+        with self.lock:
+            self.waiting[client] = time.monotonic()
 
     def process_request(self, request, client_address):
-        self.places.acquire()
-        super().process_request(request, client_address)
+        """Starts a thread; a full server lets go of the client that has kept it waiting longest,
+        and never waits here: it has other clients, and a watchdog."""
+        with self.lock:
+            full = len(self.clients) >= MOST_CLIENTS
+            if full and not self.waiting:
+                request.settimeout(1)
+                with contextlib.suppress(OSError):
+                    request.sendall(BUSY)
+                return self.shutdown_request(request)
+            if full:
+                self.let_go(min(self.waiting, key=self.waiting.get))
+            self.clients.add(request)
+            self.waiting[request] = time.monotonic()
+        return super().process_request(request, client_address)
+
+    def let_go(self, client):
+        """Makes the client's thread end; the lock is held."""
+        del self.waiting[client]
+        self.clients.discard(client)
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
 
     def process_request_thread(self, request, client_address):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.places.release()
+            with self.lock:
+                self.clients.discard(request)
+                self.waiting.pop(request, None)
+
+    def handle_error(self, *_):
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):  # those are clients that left
+            print(f"expected to answer a client, found {error!r}", file=sys.stderr)
 
     def service_actions(self):
-        """Sends heartbeats between requests. During a request only its completion counts as one, so
-        that a hanging model is detected."""
-        if not self.busy:
-            edgekit_runtime.alive()
+        """Runs every half second, and after each new client."""
+        with self.lock:
+            late = time.monotonic() - MOST_SECONDS
+            for client in [each for each, since in self.waiting.items() if since < late]:
+                self.let_go(client)
 
 
 class UnixServer(Server, socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    pass
+    def service_actions(self):
+        super().service_actions()
+        self.inferences.look()  # one server speaks for both
 
 
 class HttpServer(Server, http.server.ThreadingHTTPServer):
@@ -143,10 +210,11 @@ def main():
     options.socket.unlink(missing_ok=True)  # left by a killed server
     os.umask(0o177)
     server = UnixServer(str(options.socket), Handler)
-    server.begin(model)
+    inferences = Inferences(model, options.parallel)
+    server.begin(inferences)
     if options.http:
         beside = HttpServer(("127.0.0.1", options.http), Handler)
-        beside.begin(model)
+        beside.begin(inferences)
         threading.Thread(target=beside.serve_forever, daemon=True).start()
     edgekit_runtime.alive(f"serves {model.name} at {options.socket.resolve()}")
     with server, model:
