@@ -236,6 +236,8 @@ def _print_state(
         print(f"says     {state.said}")
     if state.last:
         print(f"before   it {state.last}")
+    if state.failure:
+        print(f"failed   {state.failure}")
     if state.restarts or state.failures:
         print(f"restarts {state.restarts}; {state.failures} failures in a row")
     if state.boot:

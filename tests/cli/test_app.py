@@ -251,6 +251,42 @@ def test_application_that_fails_gives_way_to_the_release_before(
     found = edgekit("status", "--json").document
     assert found["current"]["id"] == before
     assert reason in found["last_failure"]["reason"]
+    told = edgekit("app", "status").out
+    assert f"failed   release {found['last_failure']['release']}: bad failed 3 times" in told
+    assert reason in told
+    assert edgekit("app", "install", write(home / "good", GOOD)).code == 0
+    assert "failed" not in edgekit("app", "status", "--lines", "0").out
+
+
+@pytest.mark.parametrize("template", ["camera", "microphone"])
+def test_template_whose_program_is_missing_does_not_run(
+    edgekit: Any, home: Path, template: str
+) -> None:
+    """As on a board without ffmpeg or arecord."""
+    model = {"camera": "face_detection_short_range", "microphone": "okay_nabu"}[template]
+    enroll_host(connect("local"))
+    assert edgekit("app", "new", template).code == 0
+    with (home / template / "app.toml").open("a") as settings:
+        settings.write('\narguments = ["--command", "no-such-program"]\n')
+    text = (home / template / "app.toml").read_text().replace("arguments = []", "")
+    (home / template / "app.toml").write_text(text)
+    models = Path(__file__).parents[2] / "models"
+    done = edgekit("app", "install", template, models / f"{model}.tflite")
+    assert done.code == 1
+    assert "expected to run no-such-program, found: No such file or directory" in done.complaint
+    edgekit("app", "stop")
+
+
+def test_application_that_fails_once_it_said_ready_is_not_running(
+    edgekit: Any, home: Path, deployed: Path
+) -> None:
+    program = "import edgekit_runtime; edgekit_runtime.alive(); raise OSError('no camera')"
+    done = edgekit("app", "install", write(home / "bad", program))
+    assert done.code == 7
+    assert "OSError: no camera" in done.complaint
+
+
+GOOD = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
 
 
 def test_application_that_hangs_is_ended(edgekit: Any, home: Path, deployed: Path) -> None:

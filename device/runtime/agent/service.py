@@ -28,6 +28,7 @@ from edgekit.device.runtime.errors import DeviceError, InputError, RolledBackErr
 
 _MOST_FAILURES = 3  # consecutive failures
 _POLL_SECONDS = 0.02
+_READY_SECONDS = 1.0
 _STOP_SECONDS = 15.0
 
 
@@ -55,7 +56,7 @@ def start(
     runtime: Optional[Path] = None,
     detach: Callable[[List[str]], None] = _start_detached,
 ) -> Dict[str, Any]:
-    """Starts the current release's application and waits until it reports ready.
+    """Starts the current release's application and waits until it reports ready and stays so.
 
     RolledBackError if it failed so often that the previous release was restored, DeviceError if it
     fails and there is none; a program that does not report within `seconds` is left running.
@@ -88,7 +89,7 @@ def start(
     state = _wait_until_settled(store, folder, release, seconds)
     if state.release != release:  # a slow board: the supervisor has not reported yet
         state = AppState(STARTING, application.name, release)
-    return _app_document(state, boot)
+    return _app_document(store, state, boot)
 
 
 def stop(store: Store) -> Dict[str, Any]:
@@ -100,7 +101,7 @@ def stop(store: Store) -> Dict[str, Any]:
     boot = _boot_entry(store, folder)
     boot.forget()
     _end_supervisor(folder)
-    return _app_document(folder.state(), boot)
+    return _app_document(store, folder.state(), boot)
 
 
 def status(store: Store) -> Dict[str, Any]:
@@ -108,7 +109,7 @@ def status(store: Store) -> Dict[str, Any]:
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
-    return _app_document(folder.state(), _boot_entry(store, folder))
+    return _app_document(store, folder.state(), _boot_entry(store, folder))
 
 
 def forget(store: Store) -> None:
@@ -134,10 +135,20 @@ def _nothing_installed() -> InputError:
     )
 
 
-def _app_document(state: AppState, boot: Boot) -> Dict[str, Any]:
+def _app_document(store: Store, state: AppState, boot: Boot) -> Dict[str, Any]:
+    """Also tells why an application was rolled back, until another release succeeds."""
     who = boot.who()
+    note = store.read_note(store.failure) or {}
+    failed = note.get("state") == "application"
+    failure = f"release {note.get('release')}: {note.get('reason')}" if failed else ""
     line = "" if who or state.state == STOPPED else boot.line
-    return {"schema": "edgekit.runtime.app/1", **asdict(state), "boot": who, "boot_line": line}
+    return {
+        "schema": "edgekit.runtime.app/1",
+        **asdict(state),
+        "failure": failure,
+        "boot": who,
+        "boot_line": line,
+    }
 
 
 def _boot_entry(store: Store, folder: AppFolder) -> Boot:
@@ -170,10 +181,16 @@ def _end_supervisor(folder: AppFolder) -> None:
 
 
 def _wait_until_settled(store: Store, folder: AppFolder, release: str, seconds: float) -> AppState:
-    """Returns the application's state once it is ready, has failed for good, or time is up."""
+    """Returns the application's state once it has been ready for a moment, has failed for good, or
+    time is up. Many programs fail just after they report ready, when they open their devices."""
     end = time.monotonic() + seconds
+    ready, since = 0, 0.0
     while True:
         state = folder.state()
+        if state.state != RUNNING:
+            ready = 0
+        elif state.pid != ready:
+            ready, since = state.pid, time.monotonic()
         if committed(store) != release and not is_locked(store.lock_file):
             failure = store.read_note(store.failure) or {}
             raise RolledBackError(
@@ -183,7 +200,7 @@ def _wait_until_settled(store: Store, folder: AppFolder, release: str, seconds: 
                 log="\n".join(folder.last_lines(10)),
             )
         if state.release == release:
-            if state.state in (RUNNING, ENDED):
+            if state.state == ENDED or (ready and time.monotonic() > since + _READY_SECONDS):
                 return state
             if state.failures >= _MOST_FAILURES:
                 raise DeviceError(

@@ -54,9 +54,19 @@ def flat(output):
     return memoryview(output).cast("B").cast("f")
 
 
+def started(command):
+    try:
+        return subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE)
+    except OSError as error:
+        program = command.split()[0]
+        sys.exit(
+            f"expected to run {program}, found: {error.strerror}; install it, or use --command"
+        )
+
+
 def pictures(command, size):
     """Yields pictures from the camera's program; ends this program when that one ends."""
-    with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as camera:
+    with started(command) as camera:
         signal.signal(signal.SIGTERM, lambda *_: camera.terminate() or sys.exit())
         while len(picture := camera.stdout.read(size)) == size:
             yield picture
@@ -75,10 +85,11 @@ def main():
         (spec,) = model.inputs
         _, height, width, _ = spec.shape
         command = options.command.format(device=options.device, width=width, height=height)
-        edgekit_runtime.alive("waits for the first picture")
         seen = None
         for number, picture in enumerate(pictures(command, height * width * 3)):
             pixels = array.array("f", map(LEVELS.__getitem__, picture))
+            if not number:  # not before: it may be that there is no camera
+                edgekit_runtime.alive("sees pictures")
             face = found(model.run({spec.name: pixels}), options.threshold)
             if (face is None) != (seen is None):  # a face appeared or disappeared
                 text = "no face" if face is None else "face, {:.2f}, at {:.2f} {:.2f}".format(*face)

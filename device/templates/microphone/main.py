@@ -21,9 +21,19 @@ ARECORD = f"arecord -q -t raw -f S16_LE -r {features.RATE} -c 1"
 PAUSE = 100  # frames of 10 ms to skip after a wake word
 
 
+def started(command):
+    try:
+        return subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE)
+    except OSError as error:
+        program = command.split()[0]
+        sys.exit(
+            f"expected to run {program}, found: {error.strerror}; install it, or use --command"
+        )
+
+
 def microphone(command):
     """Yields sound from the recording program; ends this program when that one ends."""
-    with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as program:
+    with started(command) as program:
         signal.signal(signal.SIGTERM, lambda *_: program.terminate() or sys.exit())
         while data := program.stdout.read(2 * features.STEP):
             yield data[: len(data) // 2 * 2]
@@ -80,8 +90,9 @@ def main():
 
     with edgekit_runtime.open() as model:
         ear, quiet = Ear(model, options.window), 0
-        edgekit_runtime.alive(f"listens for {model.name}")
         for data in recording(options.wav) if options.wav else microphone(options.command):
+            if not ear.frames:  # not before: it may be that there is no microphone
+                edgekit_runtime.alive(f"listens for {model.name}")
             for probability in ear.hear(data):
                 if probability > options.threshold and ear.frames >= quiet:
                     text = f"heard at {ear.frames / 100:.2f} s, {probability:.2f}"

@@ -83,6 +83,7 @@ class AppAnswer(TypedDict):
     failures: Count
     restarts: Count
     last: Text
+    failure: Text
     boot: Text
     boot_line: Text
 

@@ -224,9 +224,10 @@ class ApplicationState:
 
     `state`: starting, running, waiting (for a restart), ended (by itself), stopped, or nothing (not
     installed). `said` is the application's own status line, `failures` counts consecutive failures,
-    `last` describes how it previously ended. `boot` starts it at boot: systemd, cron, or empty for
-    nothing; in the last case the board's own start script needs `boot_line`, unless the application
-    is stopped.
+    `last` describes how it previously ended, `failure` the release that was rolled back because its
+    application failed, until another one succeeds. `boot` starts it at boot: systemd, cron, or
+    empty for nothing; in the last case the board's own start script needs `boot_line`, unless the
+    application is stopped.
     """
 
     state: str
@@ -237,6 +238,7 @@ class ApplicationState:
     failures: int
     restarts: int
     last: str
+    failure: str = ""
     boot: str = ""
     boot_line: str = ""
 
