@@ -7,6 +7,7 @@ import pytest
 
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.errors import InputError
 from tests.support.litert_cases import Single, fixed, given, variable
 
 pytestmark = pytest.mark.peers
@@ -168,3 +169,29 @@ def test_agrees_with_litert_run_after_run(files, litert_session, name):
             near = 2e-2 if "hybrid" in name else 1e-5
             limit = near * max(np.abs(value).max(), 1e-9)
             np.testing.assert_allclose(made.outputs[output], value, rtol=0, atol=limit)
+
+
+def _with_state(single, index, shape):
+    ins = [*single.ins]
+    ins[index] = variable(shape)
+    return Single(single.code, ins, single.outs, single.options, single.fields)
+
+
+@pytest.mark.parametrize(
+    ("single", "state"),
+    [
+        (_sequence_lstm(), 18), (_sequence_lstm(), 19), (_sequence_lstm(time=1), 18),
+        (_sequence_lstm(hybrid=True), 19), (_lstm(), 18), (_lstm(), 19),
+        (_bidirectional_lstm(True), 35), (_bidirectional_lstm(True), 38),
+        (_rnn("RNN", "RNNOptions", (_BATCH, _SIZE)), 4), (_bidirectional_rnn(True), 8),
+        (_svdf(2), 4),
+    ],
+)  # fmt: skip
+def test_a_state_of_another_batch_is_refused(files, litert, single, state):
+    size = single.ins[state].value.shape[1]
+    for shape in ((1, size), (_BATCH, 1)):
+        content = _with_state(single, state, shape).content(files)
+        with pytest.raises(InputError, match=r"expected (hidden |cell |)state of shape"):
+            graph_from_tflite(content, "m")
+        with pytest.raises((RuntimeError, ValueError)):
+            litert(content, {"x0": single.ins[0].value})

@@ -133,3 +133,49 @@ def test_attributes_that_cannot_be_are_refused(change, message, tmp_path):
     path.write_bytes(model.SerializeToString())
     with pytest.raises(InputError, match=message):
         import_model(path)
+
+
+_MISFITS = [("h", (2, 5, 4)), ("h", (1, 1, 4)), ("c", (2, 5, 4)), ("l", (5,))]
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "operand", "shape"),
+    [(k, *m) for k in _GATES for m in _MISFITS if m[0] != "c" or k == "LSTM"],
+)
+def test_operands_of_another_batch_or_direction_are_refused(
+    kind, steps, layout, operand, shape, tmp_path
+):
+    shapes = {"x": (steps, 3, _SIZE), "h": (2, 3, 4), "c": (2, 3, 4), "l": (3,), operand: shape}
+    if layout:
+        shapes = {n: (s[1], s[0], *s[2:]) if len(s) == 3 else s for n, s in shapes.items()}
+    rng = np.random.default_rng(5)
+    weights = {"w": (2, _GATES[kind] * 4, _SIZE), "r": (2, _GATES[kind] * 4, 4)}
+    ins = ["x", "w", "r", "", "l", "h", *(["c"] if kind == "LSTM" else [])]
+    node = helper.make_node(kind, ins, ["", "yh"], hidden_size=4, direction="bidirectional",
+                            layout=layout)  # fmt: skip
+    kinds = {"l": TensorProto.INT32}
+    ends = [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), shapes[n])
+            for n in ins if n in shapes]  # fmt: skip
+    constants = [
+        numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+        for n, s in weights.items()
+    ]
+    result = helper.make_tensor_value_info("yh", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", ends, [result], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(
+        InputError, match=r"expected (an initial state|lengths of sequences) of shape"
+    ):
+        import_model(path)
+
+
+@pytest.mark.parametrize("lengths", [[5, 6, 2], [5, -1, 2]])
+def test_lengths_beyond_the_sequence_are_refused(lengths, tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(_model("GRU", "forward", lengths, "plain"))
+    with pytest.raises(InputError, match="expected sequences of 0 to 5 steps"):
+        import_model(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edgekit.host.compiler.frontends.caffe.call import Call
@@ -18,7 +19,12 @@ from edgekit.host.compiler.frontends.caffe.file import FileLayer, FileNet, read_
 from edgekit.host.compiler.frontends.caffe.operators import DATA, DROPPED, ROWS, SWALLOWED
 from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
-from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, Shapes, fix_shapes
+from edgekit.host.compiler.frontends.common.open_shapes import (
+    OpenInput,
+    OpenShapesError,
+    Shapes,
+    fix_shapes,
+)
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
@@ -34,7 +40,11 @@ def import_caffe(path: Path, shapes: Shapes | None = None) -> Graph:
     Raises `InputError` with one line that names the file and the layer.
     """
     try:
-        return graph_from_caffe(read_caffe(path), str(path), shapes or {})
+        net = read_caffe(path)
+        try:
+            return graph_from_caffe(net, str(path), shapes or {})
+        except OpenShapesError as error:
+            raise error.answered(str(path), partial(graph_from_caffe, net, str(path))) from error
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
@@ -56,7 +66,7 @@ def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
     # Caffe's input shapes are only defaults: the same network runs with others.
     stated = [OpenInput(n, DType.F32, None if n in shapes else i.shape)
               for n, i in zip(names, inputs, strict=True)]  # fmt: skip
-    fixed = fix_shapes(stated, shapes, file)
+    fixed = fix_shapes(stated, shapes)
     stem = Path(file).name.removesuffix(".txt").rpartition(".")[0]
     return replace(_Import(net, kept, fixed.shapes).run(stem), notes=fixed.notes)
 

@@ -1,14 +1,15 @@
 """Resolves input shapes that a file leaves open: from options, by inference, or by asking.
 
 An open batch defaults to 1. All other open shapes are requested in one error, with plausible sizes
-for each input (`proposals.py`) as a command line to paste.
+for each input (`proposals.py`) as a command line to paste, if an import with these sizes succeeds.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.compiler.frontends.common.proposals import PROPOSALS, Dims, propose
@@ -22,6 +23,7 @@ _BATCH = re.compile(r"n|b|bs|.*batch.*|unk__\d+|.*dynamic.*|.*dim_0|s\d+|d0")
 _NO_NAMES = ("", "?", "-1", "none", "unk", "unknown", "dynamic")  # may denote different sizes
 _SHOWN, _LISTED = 80, 40
 _CHANNELS = (1, 3, 4)
+_TRIAL_SECONDS = 5  # for trying shapes; each try takes as long as one import
 
 
 @dataclass(frozen=True)
@@ -47,37 +49,64 @@ class StoredInput:
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """One shape per input. `notes` report defaults that were chosen; `hints` is the subset that may
-    explain why operators do not fit."""
+    """One shape per input. `notes` report defaults that were chosen; `sized` are the inputs with
+    open sizes that got what the file stores, which may be why operators do not fit."""
 
     shapes: Shapes
     notes: tuple[str, ...] = ()
-    hints: tuple[str, ...] = ()
+    sized: tuple[StoredInput, ...] = ()
 
 
 class OpenShapesError(InputError):
-    """Requests the shapes of the open inputs, with a command line that supplies plausible ones."""
+    """Requests the shapes of the inputs in `asked`; `given` are those that are known."""
 
-    def __init__(self, inputs: Sequence[OpenInput], given: Shapes, file: str, turn: int = 0):
-        self._asked = inputs, given, file
-        self.proposed, message = _propose_shapes(inputs, given, file, turn)
-        super().__init__(message)
+    def __init__(self, asked: Sequence[OpenInput], given: Shapes):
+        self.asked, self.given = asked, given
+        listed = ", ".join(
+            f"{_printable_name(i.name)} [{_shown_dims(i.shape)}]" for i in asked[:_LISTED]
+        )
+        more = f" and {len(asked) - _LISTED} more" if len(asked) > _LISTED else ""
+        noun = "input" if len(asked) == 1 else "inputs"
+        super().__init__(f"{noun} {listed}{more}: expected fixed shapes, found open ones")
 
-    def others(self) -> Iterator[OpenShapesError]:
-        """The same request with less plausible shapes, without duplicates."""
-        seen = [self.proposed]
-        for turn in range(1, PROPOSALS):
-            other = OpenShapesError(*self._asked, turn)
-            if other.proposed not in seen:
-                seen.append(other.proposed)
-                yield other
+    def answered(self, file: str, fits: Callable[[Shapes], object]) -> InputError:
+        """This error with a command line to paste: the most plausible shapes that `fits` accepts,
+        without an InputError. `file` is the path as the user typed it."""
+        found, reason = first_that_fits(proposed_shapes(self.asked, self.given, file), fits)
+        if found is None:
+            name = _printable_name(self.asked[0].name)
+            return InputError(
+                f"{self}; give them with --input-shape {name}=SIZES (no common sizes fit: {reason})"
+            )
+        options = {**self.given, **found}
+        return InputError(
+            f"{self}; give them: {shlex.join(['edgekit', 'compile', file])} {_options(options)}"
+        )
 
 
-def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedShapes:
+def first_that_fits(
+    proposals: Iterable[Shapes], fits: Callable[[Shapes], object]
+) -> tuple[Shapes | None, str]:
+    """The first of `proposals` that `fits` accepts within a few seconds, or None and why it refused
+    the most plausible one."""
+    deadline, reason = time.monotonic() + _TRIAL_SECONDS, ""
+    for shapes in proposals:
+        try:
+            fits(shapes)
+        except InputError as error:
+            reason = reason or str(error)
+            if time.monotonic() > deadline:
+                break
+        else:
+            return shapes, ""
+    return None, reason
+
+
+def fix_shapes(inputs: Sequence[OpenInput], given: Shapes) -> FixedShapes:
     """Resolves the shapes of `inputs`; `given` are those from the command line.
 
-    A dimension name denotes the same size in all inputs. `file` is the model path as the user typed
-    it, for the suggested command line. `OpenShapesError` lists all inputs that are still open.
+    A dimension name denotes the same size in all inputs. `OpenShapesError` lists all inputs that
+    are still open.
     """
     _check_given(inputs, given)
     stated = {i.name: _known_dims(i) for i in inputs}
@@ -94,11 +123,11 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
             open_ones.append(OpenInput(item.name, item.dtype, dims))
         shapes[item.name] = shape
     if open_ones:
-        raise OpenShapesError(open_ones, given, file)
-    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _batch_notes(batches, shapes))
+        raise OpenShapesError(open_ones, given)
+    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _batch_notes(batches))
 
 
-def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShapes:
+def resize(inputs: Sequence[StoredInput], given: Shapes) -> FixedShapes:
     """The given or else the stored shape of each input.
 
     Any shape is accepted here; a shape that does not fit fails in the operators.
@@ -107,22 +136,33 @@ def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShap
     left = [i for i in inputs if i.name not in given and any(i.open)]
     stored = {i.name: i.stored for i in inputs}
     batches = [i.name for i in left if not any(i.open[1:]) and i.stored[0] == 1]
-    hints = tuple(_format_size_note(i, file) for i in left if i.name not in batches)
-    return FixedShapes({**stored, **given}, (*_batch_notes(batches, stored), *hints), hints)
+    sized = tuple(i for i in left if i.name not in batches)
+    return FixedShapes({**stored, **given}, _batch_notes(batches), sized)
 
 
-def _format_size_note(item: StoredInput, file: str) -> str:
-    """A note on the size an open shape gets, with an option for a more plausible one."""
+def size_notes(
+    sized: Sequence[StoredInput], given: Shapes, file: str, fits: Callable[[Shapes], object]
+) -> tuple[str, ...]:
+    """A note on the sizes that the open shapes of `sized` got, with options for more plausible ones
+    that `fits` accepts, without an InputError."""
+    if not sized:
+        return ()
+    asked = [OpenInput(i.name, i.dtype, _dims_left_open(i)) for i in sized]
+    noun, verb, other = ("shape of input", "is open and becomes", "another one")
+    if len(sized) > 1:
+        noun, verb, other = ("shapes of inputs", "are open and become", "others")
+    names = ", ".join(f"{_printable_name(i.name)} [{_shown_dims(i.shape)}]" for i in asked)
+    stored = ", ".join(f"[{_format_shape(i.stored)}]" for i in sized)
+    found, _ = first_that_fits(proposed_shapes(asked, given, file), fits)
+    options = "--input-shape sets" if found is None else f"for {other}: {_options(found)}"
+    return (f"the {noun} {names} {verb} {stored}; {options}" + f" {other}" * (found is None),)
+
+
+def _dims_left_open(item: StoredInput) -> Dims:
     batch = item.open[0] and len(item.open) > 1 and item.stored[0] == 1
-    dims = tuple(
+    return tuple(
         None if is_open and not (batch and i == 0) else size
         for i, (size, is_open) in enumerate(zip(item.stored, item.open, strict=True))
-    )
-    other = f"{item.name}={_format_shape(propose(item.name, item.dtype, dims, file))}"
-    return (
-        f"the shape of input {_printable_name(item.name)} [{_shown_dims(dims)}] is open and "
-        f"becomes [{_format_shape(item.stored)}]; for another one: "
-        f"{shlex.join(['--input-shape', other])}"
     )
 
 
@@ -217,45 +257,36 @@ def _substitute_sizes(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | Non
     return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
 
 
-def _propose_shapes(
-    open_ones: Sequence[OpenInput], given: Shapes, file: str, turn: int
-) -> tuple[Shapes, str]:
-    """Proposed shapes for the open inputs, and a command line with them; each dimension name is
-    asked for once."""
-    sizes: dict[str, int] = {}
-    shapes = dict(given)
-    options = [f"{name}={_format_shape(shape)}" for name, shape in given.items()]
-    for item in open_ones:
-        dims = _substitute_sizes(item.shape, sizes)
-        if dims is not None and all(isinstance(d, int) for d in dims):
-            continue  # an earlier option determines it
-        shape = propose(item.name, item.dtype, dims, file, turn)
-        shapes[item.name] = shape
-        sizes.update({d: s for d, s in zip(dims or (), shape, strict=False) if isinstance(d, str)})
-        options.append(f"{item.name}={_format_shape(shape)}")
-    listed = ", ".join(
-        f"{_printable_name(i.name)} [{_shown_dims(i.shape)}]" for i in open_ones[:_LISTED]
-    )
-    more = f" and {len(open_ones) - _LISTED} more" if len(open_ones) > _LISTED else ""
-    words = [word for option in options[:_LISTED] for word in ("--input-shape", option)]
-    command = shlex.join(["edgekit", "compile", file, *words])
-    noun = "input" if len(open_ones) == 1 else "inputs"
-    return shapes, (
-        f"{noun} {listed}{more}: expected fixed shapes, found open ones; give them: {command}"
-    )
+def proposed_shapes(asked: Sequence[OpenInput], given: Shapes, file: str) -> Iterator[Shapes]:
+    """Plausible shapes for the inputs in `asked`, without those that a name in an earlier one
+    determines; the most plausible first, none twice. `file` may say what kind of model it is."""
+    seen: list[Shapes] = []
+    for turn in range(PROPOSALS):
+        sizes: dict[str, int] = {}
+        shapes: dict[str, Shape] = {}
+        for item in asked:
+            dims = _substitute_sizes(item.shape, sizes)
+            if dims is not None and all(isinstance(d, int) for d in dims):
+                continue
+            shape = shapes[item.name] = propose(item.name, item.dtype, dims, file, turn)
+            named = zip(dims or (), shape, strict=False)
+            sizes.update({d: size for d, size in named if isinstance(d, str)})
+        if shapes not in seen:
+            seen.append(shapes)
+            yield {**given, **shapes}
 
 
-def _batch_notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:
+def _batch_notes(batches: Sequence[str]) -> tuple[str, ...]:
     if not batches:
         return ()
-    name = batches[0]
-    other = f"{name}={_format_shape((8, *shapes[name][1:]))}"
     listed = ", ".join(_printable_name(n) for n in batches[:_LISTED])
     noun = "input" if len(batches) == 1 else "inputs"
-    return (
-        f"the batch of {noun} {listed} is open and becomes 1; "
-        f"for another one: {shlex.join(['--input-shape', other])}",
-    )
+    return (f"the batch of {noun} {listed} is open and becomes 1; --input-shape sets another one",)
+
+
+def _options(shapes: Shapes) -> str:
+    words = [f"{name}={_format_shape(shape)}" for name, shape in shapes.items()][:_LISTED]
+    return shlex.join([word for option in words for word in ("--input-shape", option)])
 
 
 def _format_shape(shape: Shape) -> str:

@@ -28,7 +28,8 @@ _PICTURES = (  # regex on file and input name: height, width
 )
 _PLAIN_PICTURE = (224, 224)
 _OTHER_SIDES = (320, 256, 640, 299, 192, 128, 112, 96, 64, 32, 28)
-PROPOSALS = 1 + len(_OTHER_SIDES)  # later turns vary the picture size
+_SIZES = 1 + len(_OTHER_SIDES)  # later turns vary the picture size
+PROPOSALS = 2 * _SIZES  # then the sizes again, with a middle axis of 1: states of recurrent layers
 _INTEGERS = (DType.I32, DType.I64)
 
 
@@ -55,7 +56,7 @@ def propose(name: str, dtype: DType, dims: Dims | None, file: str, turn: int = 0
 
 
 def _size_at_turn(sizes: Sequence[int], turn: int) -> int:
-    return sizes[min(turn, len(sizes) - 1)]
+    return sizes[min(turn % _SIZES, len(sizes) - 1)]
 
 
 def _of_four(name: str, dims: Dims, file: str, turn: int) -> Shape:
@@ -86,8 +87,8 @@ def _propose_sides(
         return height, _TEXT_WIDTH if height in _TEXT_HEIGHTS else height
     if isinstance(width, int):
         return width, width
-    if turn:
-        return (_size_at_turn(_OTHER_SIDES, turn - 1),) * 2
+    if turn % _SIZES:
+        return (_size_at_turn(_OTHER_SIDES, turn % _SIZES - 1),) * 2
     return _default_sides(name, file)
 
 
@@ -108,8 +109,18 @@ def _propose_length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -
     sound = len(dims) < 3 or (len(dims) == 3 and dims[1] == 1 and axis == 2)
     if axis == len(dims) - 1 and sound:
         return _size_at_turn(_SAMPLES, turn)
+    if len(dims) == 3 and axis == 1 and (turn >= _SIZES or _is_state(name, dims)):
+        return 1
     sizes = _TOKENS if re.search(r"seq|token|text", f"{words} {name}".lower()) else _FRAMES
     return _size_at_turn(sizes, turn)
+
+
+def _is_state(name: str, dims: Dims) -> bool:
+    """Whether an input [layers, batch, size] is the state of a recurrent layer."""
+    layers, _, size = dims
+    if not isinstance(layers, int) or not isinstance(size, int):
+        return False
+    return layers > 1 or re.search(r"state|hidden|cell|^[hc]_?[0n]?$", name.lower()) is not None
 
 
 def _fill_open_dims(dims: Dims, proposed: Sequence[int]) -> Shape:

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends.common.emitter import Emitter, need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import surround
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +96,9 @@ def attend(
     if cap:
         part = call.emit(ops.Mul(), products, call.scalar(1 / cap, products))
         capped = call.emit(ops.Mul(), call.emit(ops.Tanh(), part), call.scalar(cap, products))
+    if bias is not None and not _broadcasts_to(bias.shape, capped.shape):
+        raise ShapeError(f"expected a mask or bias that broadcasts to {list(capped.shape)}, "
+                         f"found {list(bias.shape)}")  # fmt: skip
     biased = capped if bias is None else call.emit(ops.Add(), capped, bias)
     shares = call.emit(ops.Softmax(1.0), biased)
     mixed = call.emit(ops.MatMul(), call.reshape(shares, (*grouped, k.shape[2])), v)
@@ -103,6 +106,11 @@ def attend(
     if bias is not None:
         y, shares = _without_masked(call, bias, y), _without_masked(call, bias, shares)
     return Attended(y, (products, capped, biased, shares))
+
+
+def _broadcasts_to(shape: Shape, whole: Shape) -> bool:
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, full) for size, full in pairs)
 
 
 def _without_masked(call: Emitter, bias: Tensor, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from edgekit.host.compiler.frontends.onnx.attention import join_heads, split_hea
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import Sliding, grouped
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_shape
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 _MODES = ("linear", "circular")
@@ -125,12 +126,16 @@ def linear_attention(call: Call) -> list[Tensor]:
     if not 1 <= steps <= _STEPS or heads % shared:
         raise ShapeError(f"expected 1 to {_STEPS} rows and groups of heads, found {steps}, {heads}")
     rule = call.text("update_rule", "gated_delta")
-    decay = _of_heads(call, 4, shared) if "gated" in rule else None
+    if q.shape[0] != b or q.shape[2:] != (steps, size) or v.shape[:3] != k.shape[:3]:
+        raise ShapeError(f"expected matching queries, keys and values, found {list(q.shape)}, "
+                         f"{list(k.shape)} and {list(v.shape)}")  # fmt: skip
+    decay = _of_heads(call, 4, k) if "gated" in rule else None
     if decay is not None:
         decay = call.emit(ops.Exp(), decay)
-    beta = _of_heads(call, 5, shared) if "delta" in rule else None
+    beta = _of_heads(call, 5, k) if "delta" in rule else None
     if call.maybe(3) is not None:
         state = call.x(3)
+        need_shape(state, (b, shared, size, v.shape[3]), "a state")
     else:
         state = call.constant(np.zeros((b, shared, size, v.shape[3]), np.float32))
     scale = call.number("scale", 0.0) or size**-0.5
@@ -155,10 +160,11 @@ def linear_attention(call: Call) -> list[Tensor]:
     return [join_heads(call, y), state]
 
 
-def _of_heads(call: Call, index: int, heads: int) -> Tensor:
+def _of_heads(call: Call, index: int, keys: Tensor) -> Tensor:
     """[b, rows, heads · n], or one value shared by all heads, as [b, heads, rows, n]."""
-    x = call.x(index)
+    x, (batch, heads, rows, _) = call.x(index), keys.shape
     need_rank(x, 3)
+    need_shape(x, (batch, rows, x.shape[2]), "a decay or beta")
     return split_heads(call, x, heads if x.shape[2] % heads == 0 else 1)
 
 

@@ -237,12 +237,14 @@ def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tens
     """Keys or values [b, heads, room, size]: the valid past rows followed by the new ones."""
     batch, heads, rows, size = new.shape
     past = call.maybe(index)
+    if past is not None and (
+        len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size)
+    ):
+        raise ShapeError(f"expected a past of shape [{batch}, {heads}, n, {size}], found "
+                         f"{list(past.shape)}")  # fmt: skip
     if past is None or not past.elements or rows == cache.total:
         behind = (0, 0, cache.room - rows, 0)
         return call.emit(ops.Pad((0,) * 4, behind), new) if cache.room > rows else new
-    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size):
-        raise ShapeError(f"expected a past of shape [{batch}, {heads}, n, {size}], found "
-                         f"{list(past.shape)}")  # fmt: skip
     known = cache.before.data
     if known is not None and bool(np.all(known == past.shape[2])):
         return call.emit(ops.Concat(2), past, new)

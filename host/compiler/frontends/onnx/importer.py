@@ -8,9 +8,9 @@ layout pass removes. All shapes are static: open input dimensions are set by `sh
 
 from __future__ import annotations
 
-import time
 from collections.abc import Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edgekit.host.compiler.frontends.common.builder import Builder
@@ -37,7 +37,6 @@ from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8
 _BFLOAT16 = "BFLOAT16"
-_TRIAL_SECONDS = 5  # for trying shapes; each try takes as long as one import
 
 
 def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
@@ -50,23 +49,9 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
         try:
             return graph_from_onnx(model, str(path), shapes or {})
         except OpenShapesError as error:
-            raise _first_that_fits(model, str(path), error) from error
+            raise error.answered(str(path), partial(graph_from_onnx, model, str(path))) from error
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
-
-
-def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> InputError:
-    """The request with the first proposed shapes for which the import succeeds."""
-    deadline = time.monotonic() + _TRIAL_SECONDS
-    for proposal in (asked, *asked.others()):
-        try:
-            graph_from_onnx(model, file, proposal.proposed)
-        except InputError:
-            if time.monotonic() > deadline:
-                break
-        else:
-            return proposal
-    return asked
 
 
 def graph_from_onnx(
@@ -85,7 +70,7 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    return _Import(fuse_dynamic(model), shapes, most_nodes).run(Path(file).stem, file)
+    return _Import(fuse_dynamic(model), shapes, most_nodes).run(Path(file).stem)
 
 
 class _Import:
@@ -97,10 +82,10 @@ class _Import:
         self._most_nodes = most_nodes
         self._builder = Builder()
 
-    def run(self, name: str, file: str) -> Graph:
+    def run(self, name: str) -> Graph:
         model, builder = self._model, self._builder
         builder.reserve([*(i.name for i in model.inputs), *model.outputs])
-        fixed = self._fix_input_shapes(file)
+        fixed = self._fix_input_shapes()
         inputs = []
         for item in model.inputs:
             try:
@@ -135,10 +120,10 @@ class _Import:
                 listed, many = ", ".join(map(shown_name, names)), "s" if len(names) > 1 else ""
                 self._builder.note(f"{what}{many} {listed}: bfloat16 in the file, f32 here")
 
-    def _fix_input_shapes(self, file: str) -> FixedShapes:
+    def _fix_input_shapes(self) -> FixedShapes:
         """The shapes of all inputs, within the rank limit of the graph."""
         inputs = [OpenInput(i.name, self._input_dtype(i), i.shape) for i in self._model.inputs]
-        fixed = fix_shapes(inputs, self._shapes, file)
+        fixed = fix_shapes(inputs, self._shapes)
         for name, shape in fixed.shapes.items():
             if len(shape) > _RANK_LIMIT:
                 raise InputError(

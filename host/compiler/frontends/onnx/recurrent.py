@@ -17,6 +17,7 @@ from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_rolled_loop, in_direction
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_shape
 from edgekit.host.compiler.ir.types import DType, MisfitError, Operator, Quant, ShapeError, Tensor
 
 _STEPS = 1 << 16  # time steps
@@ -107,7 +108,8 @@ def _import_recurrent(call: Call, kind: _Kind, before: Before | None = None) -> 
     for way, back in enumerate(backwards):
         sizes = (kind.gates * hidden, x.shape[2], hidden)
         cell = replace(_build_cell(call, way, len(backwards), sizes, acts[way]), before=before)
-        start = [_initial_state(call, 5 + k, way, x.shape[1], hidden) for k in range(kind.states)]
+        state = (len(backwards), x.shape[1], hidden)
+        start = [_initial_state(call, 5 + k, way, state) for k in range(kind.states)]
         made = _emit_layer(call, x, cell, start, back, kind)
         sequences.append(made[0])
         ends.append(made[1])
@@ -162,12 +164,14 @@ def _slice_direction(call: Call, x: Tensor, way: int, start: int, size: int) -> 
     return call.emit(ops.StridedSlice((way, start), (1, 1), (1, size), (size,)), x)
 
 
-def _initial_state(call: Call, index: int, way: int, batch: int, hidden: int) -> Tensor:
-    given = call.maybe(index)
+def _initial_state(call: Call, index: int, way: int, shape: tuple[int, int, int]) -> Tensor:
+    """The state [batch, hidden] of one direction; `shape`: [directions, batch, hidden]."""
+    given, (ways, batch, hidden) = call.maybe(index), shape
     if given is None:
         return call.constant(np.zeros((batch, hidden), np.float32))
-    need_rank(given, 3)
-    if call.integer("layout", 0):
+    batch_first = bool(call.integer("layout", 0))
+    need_shape(given, (batch, ways, hidden) if batch_first else shape, "an initial state")
+    if batch_first:
         given = call.transpose(given, (1, 0, 2))
     op = ops.StridedSlice((way, 0, 0), (1, 1, 1), (1, batch, hidden), (batch, hidden))
     return call.emit(op, given)
@@ -260,10 +264,14 @@ def _in_steps(
 def _sequence_lengths(call: Call, time: int, batch: int) -> Tensor | None:
     """The length of each sequence, s32; None if all have full length."""
     lengths = call.maybe(4)
-    if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
+    if lengths is None:
         return None
-    if lengths.shape != (batch,):
-        raise ShapeError(f"expected {batch} sequence lengths, found {list(lengths.shape)}")
+    need_shape(lengths, (batch,), "lengths of sequences")
+    known = lengths.data
+    if known is not None and not all(0 <= n <= time for n in known):
+        raise ShapeError(f"expected sequences of 0 to {time} steps, found {known.tolist()}")
+    if known is not None and all(n == time for n in known):
+        return None
     return call.convert(lengths, DType.I32)
 
 

@@ -22,7 +22,12 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
 from edgekit.host.compiler.frontends.common.builder import UNNAMED, Builder
 from edgekit.host.compiler.frontends.common.files import read_model_file
-from edgekit.host.compiler.frontends.common.open_shapes import Shapes, StoredInput, resize
+from edgekit.host.compiler.frontends.common.open_shapes import (
+    Shapes,
+    StoredInput,
+    resize,
+    size_notes,
+)
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
 from edgekit.host.compiler.frontends.tflite.call import Call, Output
 from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
@@ -153,20 +158,22 @@ class _Importer:
         for index in graph.inputs:
             if tensors.has_value(index):
                 raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
-        fixed = resize([_stored_input(tensors, i) for i in graph.inputs], shapes, name)
+        fixed = resize([_stored_input(tensors, i) for i in graph.inputs], shapes)
+        other = partial(_Importer(self.model, self._work_limit).run, name)
+        notes = partial(size_notes, fixed.sized, shapes, name, other)
         try:
             for index in graph.inputs:
                 tensors.set(index, self._add_input(tensors, index, fixed.shapes))
                 inputs.append(tensors.get(index))
             self._add_operators(scope)
         except InputError as error:
-            raise InputError("; ".join((str(error), *fixed.hints))) from error
+            raise InputError("; ".join((str(error), *notes()))) from error
         names = self.builder.distinct([tensors.name(i) for i in graph.outputs])
         outputs = dict(zip(names, map(tensors.get, graph.outputs), strict=True))
         for wanted, tensor in self.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
         made = self.builder.finish(name, inputs, outputs, self.states)
-        return replace(made, notes=fixed.notes)
+        return replace(made, notes=(*fixed.notes, *notes()))
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
         """Inlines subgraph `number` and returns its outputs."""

@@ -17,6 +17,7 @@ from edgekit.host.compiler.frontends.tflite import quantized_recurrent as coded
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.frontends.tflite.conv import at_codes
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_shape
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Quant, ShapeError, Tensor
 
 _STEPS = 1 << 16  # time steps
@@ -71,13 +72,20 @@ class _Lstm:
     def gates(self) -> range:
         return range(1 if self.coupled else 0, 4)
 
+    @property
+    def cells(self) -> int:
+        return self.w.shape[0] // len(self.gates)
+
     def of_gate(self, first: int | None, gate: int) -> Tensor | None:
         return None if first is None else self.call.maybe(first + gate)
 
     def peephole(self, gate: int) -> Tensor | None:
         """The peephole weights of a gate; None for the cell gate, which has none."""
-        found = {0: 0, 1: 1, 3: 2}.get(gate)
-        return None if found is None else self.of_gate(self.at.peepholes, found)
+        index = {0: 0, 1: 1, 3: 2}.get(gate)
+        found = None if index is None else self.of_gate(self.at.peepholes, index)
+        if found is not None:
+            need_shape(found, (self.cells,), "peephole weights")
+        return found
 
     @property
     def normalized(self) -> bool:
@@ -151,6 +159,8 @@ def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
     recurrent = [call.tensor(at.recurrent + g, "recurrent weights") for g in range(first, 4)]
     cell = _Lstm(call, at, w, _concat_constants(call, recurrent))
     hidden, memory = call.tensor(at.hidden, "hidden state"), call.tensor(at.cell, "cell state")
+    need_shape(hidden, (x.shape[1], *cell.r.shape[1:]), "hidden state")
+    need_shape(memory, (x.shape[1], cell.cells), "cell state")
     if x.shape[0] > 1 and cell.plain:
         y, hidden, memory = _fused_lstm(cell, x, hidden, memory, backwards)
     else:
@@ -250,6 +260,8 @@ def _basic_lstm(call: Call) -> list[Tensor]:
     """[hidden, cell, operands, sums]. The states are plain inputs and outputs; gate order: input,
     cell, forget, output."""
     x, hidden, memory = (call.tensor(i, "operand") for i in (0, 1, 4))
+    need_shape(hidden, (*x.shape[:1], hidden.shape[-1]), "hidden state")
+    need_shape(memory, hidden.shape, "cell state")
     both = call.emit(ops.Concat(1), x, hidden)
     total = dense(call, both, call.tensor(2, "weights"), call.maybe(3))
     size = total.shape[1] // 4
@@ -284,6 +296,7 @@ def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
     w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
     hidden, function = call.tensor(first + 3, "hidden state"), _fused_activation(call)
     sums = dense(call, x, w, call.maybe(first + 2))
+    need_shape(hidden, (x.shape[1], sums.shape[2]), "hidden state")
     if x.shape[0] > 1 and r.dtype is DType.F32 and r.data is not None:
         op = ops.Rnn(backwards, squash=function or _IDENTITY)
         y, hidden = call.builder.emit_all(op, [sums, r, None, hidden])
@@ -358,6 +371,7 @@ def svdf(call: Call) -> Tensor:
     if rank < 1 or filters % rank or features.shape[:1] != (filters,) or len(x.shape) != 2:
         raise ShapeError(f"expected filters of rank {rank}, found {filters}")
     batch, units = x.shape[0], filters // rank
+    need_shape(state, (batch, filters * frames), "state")
     new = call.reshape(dense(call, x, features, None), (batch, filters, 1))
     kept = call.reshape(state, (batch, filters, frames))
     memory = new
@@ -370,5 +384,6 @@ def svdf(call: Call) -> Tensor:
     parts = call.reshape(weighted, (batch, units, rank * frames))
     y = call.emit(ops.ReduceSum((2,)), parts)
     if (bias := call.maybe(3)) is not None:
+        need_shape(bias, (units,), "bias")
         y = call.emit(ops.Add(), y, bias)
     return apply(call, _fused_activation(call), y)
