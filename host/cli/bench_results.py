@@ -90,7 +90,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
 
 def show(device: Board, result: Result) -> None:
     """Prints one model's times."""
-    from edgekit.device.runtime.agent.variants import shapes_text
+    from edgekit.device.runtime.agent.variants import variant_text
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.estimated import show_estimate
     from edgekit.host.cli.output import byte_size
@@ -100,7 +100,7 @@ def show(device: Board, result: Result) -> None:
     memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
     print(f"model    {timing.model} on {device.name}, {memory}")
     if result.more:
-        print(f"shapes   {shapes_text(timing.shapes)}")
+        print(f"shapes   {variant_text(timing)}")
     show_times(timing, device.emulated)
     show_estimate(device, result.estimate)
     show_slowest(timing, device.emulated)
@@ -110,7 +110,7 @@ def show(device: Board, result: Result) -> None:
     if result.peers:
         _show_peers(result.peers)
     for number, other in enumerate(result.more, 1):
-        print(f"shapes   {shapes_text(other.shapes)}")
+        print(f"shapes   {variant_text(other)}")
         show_times(other, device.emulated)
         _show_nna(other, number)
 

@@ -70,6 +70,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
+            "edgekit compile codec.tflite --signature encode",
             "edgekit compile model.tflite --samples samples.npz",
             "edgekit compile decoder.onnx --state 'past.*=present.*'",
             "edgekit compile --list-operators",
@@ -107,9 +108,11 @@ def compile_command(
 
 
 def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
-    from edgekit.host.cli.output import byte_size, emit, show_shapes
+    from edgekit.host.cli.output import byte_size, emit, show_variants
 
     manifest = bundle.manifest
+    shapes = [variant.shapes for variant in manifest.every_variant()]
+    signatures = [v.signature for v in manifest.every_variant() if v.signature]
     size = target.stat().st_size
     if as_json:
         emit(
@@ -125,7 +128,8 @@ def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
                 "operators": len(manifest.operators),
                 "placements": [asdict(spec) for spec in manifest.placements],
                 "loss": asdict(manifest.loss) if manifest.loss else None,
-                "shapes": [variant.shapes for variant in manifest.every_variant()],
+                "shapes": shapes,
+                "signatures": signatures,
             }
         )
         return
@@ -133,7 +137,7 @@ def _print_bundle(bundle: Bundle, target: Path, as_json: bool) -> None:
         f"{target}: release {manifest.id}, {byte_size(size)}, "
         f"{len(manifest.operators)} operators, arena {byte_size(manifest.memory.arena_bytes)}"
     )
-    show_shapes([variant.shapes for variant in manifest.every_variant()])
+    show_variants(shapes, signatures)
     if manifest.placements:
         print(f"runs on {placement_text(manifest.placements[0])}")
 
@@ -223,7 +227,7 @@ def _compile_with_progress(
 
     with working(f"compiling {model.name} for {board}"):
         made = compile_variants(model, profile, cache, options)
-    for text in made[0].notes:
+    for text in dict.fromkeys(text for each in made for text in each.notes):
         note(f"{model.name}: {text}")
     return made
 

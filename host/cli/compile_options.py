@@ -27,15 +27,20 @@ _PARAMETER = "options"
 Command = Callable[..., int | None]
 
 
-def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command]:
+def takes_compile_options(
+    compiles: bool = False, without: str = ""
+) -> Callable[[Command], Command]:
     """Decorator: replaces a command's parameter `options` with one option per field.
 
     `compiles`: the command is `compile`, which also has the options that affect only a release.
+    `without`: the field whose option means something else to the command.
     """
 
     def decorate(command: Command) -> Command:
         wanted = tuple(
-            f for f in _option_fields() if compiles or not _option_metadata(f).compile_only
+            f
+            for f in _option_fields()
+            if (compiles or not _option_metadata(f).compile_only) and f.name != without
         )
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
@@ -73,6 +78,8 @@ def words_of(options: CompileOptions) -> list[str]:
             texts = [text for one in (value, *options.more_shapes) for text in _shape_words(one)]
         elif each.name == "states":
             texts = [f"{tie.input}={tie.output}" for tie in value]
+        elif each.name == "signatures":
+            texts = list(value)
         else:
             texts = [] if value == each.default else [str(value)]
         words += [word for text in texts for word in (_option_flag(each), text)]
@@ -106,9 +113,11 @@ def one_input_shape(given: list[str] | None) -> Shapes:
 
 def _build_options(given: Mapping[str, Any]) -> CompileOptions:
     values = dict(given)
+    values.setdefault("signatures", None)
     shapes, *more = input_shapes(values["shapes"])
     values |= {"shapes": shapes, "more_shapes": tuple(more)}
     values["memory_limit"] = byte_count(values["memory_limit"])
+    values["signatures"] = tuple(values["signatures"] or ())
     values["states"] = tuple(map(_parse_state_binding, values["states"] or ()))
     return CompileOptions(**values)
 
@@ -148,7 +157,8 @@ def _typer_option(each: Field[Any]) -> Any:
 
 def _build_parameter(each: Field[Any]) -> inspect.Parameter:
     """The field as a parameter from which typer creates an option."""
-    text = {"shapes": list[str] | None, "states": list[str] | None, "memory_limit": str | None}
+    several = dict.fromkeys(("shapes", "states", "signatures"), list[str] | None)
+    text = {**several, "memory_limit": str | None}
     kind = text.get(each.name) or get_type_hints(CompileOptions)[each.name]
     plain = each.name in text or each.default is MISSING
     return inspect.Parameter(

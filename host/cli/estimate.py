@@ -216,13 +216,14 @@ def _estimate_file(
         return found
     target_of(board)  # fail now if the core has no model, as compiling takes a while
     shapes: Shapes = {}
+    signature = options.signature
     if not is_model:
         if options.more_shapes:
             raise InputError(
                 "--input-shape: expected one shape of an input of a bundle, found several; "
                 "estimate them one by one"
             )
-        shapes, options = options.shapes, replace(options, shapes={})
+        shapes, options = options.shapes, replace(options, shapes={}, signatures=())
     bundle = load_bundle(path, board.name, options=options)
     if bundle.manifest.board.profile != board.name:
         raise InputError(
@@ -230,7 +231,7 @@ def _estimate_file(
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
     where, threads = _select_placement(bundle, board, request)
-    found = estimate_bundle(bundle, where, threads, timeout, shapes)
+    found = estimate_bundle(bundle, where, threads, timeout, shapes, signature)
     if is_model:
         remember(key, board, usual, found)
     return found
@@ -255,7 +256,7 @@ def _select_placement(
 
 
 def _show_model(found: ModelEstimate) -> None:
-    from edgekit.device.runtime.agent.variants import shapes_text
+    from edgekit.device.runtime.agent.variants import variant_text
     from edgekit.host.cli.output import byte_size, table
     from edgekit.host.cli.report import end_of
     from edgekit.host.simulator.report import bound_text, proof_text, sentence
@@ -264,7 +265,7 @@ def _show_model(found: ModelEstimate) -> None:
     threads = f"{found.threads} thread{'s' * (found.threads != 1)}"
     print(f"model    {found.model}, {memory}")
     if found.variants > 1:
-        print(f"inputs   {shapes_text(found.shapes)}, one of {found.variants} sets of shapes")
+        print(f"inputs   {variant_text(found)}, one of {found.variants} variants")
     print(f"time     {sentence(found.total_ms, found.board, found.proof)}, {threads}")
     print(f"core     {found.core} at {found.clock_mhz:g} MHz")
     print(f"error    {proof_text(found.proof)}")

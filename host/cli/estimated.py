@@ -25,9 +25,10 @@ def estimate_bundle(
     threads: int,
     timeout: float,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    signature: str = "",
 ) -> ModelEstimate:
-    """Estimates the variant of a bundle for the given input shapes, else its first. Results are
-    cached by release."""
+    """Estimates the variant of a bundle for the given signature and input shapes, else its first.
+    Results are cached by release."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.simulator.answers import recall, remember
@@ -36,7 +37,7 @@ def estimate_bundle(
     from edgekit.host.simulator.target import target_of
 
     manifest = bundle.manifest
-    number = variant_number(manifest, shapes or {})
+    number = variant_number(manifest, shapes or {}, signature)
     key = f"{manifest.id} {number}" if number else manifest.id
     if found := recall(key, board, threads):
         return found

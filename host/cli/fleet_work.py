@@ -42,6 +42,7 @@ def run_on(
     options: InputOptions,
     model_name: str | None,
     threads: int | None,
+    signature: str,
     parallel: int | None,
     as_json: bool,
     write: WriteFile = atomic_write,
@@ -62,7 +63,7 @@ def run_on(
         folder.mkdir(parents=True, exist_ok=True)
 
     def work(turn: Turn) -> Answer:
-        return infer(turn, input_path, options, folder, model_name, threads, write)
+        return infer(turn, input_path, options, folder, model_name, threads, signature, write)
 
     def row(answer: Answer) -> Sequence[str]:
         return (answer.release[:12], f"{answer.latency_ms:.3f}", answer.digest[:12])

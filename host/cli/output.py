@@ -112,12 +112,19 @@ def byte_size(count: int) -> str:
     return f"{value:.4g} GiB"
 
 
-def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
-    """Prints one line per set of input shapes, if a release has several."""
+def show_variants(
+    shapes: Sequence[Mapping[str, tuple[int, ...]]], signatures: Sequence[str]
+) -> None:
+    """Prints one line per signature and set of input shapes, if a release has several;
+    `signatures` is empty or has that of each."""
     from edgekit.device.runtime.agent.variants import shapes_text
 
-    for shapes in variants if len(variants) > 1 else ():
-        print(f"shapes    {shapes_text(shapes)}")
+    if signatures:
+        for name, each in zip(signatures, shapes, strict=True):
+            print(f"signature {name} ({shapes_text(each)})")
+    elif len(shapes) > 1:
+        for each in shapes:
+            print(f"shapes    {shapes_text(each)}")
 
 
 def check_writable(file: Path) -> None:

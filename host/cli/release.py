@@ -158,10 +158,11 @@ def _print_status(device: Board, found: BoardStatus, schema: str, as_json: bool)
 
 
 def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
-    from edgekit.host.cli.output import show_shapes
+    from edgekit.host.cli.output import show_variants
 
     print(f"current   {_format_release(found.current)}")
-    show_shapes(found.current.shapes if found.current else ())
+    if found.current:
+        show_variants(found.current.shapes, found.current.signatures)
     if found.current and not found.current.damage:
         print(f"runs on   {_format_placement(found.current.placement, usual)}")
     if found.current and found.current.loss:

@@ -65,6 +65,15 @@ Model = Annotated[
         help="Model or bundle to deploy first (default: the deployed model).",
     ),
 ]
+SignatureName = Annotated[
+    str,
+    typer.Option(
+        "--signature",
+        metavar="NAME",
+        show_default=False,
+        help="Signature to run, of a model with several.",
+    ),
+]
 Top = Annotated[
     int | None,
     typer.Option("--top", metavar="N", min=1, show_default=False, help="Show the N best classes."),
@@ -158,6 +167,7 @@ def register(app: typer.Typer) -> None:
             "edgekit run model.tflite --input x.npz --output y.npz",
             "edgekit run --input photos/ --output results.csv     # what is deployed on local",
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
+            "edgekit run --signature encode --input x.npz --output code.npz",
             "edgekit run --input x.npz --select type=a57     # on many boards, compared",
             "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
             " edgekit run --stream --pixels",
@@ -165,11 +175,12 @@ def register(app: typer.Typer) -> None:
     )(run)
 
 
-@takes_compile_options()
+@takes_compile_options(without="signatures")
 def run(
     input_path: Input = None,
     output: Output = None,
     model: Model = None,
+    signature: SignatureName = "",
     top: Top = None,
     labels: Labels = None,
     reset_each: ResetEach = False,
@@ -208,7 +219,9 @@ def run(
         refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
         refuse_with_select(sample_rate=sample_rate)
         wanted = InputOptions(*scaling)
-        run_on(select, input_path, output, wanted, model_name, threads, parallel, as_json)
+        run_on(
+            select, input_path, output, wanted, model_name, threads, signature, parallel, as_json
+        )
         return
     path = model_file(model) if model else None
     device = connect(board_name(board), transport=transport).named(model_name)
@@ -222,7 +235,7 @@ def run(
     )
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
     known = read_labels(labels) if labels else ()
-    job = Job(files, output, top, known, own, reset_each, given)
+    job = Job(files, output, top, known, own, reset_each, given, signature)
     if path:
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
@@ -307,7 +320,7 @@ def _print_results(
 
     times = [ms for each in found for ms in each.latencies_ms]
     served = session.served
-    outputs = served.variants[0].outputs
+    outputs = served.of(job.signature)[0].outputs
     accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
     if session.replaced_by:
         note(

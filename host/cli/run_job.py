@@ -13,7 +13,7 @@ from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import results
 from edgekit.host.compiler.inputs import InputOptions, ModelNotes, is_picture, read_inputs
-from edgekit.host.deploy.release import Session
+from edgekit.host.deploy.release import Session, variants_of_signature
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Job:
-    """`top` and `labels` are from the user, `notes` from the model's file."""
+    """`top`, `labels` and `signature` are from the user, `notes` from the model's file."""
 
     files: Sequence[Path]
     output: str | None
@@ -36,16 +36,18 @@ class Job:
     notes: ModelNotes
     reset_each: bool
     options: InputOptions
+    signature: str = ""
 
-    def check(self, variants: Sequence[Variant]) -> None:
+    def check(self, every: Sequence[Variant]) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
+        variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
         for file in self.files:
             read_inputs(file, variants, self.options)
 
     def run(self, session: Session) -> list[Found]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
-        variants = session.served.variants
+        variants = session.served.of(self.signature)
         self._find_class_output(variants[0].outputs)
         self._tell_of_pixels(variants[0].inputs)
         found: list[Found] = []
@@ -55,7 +57,7 @@ class Job:
                     session.reset()
                 outputs, times, classes = [], [], []
                 for inputs in read_inputs(file, variants, self.options, variants[0].stateful):
-                    made, timings = session.run(inputs)
+                    made, timings = session.run(inputs, self.signature)
                     outputs.append(made)
                     times.append(timings.latency_ms)
                     if self.top:

@@ -78,12 +78,13 @@ class Stream:
 
     def run(self, session: Session, device: Board) -> None:
         """Runs frames until the end; prints their number to stderr."""
-        job, specs = self.job, session.served.variants[0].outputs
+        job = self.job
+        specs = session.served.of(job.signature)[0].outputs
         scores = class_output(specs, job.labels, job.notes.labels) if job.top else None
         count = 0
         with contextlib.closing(self._read_frames(session)) as frames:
             for count, (name, inputs) in enumerate(frames, 1):
-                outputs, timings = session.run(inputs)
+                outputs, timings = session.run(inputs, job.signature)
                 if self.options.raw:
                     data = b"".join(outputs[spec.name].tobytes() for spec in specs)
                     sys.stdout.buffer.write(data)
@@ -104,7 +105,7 @@ class Stream:
     def _read_frames(
         self, session: Session
     ) -> Generator[tuple[dict[str, Any], Inputs], None, None]:
-        variants = session.served.variants
+        variants = session.served.of(self.job.signature)
         for number, file in enumerate(self.job.files):
             self._reset_state(session, number)
             for inputs in read_inputs(file, variants, self.job.options, variants[0].stateful):

@@ -32,7 +32,8 @@ class Artifact:
     `description` is ek_describe's parsed JSON; `explain` is the output of `compile --explain`
     (schema edgekit.explain/2); `notes` are decisions of the importer that users may want to change;
     `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
-    besides those of the profile; `loss` is the loss of accuracy relative to f32.
+    besides those of the profile; `loss` is the loss of accuracy relative to f32; `signature` is the
+    one it computes, if the model was compiled by signature.
     """
 
     model_name: str
@@ -46,3 +47,4 @@ class Artifact:
     placements: tuple[PlacementSpec, ...] = ()
     extras: tuple[str, ...] = ()
     loss: LossSpec | None = None
+    signature: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,12 @@ from edgekit.host.compiler.codegen.emit import describe, emit, kernels_of, parts
 from edgekit.host.compiler.codegen.section import section_code
 from edgekit.host.compiler.explain import explain
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.frontends import import_model, model_hash
+from edgekit.host.compiler.frontends import (
+    check_signatures,
+    import_model,
+    model_hash,
+    signatures_of,
+)
 from edgekit.host.compiler.golden.half import code_note, half_note, loss_of, worse
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.inputs import read_loss
@@ -24,7 +29,7 @@ from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
-from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, Shapes
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.tables.gemm import table_of
@@ -63,30 +68,38 @@ def compile_variants(
     cache: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
 ) -> tuple[Artifact, ...]:
-    """Compiles a model as `compile_artifact` does, for all shapes requested in `options`.
+    """Compiles a model as `compile_artifact` does, for all signatures and shapes requested in
+    `options`.
 
     Constants shared by variants are stored once: each variant's weights start with those of the
     previous ones.
     """
     check_placement(board, options.threads, options.cluster)
-    digest = model_hash(model)
+    digest, known = model_hash(model), signatures_of(model)
+    every = options.each_variant(known)
+    check_signatures(model, [each.signature for each in every if each.signature])
     weights, made = WeightsFile(), []
-    for each in options.each_variant():
-        with _naming_shapes(each.shapes if options.more_shapes else {}):
+    for each in every:
+        with _naming_variant(each) if len(every) > 1 else nullcontext():
             prepared = prepare(model, board, each, cache)
             made.append(build_graph(prepared, digest, board, cache, each, weights))
+    if len(known) > 1 and not options.signatures:
+        note = f"signatures {', '.join(known)}; --signature compiles some of them"
+        made[0] = replace(made[0], notes=(note, *made[0].notes))
     return tuple(made)
 
 
 @contextmanager
-def _naming_shapes(shapes: Shapes) -> Iterator[None]:
-    """Adds the variant's shapes to errors if there are several variants."""
+def _naming_variant(options: CompileOptions) -> Iterator[None]:
+    """Adds the variant's signature and shapes to errors."""
     try:
         yield
     except InputError as error:
-        if not shapes:
-            raise
-        raise InputError(f"{error} (with {shapes_text(shapes)})") from error
+        shapes, name = shapes_text(options.shapes), options.signature
+        where = f"with {shapes}" if shapes else ""
+        if name:
+            where = f"signature {name}{where and f' {where}'}; --signature compiles others alone"
+        raise InputError(f"{error} ({where})") from error
 
 
 def prepare(
@@ -96,13 +109,15 @@ def prepare(
     cache: Path | None = None,
 ) -> PreparedGraph:
     """Imports a model, quantizes it if requested, and runs all passes before scheduling."""
-    graph, lost = import_model(model, options.shapes), read_loss(model)
+    graph = import_model(model, options.shapes, options.signature)
+    names, lost = graph.output_names, read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
     if options.samples is not None and options.quantizes:
         quantized = quantized_file(model, graph, options.samples, board)
         graph, lost = quantized.graph, quantized.report.loss
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
+    graph = replace(graph, output_names=names)
     made = prepare_graph(graph, board, options, samples=samples, cache=cache)
     return replace(made, lost=lost)
 
@@ -146,6 +161,7 @@ def build_graph(
     threads = _likely_threads(made.graph, board, options, table)
     choices = choices_of(made.groups)
     scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
+    plan = _with_names(plan, made.output_names)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; computing the reference outputs", imported.name)
@@ -179,7 +195,16 @@ def build_graph(
         placements=placed,
         extras=extras_of(plan, board),
         loss=worse(made.lost, loss),
+        signature=options.signature,
     )
+
+
+def _with_names(plan: Plan, names: Mapping[str, str]) -> Plan:
+    """The plan with outputs called as the model calls them."""
+    if not names:
+        return plan
+    outputs = tuple(replace(t, name=names.get(t.name, t.name)) for t in plan.lowered.outputs)
+    return replace(plan, lowered=replace(plan.lowered, outputs=outputs))
 
 
 def _fixed_thresholds(made: PreparedGraph, golden: Golden) -> tuple[str, ...]:

@@ -75,6 +75,14 @@ class CompileOptions:
             metavar="NAME=1,3,224,224",
         ),
     )
+    signatures: tuple[str, ...] = field(
+        default=(),
+        metadata=_cli_option(
+            "Signature of a .tflite model to compile; repeat it for more (default: all).",
+            flag="--signature",
+            metavar="NAME",
+        ),
+    )
     memory_limit: int | None = field(
         default=None,
         metadata=_cli_option(
@@ -181,10 +189,38 @@ class CompileOptions:
         """True if the model is quantized to 8 bits with its samples before it is compiled."""
         return self.samples is not None and self.weights is None
 
-    def each_variant(self) -> tuple[CompileOptions, ...]:
-        """These options for each set of shapes in turn."""
-        every = (self.shapes, *self.more_shapes)
-        return tuple(replace(self, shapes=shapes, more_shapes=()) for shapes in every)
+    @property
+    def signature(self) -> str:
+        """The signature to compile, for options of one variant; empty for the model's only one."""
+        return self.signatures[0] if self.signatures else ""
+
+    def each_variant(self, known: Mapping[str, Sequence[str]]) -> tuple[CompileOptions, ...]:
+        """These options for each signature and each set of shapes of its inputs in turn.
+
+        `known` are the signatures of the model with the names of their inputs. Raises InputError
+        for others, and for too many variants.
+        """
+        chosen = self.signatures or (tuple(known) if len(known) > 1 else ("",))
+        if wrong := next((name for name in chosen if name not in ("", *known)), None):
+            raise InputError(
+                f"--signature: expected one of {', '.join(known) or 'none'}, found {wrong}"
+            )
+        inputs = {n for name in chosen for n in known.get(name, ())}
+        made: dict[str, CompileOptions] = {}
+        for name in dict.fromkeys(chosen):
+            others = inputs.difference(known.get(name, ()))
+            for every in (self.shapes, *self.more_shapes):
+                shapes = {n: shape for n, shape in every.items() if n not in others}
+                each = replace(
+                    self, shapes=shapes, more_shapes=(), signatures=(name,) if name else ()
+                )
+                made.setdefault(f"{name} {shapes_text(shapes)}", each)
+        if len(made) > _MOST_VARIANTS:
+            raise InputError(
+                f"expected at most {_MOST_VARIANTS} signatures and shapes in a release, found "
+                f"{len(made)}; choose some: --signature {next(iter(chosen))}"
+            )
+        return tuple(made.values())
 
     @property
     def is_default(self) -> bool:

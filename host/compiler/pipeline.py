@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
@@ -62,7 +63,8 @@ class PreparedGraph:
     `notes` are for users; `counts` are operator counts after each transform; `origin` maps parts to
     the operators they were split from; `groups` are operators whose method was chosen together;
     `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
-    fit into; `lost` is the accuracy lost to quantization before the import.
+    fit into; `lost` is the accuracy lost to quantization before the import. `output_names`: as in
+    Graph.
     """
 
     graph: Graph
@@ -76,6 +78,7 @@ class PreparedGraph:
     splits: Mapping[str, Fitted] = field(default_factory=dict)
     limit: int | None = None
     lost: LossSpec | None = None
+    output_names: Mapping[str, str] = field(default_factory=dict)
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> PreparedGraph:
         """This state with `graph` as the result of the transform `name`."""
@@ -160,8 +163,9 @@ def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
     ties = target.options.states
     if not ties:
         return work
-    graph, imported = tie_states(work.graph, ties), tie_states(work.imported, ties)
-    floats = None if work.floats is None else tie_states(work.floats, ties)
+    tied = partial(tie_states, ties=ties, output_names=work.output_names)
+    graph, imported = tied(work.graph), tied(work.imported)
+    floats = None if work.floats is None else tied(work.floats)
     return replace(work.then("tie_states", graph), imported=imported, floats=floats)
 
 
@@ -256,7 +260,13 @@ PIPELINE: tuple[Transform, ...] = (
 
 def run_pipeline(source: Graph, target: Target) -> PreparedGraph:
     """Runs all transforms. Raises InputError if the graph cannot be made to fit the target."""
-    work = PreparedGraph(source, source, notes=tuple(source.notes), limit=target.limit)
+    work = PreparedGraph(
+        source,
+        source,
+        notes=tuple(source.notes),
+        limit=target.limit,
+        output_names=source.output_names,
+    )
     for transform in PIPELINE:
         work = transform(work, target)
     return work

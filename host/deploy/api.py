@@ -24,6 +24,7 @@ def compile_model(
     memory_limit: int | None = None,
     weights: WeightBits | None = None,
     states: Mapping[str, str] | None = None,
+    signatures: Sequence[str] = (),
 ) -> Bundle:
     """Compiles a .tflite, .onnx or .prototxt model for a board or board profile; returns the signed
     bundle.
@@ -33,7 +34,8 @@ def compile_model(
     variant that matches the arrays it receives. `memory_limit` caps the bytes of any single
     operator and of the arena; the default is the board's memory. `weights` is the `--weights`
     option of `edgekit compile`. `states` maps an input to the output that the release feeds back to
-    it on the next run, like `--state`.
+    it on the next run, like `--state`. `signatures` are those of a .tflite model that go into
+    the release, by default all.
 
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
@@ -52,6 +54,7 @@ def compile_model(
         more_shapes=tuple(more),
         memory_limit=memory_limit,
         weights=weights,
+        signatures=tuple(signatures),
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
     )
     first, *others = compile_variants(Path(model), profile, options=options)

@@ -144,14 +144,19 @@ class Board(BoardCalls):
         return release.open_session(self, self.placement_request(threads, cluster))
 
     def run(
-        self, inputs: Arrays, threads: int | None = None, cluster: str = ""
+        self,
+        inputs: Arrays,
+        threads: int | None = None,
+        cluster: str = "",
+        signature: str = "",
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """Runs one inference of the deployed model; returns outputs and timings.
 
-        For several inferences, `open` a session.
+        `signature` names one of a model that has several; without it, the inputs decide. For
+        several inferences, `open` a session.
         """
         with self.open(threads, cluster) as session:
-            return session.run(inputs)
+            return session.run(inputs, signature)
 
     def bench(
         self,
@@ -236,10 +241,10 @@ class Deployed:
     release: Release
 
     def run(
-        self, inputs: Arrays, threads: int | None = None
+        self, inputs: Arrays, threads: int | None = None, signature: str = ""
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """Runs the model once; see Board.run."""
-        return self.device.run(inputs, threads)
+        return self.device.run(inputs, threads, signature=signature)
 
     def bench(self, inputs: Arrays | None = None, *, threads: int | None = None) -> Benchmark:
         """Measures the model with Board.bench's defaults."""

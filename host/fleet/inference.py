@@ -50,15 +50,16 @@ def infer(
     folder: Path | None,
     name: str | None,
     threads: int | None,
+    signature: str = "",
     write: WriteFile = atomic_write,
 ) -> Answer:
-    """Runs one inference on a board; writes the outputs to `folder` as BOARD.npz with `write`."""
+    """Runs one inference on a board, of `signature` if the model has several; writes the outputs to `folder` as BOARD.npz with `write`."""
     turn.tell("loading")
     with turn.device.named(name).open(threads) as session:
-        variants = session.served.variants
+        variants = session.served.of(signature)
         inputs = next(iter(read_inputs(file, variants, options, variants[0].stateful)))
         turn.tell("running")
-        outputs, timings = session.run(inputs)
+        outputs, timings = session.run(inputs, signature)
         release = session.served.release
     if folder is not None:
         stream = io.BytesIO()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec
-from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.device.runtime.agent.variants import shapes_text, variant_text
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator, has_plugin
@@ -48,8 +48,8 @@ class OperatorEstimate:
 class ModelEstimate:
     """One inference of a release with warm caches. `operators` are in execution order; with several
     threads running them in parallel, their sum exceeds the total. `kind` is float or int8,
-    whichever takes most of the time. `shapes` are the inputs' shapes, for one of the release's
-    `variants` variants."""
+    whichever takes most of the time. `shapes` are the inputs' shapes, `signature` is that of one of the
+    release's `variants` variants, if it has several."""
 
     model: str
     release: str
@@ -66,6 +66,7 @@ class ModelEstimate:
     shapes: Mapping[str, tuple[int, ...]]
     variants: int
     proof: Validation | None
+    signature: str = ""
 
     def milliseconds(self, cycles: float) -> float:
         """The duration of `cycles` on this core."""
@@ -100,17 +101,21 @@ def estimate_model(
     return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
 
 
-def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> int:
-    """The variant whose inputs have these shapes; unnamed inputs match any. InputError lists the
-    available ones."""
-    every = [variant.shapes for variant in manifest.every_variant()]
+def variant_number(
+    manifest: Manifest, shapes: Mapping[str, Sequence[int]], signature: str = ""
+) -> int:
+    """The variant of `signature`, or of any, whose inputs have these shapes; unnamed inputs match
+    any. InputError lists the available ones."""
+    every = manifest.every_variant()
     asked = {name: tuple(shape) for name, shape in shapes.items()}
     for number, known in enumerate(every):
-        if all(known.get(name) == shape for name, shape in asked.items()):
+        fits = all(known.shapes.get(name) == shape for name, shape in asked.items())
+        if fits and signature in ("", known.signature):
             return number
+    found = " ".join(filter(None, (signature, shapes_text(asked))))
     raise InputError(
-        f"--input-shape: expected {' or '.join(map(shapes_text, every))}, which the bundle was "
-        f"compiled for, found {shapes_text(asked)}; give one of them, or compile the model again"
+        f"--input-shape: expected {' or '.join(map(variant_text, every))}, which the bundle was "
+        f"compiled for, found {found}; give one of them, or compile the model again"
     )
 
 
@@ -195,6 +200,7 @@ def _estimate_of(
         variant.shapes,
         len(manifest.every_variant()),
         target.proof(kind, threads),
+        variant.signature,
     )
 
 

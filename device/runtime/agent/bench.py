@@ -54,6 +54,7 @@ def bench_release(
         "load_ms": load_ms,
         **bench(model, inputs, plan),
         "shapes": variant.shapes,
+        "signature": variant.signature,
         "arena_bytes": variant.memory.arena_bytes,
         "weights_bytes": variant.memory.weights_bytes,
         "placement": asdict(placement),

@@ -208,9 +208,8 @@ def _golden(options: argparse.Namespace) -> Document:
     limit_life(options.seconds)
     if damage := find_damage(options.folder):
         raise TransferError(f"{damage}; deploy again")
-    manifest = read_manifest(options.folder)
-    found = check_golden(options.folder, manifest)
-    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+    health = check_golden(options.folder, manifest := read_manifest(options.folder))
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": health}
 
 
 def _run(options: argparse.Namespace) -> Document:
@@ -221,7 +220,7 @@ def _run(options: argparse.Namespace) -> Document:
 
     manifest, folder = _load_current(options)
     inputs = read_npz(options.input)
-    variant = variant_for(manifest.every_variant(), inputs)
+    variant = variant_for(manifest.every_variant(), inputs, options.signature)
     with _pinned_to_cores(manifest, options) as placement:
         model = open_model(folder, manifest, placement, variant)
         outputs, times = model.run(inputs)
@@ -371,6 +370,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sub = command("run", _run, "one inference of the current release")
     sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
     sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+    sub.add_argument("--signature", default="", help="of a model that has several")
     add_placement(sub)
     sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
     add_placement(sub)

@@ -15,7 +15,7 @@ from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, Variant
 from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
-from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.device.runtime.agent.variants import variant_text
 from edgekit.device.runtime.errors import DeviceError, UnhealthyError
 
 _LOG_BYTES = 4096
@@ -57,7 +57,7 @@ def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[
     model.close()
     golden = variant.golden
     differences: List[float] = []
-    where = f"with {shapes_text(variant.shapes)}: " if manifest.variants else ""
+    where = f"with {variant_text(variant)}: " if manifest.variants else ""
     for i, (spec, path) in enumerate(zip(variant.outputs, golden.outputs)):
         expected, found = (folder / path).read_bytes(), bytes(outputs[spec.name].data)
         margin = golden.margin(i)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
 from edgekit.device.runtime.agent.specs import (
@@ -52,6 +52,7 @@ MAX_MANIFEST_BYTES = 4 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
+_SIGNATURE = ("signature",)  # a key that entries without a name lack
 _DESCRIPTION_KEYS = (
     "name",
     "inputs",
@@ -101,8 +102,8 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Variant:
-    """The model for one set of input shapes. All variants share one weights file, and each reads
-    its first `memory.weights_bytes` bytes."""
+    """The model for one set of input shapes, or one signature of a model that has several. All
+    variants share one weights file, and each reads its first `memory.weights_bytes` bytes."""
 
     library: str
     memory: Memory
@@ -110,19 +111,20 @@ class Variant:
     outputs: Tuple[TensorSpec, ...]
     operators: Tuple[OperatorSpec, ...]
     golden: GoldenFiles
+    signature: str = ""
 
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """The input shapes by name, which distinguish the variants."""
+        """The input shapes by name, which distinguish the variants of a signature."""
         return {spec.name: spec.shape for spec in self.inputs}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """`variants` are those for further input shapes; the manifest itself describes the first
-    variant. `application` is the program that runs with the model. `placements` are the best thread
-    counts on each of the board's clusters, best cluster first; empty: one thread, on any core.
-    `loss` is the quantization loss relative to f32, if the model is quantized."""
+    """`variants` are those for further input shapes and signatures; the manifest itself describes
+    the first variant. `application` is the program that runs with the model. `placements` are the
+    best thread counts on each of the board's clusters, best cluster first; empty: one thread, on
+    any core. `loss` is the quantization loss relative to f32, if the model is quantized."""
 
     id: str
     kit_version: str
@@ -140,6 +142,7 @@ class Manifest:
     application: Optional[ApplicationSpec] = None
     placements: Tuple[PlacementSpec, ...] = ()
     loss: Optional[LossSpec] = None
+    signature: str = ""
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, one line, identical on every machine."""
@@ -150,19 +153,38 @@ class Manifest:
         return replace(self, id=content_id(self._to_dict()))
 
     def every_variant(self) -> Tuple[Variant, ...]:
-        """One per set of input shapes, the manifest's own first."""
-        own = (self.memory, self.inputs, self.outputs, self.operators, self.golden)
+        """One per signature and set of input shapes, the manifest's own first."""
+        own = (self.memory, self.inputs, self.outputs, self.operators, self.golden, self.signature)
         return (Variant(LIBRARY, *own), *self.variants)
 
     def most_memory(self) -> Memory:
-        """The largest variant's memory, because a process runs only one of them."""
-        return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
+        """The memory of a process: that of the largest variant of each signature."""
+        every = self.every_variant()
+        of_each = [
+            max((v.memory for v in every if v.signature == name), key=lambda m: m.total)
+            for name in dict.fromkeys(v.signature for v in every)
+        ]
+        return Memory(
+            sum(m.arena_bytes for m in of_each),
+            sum(m.state_bytes for m in of_each),
+            max(m.weights_bytes for m in of_each),
+        )
 
     def _to_dict(self) -> Dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        return _without_unnamed({"schema": SCHEMA, **asdict(self)})
 
     def file(self, path: str) -> FileEntry:
         return next(f for f in self.files if f.path == path)
+
+
+def _without_unnamed(document: Dict[str, Any]) -> Dict[str, Any]:
+    """The document without signatures that have no name: most models have only one."""
+    document["variants"] = [_without_signature(variant) for variant in document["variants"]]
+    return _without_signature(document)
+
+
+def _without_signature(entry: Dict[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "signature" or value}
 
 
 def content_id(document: Mapping[str, Any]) -> str:
@@ -212,7 +234,7 @@ def _parse(data: bytes) -> Manifest:
     # Checked before the keys: with another schema, unknown keys are not the actual error.
     if isinstance(raw, dict) and "schema" in raw and raw["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, raw["schema"])
-    root = keys_of(raw, "", ("schema", *Manifest.__dataclass_fields__))
+    root = keys_of(raw, "", ("schema", *_required(Manifest)), _SIGNATURE)
     parsed = _build_manifest(root)
     if len(parsed.placements) > MOST_PLACEMENTS:
         raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
@@ -248,7 +270,7 @@ def _parse_board(raw: object) -> BoardNeeds:
 
 
 def _parse_variant(raw: object, where: str) -> Variant:
-    keys = keys_of(raw, where, tuple(Variant.__dataclass_fields__))
+    keys = keys_of(raw, where, _required(Variant), _SIGNATURE)
     return Variant(
         path_of(keys["library"], f"{where}.library"),
         memory_of(keys["memory"], f"{where}.memory"),
@@ -256,6 +278,7 @@ def _parse_variant(raw: object, where: str) -> Variant:
         each(keys["outputs"], f"{where}.outputs", tensor_of),
         each(keys["operators"], f"{where}.operators", operator_of),
         golden_of(keys["golden"], f"{where}.golden"),
+        text(keys.get("signature", ""), f"{where}.signature"),
     )
 
 
@@ -282,16 +305,27 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
         application=None if application is None else application_of(application),
         placements=each(root["placements"], "placements", placement_of),
         loss=None if loss is None else loss_of(loss, "loss"),
+        signature=text(root.get("signature", ""), "signature"),
     )
 
 
+def _required(kind: Any) -> Tuple[str, ...]:
+    return tuple(name for name in kind.__dataclass_fields__ if name not in _SIGNATURE)
+
+
 def _check_variants(m: Manifest) -> None:
-    """Checks that variants are of one model, each for different shapes."""
+    """Checks that variants of a signature differ in shapes only, and that each occurs once."""
     every = m.every_variant()
-    ends = [[(s.name, s.dtype) for s in (*v.inputs, *v.outputs)] for v in every]
-    if any(found != ends[0] for found in ends):
-        raise bad("variants", "the names and types of inputs and outputs of the first", "others")
-    if len({tuple(v.shapes.items()) for v in every}) != len(every):
+    ends: Dict[str, List[Tuple[str, str]]] = {}
+    if len({bool(v.signature) for v in every}) > 1:
+        raise bad("variants", "a signature for each, or for none", "some")
+    for v in every:
+        found = [(s.name, s.dtype) for s in (*v.inputs, *v.outputs)]
+        if ends.setdefault(v.signature, found) != found:
+            raise bad(
+                "variants", "the names and types of inputs and outputs of the first", "others"
+            )
+    if len({(v.signature, *v.shapes.items()) for v in every}) != len(every):
         raise bad("variants", "each set of input shapes once", "one twice")
 
 

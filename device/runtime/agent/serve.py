@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.strict import text
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.wire import Document, pack, receive
 from edgekit.device.runtime.errors import DeviceError, InputError
@@ -80,21 +81,22 @@ class _Server:
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
         """Answers a request, which may be invalid."""
         try:
-            return self._handle_request(document.get("do"), arrays)
+            return self._handle_request(document, arrays)
         except DeviceError as error:
             return {"error": {"kind": error.kind, "message": str(error)}}, {}
 
-    def _handle_request(self, what: object, arrays: Arrays) -> Tuple[Document, Arrays]:
+    def _handle_request(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
+        what = document.get("do")
         if what == "run":
-            return self._run_model(arrays)
+            return self._run_model(arrays, text(document.get("signature", ""), "signature"))
         if what == "reset":
             for model in self._models.values():
                 model.reset()
             return {}, {}
         raise InputError("expected run or reset, found another request")
 
-    def _run_model(self, arrays: Mapping[str, Array]) -> Tuple[Document, Arrays]:
-        variant = variant_for(self._variants, arrays)
+    def _run_model(self, arrays: Mapping[str, Array], signature: str) -> Tuple[Document, Arrays]:
+        variant = variant_for(self._variants, arrays, signature)
         outputs, times = self._get_model(variant).run(arrays)
         sampler = self._samplers[variant.library]
         if sampler and sampler.due():
@@ -125,6 +127,7 @@ def _describe_variant(variant: Variant) -> Dict[str, Any]:
         "outputs": [asdict(spec) for spec in variant.outputs],
         "operators": [asdict(spec) for spec in variant.operators],
         "stateful": variant.memory.state_bytes > 0,
+        **({"signature": variant.signature} if variant.signature else {}),
     }
 
 

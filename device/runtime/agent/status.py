@@ -36,6 +36,7 @@ class ReleaseInfo:
     damage: str = ""  # the first difference from the installed state, as far as checked
     placement: Optional[PlacementSpec] = None  # the default placement; None: one thread
     loss: Optional[LossSpec] = None  # relative to f32
+    signatures: Tuple[str, ...] = ()  # of each variant; empty if the model has only one
 
 
 @dataclass(frozen=True)
@@ -192,4 +193,5 @@ def _release_info(store: Store, release: Optional[str], full: bool) -> Optional[
         damage,
         m.placements[0] if m.placements else None,
         m.loss,
+        tuple(v.signature for v in m.every_variant() if v.signature),
     )

@@ -36,12 +36,13 @@ def no_constant(name: str) -> float:
     raise ValueError(f"the number {name}")
 
 
-def keys_of(raw: object, where: str, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """Returns an object that has exactly the keys `names`."""
+def keys_of(
+    raw: object, where: str, names: Tuple[str, ...], optional: Tuple[str, ...] = ()
+) -> Dict[str, Any]:
+    """Returns an object that has exactly the keys `names`, and possibly some of `optional`."""
     if not isinstance(raw, dict):
         raise bad(where or "document", "an object", type(raw).__name__)
-    if set(raw) != set(names):
-        odd = sorted(set(raw) ^ set(names))
+    if odd := sorted(set(raw).difference(optional) ^ set(names)):
         word = "unknown" if odd[0] in raw else "missing"
         raise bad(where or "document", "keys " + ", ".join(names), f"{word} '{odd[0]}'")
     return raw

@@ -69,10 +69,10 @@ class Loaded:
             self.close()
             raise
 
-    def run(self, inputs: Mapping[str, Any], into: Mapping[str, Any]) -> Outputs:
+    def run(self, inputs: Mapping[str, Any], into: Mapping[str, Any], signature: str) -> Outputs:
         """Runs one inference; waits for another to finish if the maximum number is running."""
         views = {name: view_of(name, value) for name, value in inputs.items()}
-        part = self._part_for(views)
+        part = self._part_for(views, signature)
         with self._free:
             lane = part.take()
             try:
@@ -103,11 +103,11 @@ class Loaded:
         self._parts = []
         self._weights.close()
 
-    def _part_for(self, views: Mapping[str, memoryview]) -> _Part:
-        if len(self._parts) == 1:
+    def _part_for(self, views: Mapping[str, memoryview], signature: str) -> _Part:
+        if len(self._parts) == 1 and not signature:
             return self._parts[0]
         variants = [part.variant for part in self._parts]
-        return self._parts[variants.index(variant_for(variants, views))]
+        return self._parts[variants.index(variant_for(variants, views, signature))]
 
 
 class _Part:

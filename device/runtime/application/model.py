@@ -11,7 +11,7 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Mapping, Optional, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Set, Tuple, Type, Union
 
 from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.status import leave
@@ -48,6 +48,13 @@ def open_model(
     board = Store(Path(root).expanduser().absolute(), log.warning)
     request = PlacementRequest(threads, cluster)
     return Model(board if name == DEFAULT else board.named(name), request, parallel)
+
+
+class Signature(NamedTuple):
+    """Inputs and outputs of a signature, for its first compiled variant."""
+
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
 
 
 class Model:
@@ -101,22 +108,35 @@ class Model:
 
     @property
     def outputs(self) -> Tuple[TensorSpec, ...]:
-        """The outputs of the running release."""
+        """The outputs of the running release, for the first compiled variant."""
         return self._require_loaded().manifest.outputs
 
+    @property
+    def signatures(self) -> Dict[str, Signature]:
+        """Inputs and outputs of each signature, by name; empty if the model has only one."""
+        found: Dict[str, Signature] = {}
+        for v in self._require_loaded().manifest.every_variant():
+            if v.signature:
+                found.setdefault(v.signature, Signature(v.inputs, v.outputs))
+        return found
+
     def run(
-        self, inputs: Mapping[str, Any], outputs: Optional[Mapping[str, Any]] = None
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Optional[Mapping[str, Any]] = None,
+        signature: str = "",
     ) -> Outputs:
         """Runs one inference; inputs and outputs are arrays by name.
 
-        Contiguous inputs are not copied. Arrays in `outputs` are written in place; the others are
-        allocated: as NumPy arrays if an input is one, else as memoryviews.
+        `signature` names one of a model that has several; without it, the inputs decide. Contiguous
+        inputs are not copied. Arrays in `outputs` are written in place; the others are allocated:
+        as NumPy arrays if an input is one, else as memoryviews.
         """
         if self._has_current_changed():
             self._switch_release(wait=False)
         loaded = self._acquire_loaded()
         try:
-            found = loaded.run(inputs, outputs or {})
+            found = loaded.run(inputs, outputs or {}, signature)
         finally:
             self._return_loaded(loaded)
         alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,31 +18,64 @@ from edgekit.host.compiler.frontends.onnx.importer import import_onnx
 from edgekit.host.compiler.frontends.onnx.outline import outline_onnx
 from edgekit.host.compiler.frontends.tflite.importer import import_tflite
 from edgekit.host.compiler.frontends.tflite.outline import outline_tflite
-from edgekit.host.compiler.frontends.tflite.schema import is_tflite
+from edgekit.host.compiler.frontends.tflite.schema import is_tflite, read_model
+from edgekit.host.compiler.frontends.tflite.signatures import need_own_variables
+from edgekit.host.compiler.frontends.tflite.signatures import signatures_of as tflite_signatures
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.errors import InputError
 
+_NAMES = {"onnx": "an ONNX one", "caffe": "a Caffe one"}
 _ONNX_START = b"\x08"  # tag of ir_version, the first field of an ONNX model
 
 
-def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
+def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") -> Graph:
     """Imports a model of any supported format. Raises `InputError` with one line.
 
-    `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs and override the
+    `signature` selects one of a .tflite file, which then names inputs and outputs; a file with
+    several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs and override the
     stored shapes of TensorFlow Lite and Caffe inputs.
     """
     kind = _format_of(path)
     if kind == "tflite":
-        return import_tflite(path, shapes)
+        return import_tflite(path, shapes, signature)
+    if signature:
+        raise InputError(
+            f"{path.name}: expected a .tflite model with --signature, found {_NAMES[kind]}, which "
+            "has no signatures; leave the option out"
+        )
     return import_onnx(path, shapes) if kind == "onnx" else import_caffe(path, shapes)
 
 
-def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
+def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
+    """The signatures of a model with the names of their inputs; empty if it is not a .tflite file
+    or has none. Raises `InputError`."""
+    if _format_of(path) != "tflite":
+        return {}
+    try:
+        content = read_model_file(path)
+        found = tflite_signatures(content, read_model(content))
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+    return {each.name: tuple(each.inputs.values()) for each in found}
+
+
+def check_signatures(path: Path, chosen: Sequence[str]) -> None:
+    """Checks that signatures of a .tflite file may go into one release. Raises `InputError`."""
+    try:
+        content = read_model_file(path)
+        model = read_model(content)
+        known = tflite_signatures(content, model)
+        need_own_variables(model, [s for s in known if s.name in chosen])
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def outline_model(path: Path, shapes: Shapes | None = None, signature: str = "") -> Outline:
     """The outline of a model file. Raises `InputError` only if it cannot be read."""
     kind = _format_of(path)
     try:
         if kind == "tflite":
-            return outline_tflite(path, shapes or {})
+            return outline_tflite(path, shapes or {}, signature)
         return (outline_onnx if kind == "onnx" else outline_caffe)(path, shapes or {})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error

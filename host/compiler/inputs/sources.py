@@ -29,7 +29,7 @@ _MOST_FILES = 1_000_000
 
 
 class Variant(Protocol):
-    """A model variant for one set of input shapes."""
+    """A model variant for one signature and set of input shapes."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]: ...
@@ -37,6 +37,10 @@ class Variant(Protocol):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs by name."""
+
+    @property
+    def signature(self) -> str:
+        """Its signature; empty if the model has only one."""
 
 
 def input_files(path: Path) -> list[Path]:

@@ -239,6 +239,7 @@ class Graph:
     """Nodes in a valid order; reads and writes of a state keep the order of this tuple.
 
     `notes`: decisions of the importer that the user may want to change, one sentence each.
+    `output_names`: what the model calls outputs whose name an input has, too.
     """
 
     name: str
@@ -248,6 +249,7 @@ class Graph:
     outputs: tuple[str, ...]
     states: Mapping[str, State] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    output_names: Mapping[str, str] = field(default_factory=dict)
 
     def producer(self) -> dict[str, Node]:
         """Map each tensor to the node that writes it."""

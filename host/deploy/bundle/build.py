@@ -35,8 +35,8 @@ def build_bundle(
 ) -> Bundle:
     """Builds the bundle of `artifact` for `board`; deterministic in its arguments.
 
-    `others` are the same model compiled for further input shapes, after `artifact`, so that the
-    last one's weights contain everyone's (`compile_variants`). `counter` is monotonic: a board
+    `others` are the same model compiled for further input shapes and signatures, after `artifact`,
+    so that the last one's weights contain everyone's (`compile_variants`). `counter` is monotonic: a board
     rejects a lower counter for the same model. Raises device.runtime.errors.InputError if the
     artifacts do not fit together (a compiler bug).
     """
@@ -69,6 +69,7 @@ def build_bundle(
         variants=variants,
         placements=artifact.placements,
         loss=artifact.loss,
+        signature=artifact.signature,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 
@@ -97,6 +98,7 @@ def _build_variant(
         about.outputs,
         about.operators,
         GoldenFiles(tuple(inputs), tuple(outputs), tolerances, margins),
+        artifact.signature,
     )
 
 

@@ -12,7 +12,7 @@ from edgekit.host.deploy.release.application import (
 )
 from edgekit.host.deploy.release.deploy import deploy
 from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
-from edgekit.host.deploy.release.inference import Session, open_session
+from edgekit.host.deploy.release.inference import Session, open_session, variants_of_signature
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.deploy.release.preview import plan_deploy
 from edgekit.host.deploy.release.probed import folder_advice, probe
@@ -74,6 +74,7 @@ __all__ = [
     "enroll_unsigned",
     "folder_advice",
     "open_session",
+    "variants_of_signature",
     "plan_deploy",
     "probe",
     "read_application",

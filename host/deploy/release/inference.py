@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from edgekit.device.runtime.agent.specs import (
     tensor_of,
 )
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
-from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError as DeviceInputError
@@ -48,12 +48,14 @@ _END_SECONDS = 2.0  # grace period for the process to exit after its input is cl
 
 @dataclass(frozen=True)
 class ServedVariant:
-    """The model for one set of input shapes; `stateful` if it keeps state between runs."""
+    """The model for one set of input shapes, or one of its signatures; `stateful` if it keeps state
+    between runs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     operators: tuple[OperatorSpec, ...]
     stateful: bool
+    signature: str = ""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -69,6 +71,22 @@ class Served:
     model: str
     threads: int
     variants: tuple[ServedVariant, ...]
+
+    def of(self, signature: str) -> tuple[ServedVariant, ...]:
+        """The variants of a signature; InputError if it is unknown, or empty although the model has
+        several."""
+        return variants_of_signature(self.variants, signature)
+
+
+Chosen = TypeVar("Chosen", bound=HasSignature)
+
+
+def variants_of_signature(variants: Sequence[Chosen], signature: str) -> tuple[Chosen, ...]:
+    """Like `chosen`, with this host's InputError."""
+    try:
+        return chosen(variants, signature)
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
 
 
 class Session:
@@ -88,18 +106,19 @@ class Session:
         sizes = (sum(spec.bytes for spec in v.outputs) for v in served.variants)
         self._most_bytes = max(sizes)
 
-    def run(self, inputs: Arrays) -> tuple[dict[str, NDArray[Any]], Timings]:
+    def run(self, inputs: Arrays, signature: str = "") -> tuple[dict[str, NDArray[Any]], Timings]:
         """Runs one inference; returns outputs by name, and timings.
 
-        Dtypes are converted if no value changes. InputError describes the expected inputs; the
-        session stays usable. UnreachableError reports how the board's process ended.
+        `signature` names one of a model that has several; without it, the inputs decide. Dtypes are
+        converted if no value changes. InputError describes the expected inputs; the session stays
+        usable. UnreachableError reports how the board's process ended.
         """
         given = {name: np.asarray(value) for name, value in inputs.items()}
         try:
-            variant = variant_for(self.served.variants, given)
+            variant = variant_for(self.served.variants, given, signature)
         except DeviceInputError as error:
             raise InputError(f"board '{self._board}': {error}") from None
-        document, outputs = self._request("run", fitted(given, variant.inputs))
+        document, outputs = self._request("run", fitted(given, variant.inputs), signature)
         with self._close_on_error():
             found = {name: (array.dtype, array.shape) for name, array in outputs.items()}
             wanted = {spec.name: (spec.dtype, spec.shape) for spec in variant.outputs}
@@ -130,12 +149,15 @@ class Session:
     ) -> None:
         self.close()
 
-    def _request(self, what: str, inputs: Arrays) -> tuple[Document, dict[str, Array]]:
+    def _request(
+        self, what: str, inputs: Arrays, signature: str = ""
+    ) -> tuple[Document, dict[str, Array]]:
         if self._ended:
             raise InputError(
                 f"board '{self._board}': expected an open session, found it closed; open another"
             )
-        message = pack({"do": what}, {name: Array.of(value) for name, value in inputs.items()})
+        request = {"do": what, **({"signature": signature} if signature else {})}
+        message = pack(request, {name: Array.of(value) for name, value in inputs.items()})
         with self._close_on_error():
             self._stream.send(message, deadline=RUN_SECONDS)
             document, arrays = receive(self._read, self._most_bytes)
@@ -234,12 +256,13 @@ def _parse_hello(hello: Document) -> Served:
 
 
 def _parse_variant(raw: object, where: str) -> ServedVariant:
-    keys = keys_of(raw, where, ("inputs", "outputs", "operators", "stateful"))
+    keys = keys_of(raw, where, ("inputs", "outputs", "operators", "stateful"), ("signature",))
     return ServedVariant(
         each(keys["inputs"], f"{where}.inputs", tensor_of),
         each(keys["outputs"], f"{where}.outputs", tensor_of),
         each(keys["operators"], f"{where}.operators", operator_of),
         bool(keys["stateful"]),
+        text(keys.get("signature", ""), f"{where}.signature"),
     )
 
 

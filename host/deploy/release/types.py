@@ -102,7 +102,7 @@ class Release:
 @dataclass(frozen=True)
 class ReleaseInfo:
     """An installed release, as reported by the board; `shapes` holds the input shapes of each
-    variant.
+    variant, `signatures` the signature of each if the model has several.
 
     `damage` describes how it differs from the installed state; a damaged release is never run.
     `placement` is its default placement; None: one thread, on any core. `loss` is the quantization
@@ -120,6 +120,7 @@ class ReleaseInfo:
     damage: str = ""
     placement: PlacementSpec | None = None
     loss: LossSpec | None = None
+    signatures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,9 @@ class Benchmark:
 
     `load_ms`: from opening the release to the end of the first inference, excluding Python's
     startup; None if the board's runtime does not report it. `shapes` of the inputs; empty if not
-    reported. `cluster`: the core cluster the threads were pinned to, "" if none; `placement_note`:
-    the part of the release's placement that the board could not provide. `hotspots`: if requested.
+    reported. `signature`: of a model that has several. `cluster`: the core cluster the threads were
+    pinned to, "" if none; `placement_note`: the part of the release's placement that the board could
+    not provide. `hotspots`: if requested.
     """
 
     release: str
@@ -213,6 +215,7 @@ class Benchmark:
     load_ms: float | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     noise: Noise | None = None
+    signature: str = ""
     cluster: str = ""
     placement_note: str = ""
     hotspots: ModelHotspots | None = None

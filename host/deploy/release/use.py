@@ -147,7 +147,8 @@ def _parse_info(found: Document | None) -> ReleaseInfo | None:
     placed, lost = found["placement"], found["loss"]
     spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
     loss = None if lost is None else LossSpec(**known(LossSpec, lost))
-    more = {"shapes": shapes, "placement": spec, "loss": loss}
+    signatures = tuple(found.get("signatures", ()))
+    more = {"shapes": shapes, "placement": spec, "loss": loss, "signatures": signatures}
     return ReleaseInfo(**known(ReleaseInfo, found) | more)
 
 
@@ -173,6 +174,7 @@ def _parse_benchmark(document: Document) -> Benchmark:
         after=Conditions(**known(Conditions, conditions["after"])),
         load_ms=document["load_ms"],
         shapes=_parse_shapes(document["shapes"]),
+        signature=document.get("signature", ""),
         noise=Noise(**document["noise"]),
         cluster=document["placement"]["cluster"],
         placement_note=document["placement"]["note"],

@@ -30,9 +30,9 @@ _CALLED = {
 }
 
 
-def subgraphs_of(model: FileModel) -> list[int]:
-    """The main subgraph and all subgraphs it calls, even indirectly, in order of first use."""
-    found = [0]
+def subgraphs_of(model: FileModel, main: int) -> list[int]:
+    """Subgraph `main` and all subgraphs it calls, even indirectly, in order of first use."""
+    found = [main]
     for number in found:
         for operator in model.subgraphs[number].operators:
             for option in _CALLED.get(operator.name, ()):
@@ -40,6 +40,29 @@ def subgraphs_of(model: FileModel) -> list[int]:
                 if 0 <= called < len(model.subgraphs) and called not in found:
                     found.append(called)
     return found
+
+
+def variables_of(model: FileModel, main: int) -> tuple[set[str], set[str]]:
+    """The named variables that subgraph `main` and those it calls use, and those they change after
+    their initialization."""
+    used, written = set[str](), set[str]()
+    once = {
+        int(o.option("InitSubgraphIndex"))
+        for graph in model.subgraphs
+        for o in graph.operators
+        if o.name == "CALL_ONCE"
+    }
+    for number in subgraphs_of(model, main):
+        handles: dict[int, str] = {}
+        for operator in model.subgraphs[number].operators:
+            name = handles.get(operator.inputs[0]) if operator.inputs else None
+            if operator.name == "VAR_HANDLE" and operator.outputs:
+                handles[operator.outputs[0]] = operator.option_text("SharedName")
+            elif name and operator.name == "ASSIGN_VARIABLE" and number not in once:
+                written.add(name)
+            elif name:
+                used.add(name)
+    return used, written
 
 
 def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:

@@ -39,6 +39,11 @@ from edgekit.host.compiler.frontends.tflite.schema import (
     read_model,
 )
 from edgekit.host.compiler.frontends.tflite.scope import Scope
+from edgekit.host.compiler.frontends.tflite.signatures import (
+    Signature,
+    chosen_signature,
+    signatures_of,
+)
 from edgekit.host.compiler.frontends.tflite.tensors import TensorTable
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, State, Tensor
@@ -93,35 +98,54 @@ def supported_operators() -> list[str]:
     return sorted((*ROWS, *FLOW))
 
 
-def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Reads a .tflite file; `shapes` override input shapes by name.
+def import_tflite(path: Path, shapes: Shapes | None = None, signature: str = "") -> Graph:
+    """Reads a .tflite file; `shapes` override input shapes by name. `signature` names one of the
+    file's signatures, which gives its names to inputs and outputs; a file with several needs it.
 
     Raises `InputError` with one line that names the file and the operator.
     """
     content = read_model_file(path)
     try:
-        return graph_from_tflite(content, path.stem, shapes)
+        return graph_from_tflite(content, path.stem, shapes, signature)
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
 def graph_from_tflite(
-    content: bytes, name: str, shapes: Shapes | None = None, work_limit: int = _WORK_LIMIT
+    content: bytes,
+    name: str,
+    shapes: Shapes | None = None,
+    signature: str = "",
+    work_limit: int = _WORK_LIMIT,
 ) -> Graph:
     """`import_tflite` for file content; messages do not name the file.
 
     `work_limit`: tensors and operators over all runs of subgraphs.
     """
     model = read_model(content)
-    refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
-    return _Importer(model, work_limit).run(name, shapes or {})
+    entry = chosen_signature(signatures_of(content, model), signature)
+    main = 0 if entry is None else entry.number
+    refuse(unsupported(operators_of(model, main), {*ROWS, *FLOW}))
+    names: dict[str, str] = {}
+    if entry is not None:
+        model, names = _with_names(model, entry)
+    made = _Importer(model, work_limit, main).run(name, shapes or {})
+    return replace(made, output_names=names) if names else made
 
 
-def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
-    """Number and kind of each operator; in subgraphs the number is prefixed with the subgraph's."""
+def _with_names(model: FileModel, entry: Signature) -> tuple[FileModel, dict[str, str]]:
+    """The model with the signature's names in its subgraph; see `Signature.applied_to`."""
+    graph, names = entry.applied_to(model.subgraphs[entry.number])
+    graphs = [graph if i == entry.number else g for i, g in enumerate(model.subgraphs)]
+    return replace(model, subgraphs=tuple(graphs)), names
+
+
+def operators_of(model: FileModel, main: int = 0) -> tuple[tuple[str, str], ...]:
+    """Number and kind of each operator; in subgraphs other than `main` the number is prefixed with
+    the subgraph's."""
     return tuple(
-        (f"{number}:{o.index}" if number else f"{o.index}", o.name)
-        for number in subgraphs_of(model)
+        (f"{o.index}" if number == main else f"{number}:{o.index}", o.name)
+        for number in subgraphs_of(model, main)
         for o in model.subgraphs[number].operators
     )
 
@@ -136,10 +160,11 @@ def _stored_input(tensors: TensorTable, index: int) -> StoredInput:
 
 
 class _Importer:
-    """Walks the operators of the main subgraph and of the subgraphs it calls, in order."""
+    """Walks the operators of subgraph `main` and of the subgraphs it calls, in order."""
 
-    def __init__(self, model: FileModel, work_limit: int) -> None:
+    def __init__(self, model: FileModel, work_limit: int, main: int) -> None:
         self.model = model
+        self._main = main
         self.builder = Builder()
         self.bounded = Bounded(self.builder, RULES)
         self.states: dict[str, State] = {}
@@ -150,16 +175,16 @@ class _Importer:
         self._work_limit = work_limit
 
     def run(self, name: str, shapes: Shapes) -> Graph:
-        graph = self.model.subgraphs[0]
+        graph = self.model.subgraphs[self._main]
         if not graph.outputs:
             raise InputError("expected a model with outputs, found none")
-        scope = self._open_scope(0, "")
+        scope = self._open_scope(self._main, "")
         tensors, inputs = scope.tensors, []
         for index in graph.inputs:
             if tensors.has_value(index):
                 raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
         fixed = resize([_stored_input(tensors, i) for i in graph.inputs], shapes)
-        other = partial(_Importer(self.model, self._work_limit).run, name)
+        other = partial(_Importer(self.model, self._work_limit, self._main).run, name)
         notes = partial(size_notes, fixed.sized, shapes, name, other)
         try:
             for index in graph.inputs:
@@ -200,7 +225,7 @@ class _Importer:
 
     def _open_scope(self, number: int, prefix: str) -> _Operators:
         graph = self.model.subgraphs[number]
-        if number == 0 and len(set(graph.inputs)) != len(graph.inputs):
+        if number == self._main and len(set(graph.inputs)) != len(graph.inputs):
             raise InputError("expected distinct inputs, found a tensor listed twice")
         self._work += len(graph.tensors) + len(graph.operators)
         if self._work > self._work_limit:

@@ -17,6 +17,7 @@ from edgekit.host.compiler.frontends.common.outline import (
 )
 from edgekit.host.compiler.frontends.tflite.importer import operators_of, supported_operators
 from edgekit.host.compiler.frontends.tflite.schema import FileSubgraph, FileTensor, read_model
+from edgekit.host.compiler.frontends.tflite.signatures import signatures_of
 from edgekit.host.compiler.ir.types import Shape
 
 # Element size in bytes and edgekit's name of each type; other types keep the schema's names.
@@ -39,10 +40,16 @@ _TYPES = {
 }
 
 
-def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
-    """`shapes` override input shapes. Raises `InputError` for unreadable files."""
-    model = read_model(read_model_file(path))
-    main = model.subgraphs[0]
+def outline_tflite(path: Path, shapes: Mapping[str, Shape], signature: str = "") -> Outline:
+    """`shapes` override input shapes; `signature` is the one to show (default: the first subgraph).
+    Raises `InputError` for unreadable files."""
+    content = read_model_file(path)
+    model = read_model(content)
+    entry = next((s for s in signatures_of(content, model) if s.name == signature), None)
+    number, main = 0, model.subgraphs[0]
+    if entry is not None:
+        number = entry.number
+        main, _ = entry.applied_to(model.subgraphs[number])
     tensors: dict[object, Sized] = {
         # With overridden input shapes, the stored shapes of computed tensors are invalid.
         i: replace(_to_sized(t), shape=shapes.get(t.name))
@@ -59,7 +66,7 @@ def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
         tuple(_apply_shape(_to_slot(main, i), shapes) for i in main.inputs),
         tuple(_to_slot(main, i) for i in main.outputs),
         _state_slots(main),
-        operators_of(model),
+        operators_of(model, number),
         frozenset(supported_operators()),
         sum(_to_sized(t).elements or 0 for t in constants),
         sum(t.data.nbytes for t in constants if t.data is not None),

@@ -21,14 +21,16 @@ from edgekit.host.errors import InputError
 _SHOWN = 8  # maximum number of names in an error message
 
 
-def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
+def tie_states(
+    graph: Graph, ties: Sequence[StateBinding], output_names: Mapping[str, str] | None = None
+) -> Graph:
     """Replace the inputs and outputs of `ties` by states of their shape and dtype, initially zero.
-    In a tie, `*` matches the same text in both names.
+    In a tie, `*` matches the same text in both names. `output_names`: as in Graph.
 
     Raises InputError for an input or output that does not exist, is tied twice or differs from its
     counterpart.
     """
-    pairs = _match_ties(graph, ties)
+    pairs = _match_ties(graph, ties, {v: k for k, v in (output_names or {}).items()})
     if not pairs:
         return graph
     outputs = tuple(name for name in graph.outputs if name not in pairs.values())
@@ -68,11 +70,14 @@ def _insert_state_nodes(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, .
     )
 
 
-def _match_ties(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
-    """Map inputs to outputs."""
+def _match_ties(
+    graph: Graph, ties: Sequence[StateBinding], inner: Mapping[str, str]
+) -> dict[str, str]:
+    """Map inputs to outputs. `inner`: the graph's names of outputs that the model calls
+    differently."""
     pairs: dict[str, str] = {}
     for tie in ties:
-        for name, out in _matching_pairs(graph, tie):
+        for name, out in _matching_pairs(graph, tie, inner):
             if name in pairs or out in pairs.values():
                 raise InputError(
                     f"--state: expected each input and output once, found {name}={out} and "
@@ -83,7 +88,9 @@ def _match_ties(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
     return pairs
 
 
-def _matching_pairs(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
+def _matching_pairs(
+    graph: Graph, tie: StateBinding, inner: Mapping[str, str]
+) -> list[tuple[str, str]]:
     """Return the input-output pairs that match a tie; all of them must exist."""
     if "*" in tie.input:
         before, after = tie.input.split("*")
@@ -98,6 +105,7 @@ def _matching_pairs(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
         found = [(tie.input, tie.output)] if tie.input in graph.inputs else []
     if not found:
         raise _missing_error("input", tie.input, graph.inputs)
+    found = [(name, inner.get(out, out)) for name, out in found]
     for _, out in found:
         if out not in graph.outputs:
             raise _missing_error("output", out, graph.outputs)

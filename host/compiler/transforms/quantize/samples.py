@@ -28,6 +28,7 @@ _MOST_BYTES = 256 << 20  # of the quantized tensors of all samples in memory at 
 @dataclass(frozen=True)
 class _Variant:
     inputs: tuple[TensorSpec, ...]
+    signature: str = ""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,125 @@
+"""Signatures of a .tflite file: entry points with a name, a subgraph, and names for its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tflite
+
+from edgekit.host.compiler.frontends.tflite.flow import subgraphs_of, variables_of
+from edgekit.host.compiler.frontends.tflite.schema import (
+    FileModel,
+    FileSubgraph,
+    corruption,
+    printable,
+)
+from edgekit.host.errors import InputError
+
+_COUNT_LIMIT = 1 << 16  # signatures, and names of all of them
+_LISTED = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """An entry point: subgraph `number`, with names for its inputs and outputs by tensor."""
+
+    name: str
+    number: int
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+    def applied_to(self, graph: FileSubgraph) -> tuple[FileSubgraph, dict[str, str]]:
+        """The subgraph with the signature's names, and only its outputs. An output that shares the
+        name of an input gets a similar one; the second result maps those to their names."""
+        names, taken = {**self.inputs}, set(self.inputs.values())
+        shared: dict[str, str] = {}
+        for index, name in self.outputs.items():
+            if index in names:
+                continue  # an input that is passed through
+            if name in taken:
+                inner = name
+                while inner in taken:
+                    inner += "_out"
+                shared[inner] = name
+                name = inner
+            names[index] = name
+            taken.add(name)
+        tensors = [replace(t, name=names.get(i, t.name)) for i, t in enumerate(graph.tensors)]
+        outputs = tuple(self.outputs) or graph.outputs
+        return replace(graph, tensors=tuple(tensors), outputs=outputs), shared
+
+
+def signatures_of(content: bytes, model: FileModel) -> tuple[Signature, ...]:
+    """The signatures of a file, in order. Raises `InputError` for corrupt ones."""
+    with corruption("the signatures"):
+        root = tflite.Model.GetRootAs(content, 0)
+        found = tuple(_read(table, model) for table in _tables(root, "SignatureDefs"))
+    names = [signature.name for signature in found]
+    if len(set(names)) != len(names) or (len(names) > 1 and not all(names)):
+        raise InputError(f"expected signatures with distinct names, found {', '.join(names)}")
+    return found
+
+
+def chosen_signature(signatures: Sequence[Signature], name: str) -> Signature | None:
+    """The signature of that name; without a name None, for a file that has at most one."""
+    found = next((s for s in signatures if s.name == name), None)
+    if found is None and (name or len(signatures) > 1):
+        raise InputError(
+            f"expected --signature with one of {_listed(s.name for s in signatures)}, found "
+            f"{name or 'none'}"
+        )
+    return found if name else None
+
+
+def need_own_variables(model: FileModel, chosen: Sequence[Signature]) -> None:
+    """Refuses signatures that share a variable which one of them changes: each gets a state of its
+    own in a release."""
+    used = [(signature.name, *variables_of(model, signature.number)) for signature in chosen]
+    for writer, _, written in used:
+        for other, read, also in used:
+            if writer != other and (shared := sorted(written & (read | also))):
+                raise InputError(
+                    f"expected signatures without common state, found that {writer} changes "
+                    f"variable {shared[0]} of {other}; choose one: --signature {other}"
+                )
+
+
+def _read(table: Any, model: FileModel) -> Signature:
+    name, number = _text(table.SignatureKey()), table.SubgraphIndex()
+    if number >= len(model.subgraphs):
+        raise InputError(
+            f"signature {name}: expected a subgraph below {len(model.subgraphs)}, found {number}"
+        )
+    graph = model.subgraphs[number]
+    ends = []
+    for kind, there in (("Inputs", graph.inputs), ("Outputs", graph.outputs)):
+        pairs = [(t.TensorIndex(), _text(t.Name())) for t in _tables(table, kind)]
+        names = [text for _, text in pairs]
+        distinct = len({i for i, _ in pairs}) == len(pairs) == len(set(names))
+        if not distinct or not all(names) or any(i not in there for i, _ in pairs):
+            raise InputError(
+                f"signature {name}: expected a name for each of the {kind.lower()} of subgraph "
+                f"{number}, found {_listed(names)}"
+            )
+        ends.append(dict(pairs))
+    return Signature(name, number, *ends)
+
+
+def _tables(parent: Any, field: str) -> Iterator[Any]:
+    length: int = getattr(parent, f"{field}Length")()
+    if length > _COUNT_LIMIT:
+        raise InputError(f"expected at most {_COUNT_LIMIT} names in a signature, found {length}")
+    get: Callable[[int], Any] = getattr(parent, field)
+    return (get(i) for i in range(length))
+
+
+def _text(raw: bytes | None) -> str:
+    return printable((raw or b"")[:200].decode("utf-8", "replace"))
+
+
+def _listed(names: Any) -> str:
+    found = list(names)
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return (", ".join(found[:_LISTED]) or "none") + more
