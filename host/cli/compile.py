@@ -191,7 +191,7 @@ def compile_bundle(
     bundle = sign_bundle(build_bundle(first, profile, counter, others))
     release = bundle.manifest.id
     remember(release, explained)
-    explanations = [first.explain, *(other.explain for other in others)]
+    explanations = [explained, *explained.get("variants", ())]
     for text in itertools.chain(*(nna_lines(each["nna"]) for each in explanations)):
         note(f"{model.name}: NNA: {text}")
     write_pages(html, None, lambda: _report_of(release, profile.name, explanations))

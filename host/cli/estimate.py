@@ -265,7 +265,8 @@ def _show_model(found: ModelEstimate) -> None:
     threads = f"{found.threads} thread{'s' * (found.threads != 1)}"
     print(f"model    {found.model}, {memory}")
     if found.variants > 1:
-        print(f"inputs   {variant_text(found)}, one of {found.variants} variants")
+        sets = "signatures and shapes" if found.signature else "sets of shapes"
+        print(f"inputs   {variant_text(found)}, one of {found.variants} {sets}")
     print(f"time     {sentence(found.total_ms, found.board, found.proof)}, {threads}")
     print(f"core     {found.core} at {found.clock_mhz:g} MHz")
     print(f"error    {proof_text(found.proof)}")

@@ -12,6 +12,7 @@ from edgekit.host.cli.options import (
     BoardOption,
     Json,
     Kind,
+    Signature,
     board_name,
     examples,
     file_kind,
@@ -50,12 +51,14 @@ def inspect(
     ] = None,
     board: BoardOption = None,
     input_shape: InputShapes = None,
+    signature: Signature = "",
     as_json: Json = False,
 ) -> None:
     """Show what a model contains, and what is not supported."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
-    from edgekit.host.compiler.inspect import inspect_model
+    from edgekit.host.compiler.inspect import inspect_signatures
+    from edgekit.host.compiler.options import CompileOptions
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
@@ -65,17 +68,22 @@ def inspect(
     name = board_name(board)
     profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape)
     with working(f"inspecting {path.name}"):
-        found = inspect_model(path, profile, shapes)
+        options = CompileOptions(shapes=shapes, signatures=(signature,) if signature else ())
+        found = inspect_signatures(path, profile, options)
     if as_json:
-        emit(_to_json(found, name))
-    else:
-        _print_inspection(found, name)
+        documents = [_to_json(each, name) for each in found]
+        more = {"signatures": documents} if len(documents) > 1 else {}
+        emit({"schema": "edgekit.inspect/1", **documents[0], **more})
+        return
+    for number, each in enumerate(found):
+        print(end="\n" if number else "")
+        _print_inspection(each, name)
 
 
 def _to_json(found: Inspection, board: str) -> dict[str, Any]:
-    """The document edgekit.inspect/1."""
+    """The fields of the document edgekit.inspect/1 that describe a model, or one signature."""
     return {
-        "schema": "edgekit.inspect/1",
+        **({"signature": found.signature} if found.signature else {}),
         "model": found.model,
         "format": found.format,
         "board": board,
@@ -105,6 +113,8 @@ def _print_inspection(found: Inspection, board: str) -> None:
     from edgekit.host.cli.output import byte_size, table
 
     print(f"model          {_printable_name(found.model)}, {found.format}")
+    if found.signature:
+        print(f"signature      {found.signature}")
     verdict = "compiles" if found.reason is None else f"does not compile: {found.reason}"
     print(f"verdict        {_one_line(verdict)}")
     for word, slots in (

@@ -33,7 +33,7 @@ class _Operator:
 class _Document:
     """None means unknown: only one of the three kinds of times is set. `estimate` is the estimate
     for a real core, next to an emulator's times; `nna` is the account of a run on the board's NNA,
-    as in `compile --explain`; `variants` are documents for further shapes."""
+    as in `compile --explain`; `variants` are documents for further shapes and signatures."""
 
     board: str
     model: str
@@ -48,6 +48,7 @@ class _Document:
     emulated_load_ms: float | None = None
     operators: Sequence[_Operator] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    signature: str = ""
     arena_bytes: int
     weights_bytes: int
     noise: Mapping[str, Any] | None = None
@@ -102,6 +103,7 @@ def measured_document(
         emulated_load_ms=timing.load_ms if emulated else None,
         operators=[_Operator(**asdict(operator)) for operator in timing.operators],
         shapes=dict(timing.shapes),
+        signature=timing.signature,
         arena_bytes=timing.arena_bytes,
         weights_bytes=timing.weights_bytes,
         noise=asdict(timing.noise) if timing.noise else None,
@@ -129,6 +131,7 @@ def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None)
         estimated_ms=_times_to_json(total, total, total, 1),
         operators=[_operator_estimate(found, o.spec.__dict__, o.cost) for o in found.operators],
         shapes={name: list(shape) for name, shape in found.shapes.items()},
+        signature=found.signature,
         arena_bytes=found.arena_bytes,
         weights_bytes=found.weights_bytes,
         core=found.core,

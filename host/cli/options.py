@@ -36,6 +36,15 @@ Counter = Annotated[
         help="Release number; boards refuse a lower one than they run (default: 0).",
     ),
 ]
+Signature = Annotated[
+    str,
+    typer.Option(
+        "--signature",
+        metavar="NAME",
+        show_default=False,
+        help="Signature to use, of a .tflite model that has several.",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

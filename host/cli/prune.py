@@ -24,6 +24,7 @@ from edgekit.host.cli.model_rewrite import (
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
+    Signature,
     board_name,
     examples,
 )
@@ -95,6 +96,7 @@ def prune(
     layout: Layout = None,
     board: BoardOption = None,
     input_shape: InputShapes = None,
+    signature: Signature = "",
     as_json: Json = False,
 ) -> None:
     """Set weights of a float model to 0, and fit the rest to samples."""
@@ -111,7 +113,7 @@ def prune(
     if samples is None:
         raise InputError("--samples: expected an .npz file or a folder of samples, found none")
     check_writable(file)
-    graph = import_model(path, one_input_shape(input_shape))
+    graph = import_model(path, one_input_shape(input_shape), signature)
     written(float_form(graph, "prune"), path, file)  # fails early if the format lacks an operator
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)

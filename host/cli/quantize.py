@@ -23,6 +23,7 @@ from edgekit.host.cli.model_rewrite import (
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
+    Signature,
     board_name,
     examples,
 )
@@ -78,6 +79,7 @@ def quantize(
     layout: Layout = None,
     board: BoardOption = None,
     input_shape: InputShapes = None,
+    signature: Signature = "",
     as_json: Json = False,
 ) -> None:
     """Quantize a float model to 8 bits, calibrated on samples."""
@@ -97,7 +99,7 @@ def quantize(
     if not 0 < min_cosine < 1:
         raise InputError(f"--min-cosine: expected a number between 0 and 1, found {min_cosine:g}")
     check_writable(file)
-    graph = import_model(path, one_input_shape(input_shape))
+    graph = import_model(path, one_input_shape(input_shape), signature)
     written(float_form(graph), path, file)  # fails early if the format lacks an operator
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)

@@ -21,6 +21,7 @@ from edgekit.host.cli.options import (
     NameOption,
     Parallel,
     Select,
+    Signature,
     Threads,
     TransportOption,
     board_name,
@@ -63,15 +64,6 @@ Model = Annotated[
         metavar="MODEL or BUNDLE",
         show_default=False,
         help="Model or bundle to deploy first (default: the deployed model).",
-    ),
-]
-SignatureName = Annotated[
-    str,
-    typer.Option(
-        "--signature",
-        metavar="NAME",
-        show_default=False,
-        help="Signature to run, of a model with several.",
     ),
 ]
 Top = Annotated[
@@ -180,7 +172,7 @@ def run(
     input_path: Input = None,
     output: Output = None,
     model: Model = None,
-    signature: SignatureName = "",
+    signature: Signature = "",
     top: Top = None,
     labels: Labels = None,
     reset_each: ResetEach = False,

@@ -20,6 +20,7 @@ from edgekit.host.cli.options import (
     Json,
     Kind,
     Model,
+    Signature,
     Threads,
     TransportOption,
     examples,
@@ -81,6 +82,7 @@ def tune_model(
     budget: Budget = "10m",
     threads: Threads = None,
     input_shape: InputShapes = None,
+    signature: Signature = "",
     precision: PrecisionOption = "f32",
     allow_noise: AllowNoise = False,
     transport: TransportOption = None,
@@ -111,6 +113,7 @@ def tune_model(
         asked = flags(
             threads=threads,
             input_shape=input_shape,
+            signature=signature or None,
             precision=precision,
             allow_noise=allow_noise,
             transport=transport,
@@ -119,7 +122,9 @@ def tune_model(
         return
     if output is not None:
         check_writable(output)
-    options = CompileOptions(shapes=one_input_shape(input_shape), precision=precision)
+    signatures = (signature,) if signature else ()
+    shapes = one_input_shape(input_shape)
+    options = CompileOptions(shapes=shapes, signatures=signatures, precision=precision)
     device = device_to_measure(name, transport)
     count = threads or (device.threads if device else None) or 1
 

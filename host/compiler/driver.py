@@ -77,7 +77,8 @@ def compile_variants(
     check_placement(board, options.threads, options.cluster)
     digest, known = model_hash(model), signatures_of(model)
     every = options.each_variant(known)
-    check_signatures(model, [each.signature for each in every if each.signature])
+    if len(every) > 1 and known:
+        check_signatures(model, [each.signature for each in every])
     weights, made = WeightsFile(), []
     for each in every:
         with _naming_variant(each) if len(every) > 1 else nullcontext():

@@ -108,8 +108,11 @@ def _memory_report(plan: Plan, limit: int | None) -> dict[str, int | None]:
 
 def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
     """The explanation of the first variant, with those of the others nested in it."""
-    variants = [dict(other.explain) for other in others]
-    return {**first.explain, **({"variants": variants} if variants else {})}
+    own, *variants = (
+        {**each.explain, **({"signature": each.signature} if each.signature else {})}
+        for each in (first, *others)
+    )
+    return {**own, **({"variants": variants} if variants else {})}
 
 
 def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfile) -> str | None:

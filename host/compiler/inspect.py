@@ -15,7 +15,7 @@ from typing import Literal
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.driver import check_memory, prepare_graph
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.frontends import import_model, outline_model
+from edgekit.host.compiler.frontends import import_model, outline_model, signatures_of
 from edgekit.host.compiler.frontends.common.builder import dtype_of
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
@@ -55,7 +55,8 @@ class Memory:
 @dataclass(frozen=True)
 class Inspection:
     """`reason` states in one line why the model cannot be compiled, or is None if it can; `notes`
-    are decisions that the importer made by default."""
+    are decisions that the importer made by default. `signature` is the one that was inspected, of a
+    model that has several."""
 
     model: str
     format: str
@@ -71,16 +72,29 @@ class Inspection:
     parameter_bytes: int
     memory: Memory
     notes: tuple[str, ...] = ()
+    signature: str = ""
+
+
+def inspect_signatures(
+    path: Path, board: BoardProfile, options: CompileOptions
+) -> tuple[Inspection, ...]:
+    """Inspects a model, or each of its signatures, with the signatures and shapes of `options`."""
+    every = options.each_variant(signatures_of(path))
+    return tuple(inspect_model(path, board, each.shapes, each.signature) for each in every)
 
 
 def inspect_model(
-    path: Path, board: BoardProfile, shapes: Mapping[str, Shape] | None = None
+    path: Path,
+    board: BoardProfile,
+    shapes: Mapping[str, Shape] | None = None,
+    signature: str = "",
 ) -> Inspection:
-    """Raises `InputError` only for a file that cannot be read; for `shapes` see `import_model`."""
-    outline = outline_model(path, shapes)
-    found = _of_file(path, outline, board)
+    """Raises `InputError` only for a file that cannot be read; for `shapes` and `signature` see
+    `import_model`."""
+    outline = outline_model(path, shapes, signature)
+    found = replace(_of_file(path, outline, board), signature=signature)
     try:
-        graph = import_model(path, shapes)
+        graph = import_model(path, shapes, signature)
     except InputError as error:
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)
@@ -124,7 +138,10 @@ def _with_graph(found: Inspection, graph: Graph) -> Inspection:
     return replace(
         found,
         inputs=tuple(_to_slot(graph.tensors[name]) for name in graph.inputs),
-        outputs=tuple(_to_slot(graph.tensors[name]) for name in graph.outputs),
+        outputs=tuple(
+            replace(_to_slot(graph.tensors[name]), name=graph.output_names.get(name, name))
+            for name in graph.outputs
+        ),
         states=tuple(Slot(n, dtype_of(v).value, v.shape) for n, v in initial.items()),
         multiply_adds=sum(multiply_adds(graph, node) for node in graph.nodes),
         notes=graph.notes,

@@ -53,7 +53,8 @@ def infer(
     signature: str = "",
     write: WriteFile = atomic_write,
 ) -> Answer:
-    """Runs one inference on a board, of `signature` if the model has several; writes the outputs to `folder` as BOARD.npz with `write`."""
+    """Runs one inference on a board, of `signature` if the model has several; writes the outputs to
+    `folder` as BOARD.npz with `write`."""
     turn.tell("loading")
     with turn.device.named(name).open(threads) as session:
         variants = session.served.of(signature)

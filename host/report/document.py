@@ -89,13 +89,15 @@ class ReleaseTimes:
 
 @dataclass(frozen=True)
 class ModelReleases:
-    """The releases of a model on one type of board, oldest first."""
+    """The releases of a model on one type of board, oldest first; `signature` of a model that has
+    several."""
 
     model: str
     board_type: str
     threads: int
     variant: int
     releases: tuple[ReleaseTimes, ...]
+    signature: str = ""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,9 @@ def field_report(
                     count = len(operators[(*key, row[0])])
                     here = _with_cells(database, key, row[0], here, count, most_cells)
                 made.append(_release_times(key, row, operators[(*key, row[0])], here))
-            subjects.append(ModelReleases(*key, tuple(reversed(made))))
+            newest = variant_of(recall(made[0].release), key[3]) or {}
+            name = newest.get("signature", "")
+            subjects.append(ModelReleases(*key, tuple(reversed(made)), name))
         fleet = None if inventory is None else fleet_of(database, inventory)
     day = now.strftime("%Y-%m-%d %H:%M")
     return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)

@@ -42,6 +42,7 @@ def bench_report(
             t.threads,
             variant,
             (_release_times(board, board_type, t, variant, emulated, () if variant else hot),),
+            t.signature,
         )
         for timings, hot in zip(runs, lines, strict=True)
         for variant, t in enumerate(timings)
@@ -113,7 +114,8 @@ def compile_report(
             memory={"arena": memory["arena_bytes"], "weights": memory["weights_bytes"]},
             nna=explained.nna,
         )
-        subjects.append(ModelReleases(document["model"], board_type, 1, variant, (times,)))
+        key = (document["model"], board_type, 1, variant)
+        subjects.append(ModelReleases(*key, (times,), document.get("signature", "")))
     return Report("compile", _format_date(now), VERSION, tuple(subjects))
 
 

@@ -43,6 +43,7 @@ def _subject_events(
 def _subject_title(subject: ModelReleases) -> str:
     threads = f"{subject.threads} thread{'s' * (subject.threads != 1)}"
     shape = f", shapes {subject.variant + 1}" if subject.variant else ""
+    shape = f", {subject.signature}" if subject.signature else shape
     return f"{subject.model} on {subject.board_type}, {threads}{shape}"
 
 

@@ -48,8 +48,8 @@ class OperatorEstimate:
 class ModelEstimate:
     """One inference of a release with warm caches. `operators` are in execution order; with several
     threads running them in parallel, their sum exceeds the total. `kind` is float or int8,
-    whichever takes most of the time. `shapes` are the inputs' shapes, `signature` is that of one of the
-    release's `variants` variants, if it has several."""
+    whichever takes most of the time. `shapes` are the inputs' shapes, for one of the release's
+    `variants` variants; `signature` is its signature, if the model has several."""
 
     model: str
     release: str

@@ -19,6 +19,7 @@
 #include "samples.h"
 #include "sd_notify.h"
 #include "integrity.h"
+#include "variant.h"
 
 enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
 
@@ -38,7 +39,7 @@ typedef struct {
 
 struct ek_app {
     pthread_mutex_t lock;
-    char root[PATH];
+    char root[PATH], signature[TEXT];
     int threads; /* 0: as each release specifies */
     loaded now;
     char failed[EK_APP_RELEASE_BYTES]; /* only ek_app_refresh retries it */
@@ -138,9 +139,7 @@ static int map_weights(loaded *l, const char *folder, char *error) {
     return 1;
 }
 
-static int open_library(loaded *l, const char *folder, char *error) {
-    char path[2 * PATH];
-    snprintf(path, sizeof path, "%s/model.so", folder);
+static int open_library(loaded *l, const char *path, char *error) {
     l->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!l->library)
         return fail(error, "model.so: expected a compiled model, found %s", dlerror());
@@ -210,13 +209,16 @@ static void start_pool(loaded *l) {
 /* Verifies and loads a release. Returns 1, or on failure loads nothing and describes the problem in
  * `error`. */
 static int load(const ek_app *app, const char *id, loaded *l, char *error) {
-    char folder[PATH + 64], why[TEXT];
+    char folder[PATH + 64], path[2 * PATH], why[TEXT];
     memset(l, 0, sizeof *l);
     memcpy(l->id, id, sizeof l->id);
     snprintf(folder, sizeof folder, "%s/releases/%s", app->root, id);
     if (!ek_is_intact(folder, why, sizeof why))
         return fail(error, "release %s is damaged: %.300s; deploy it again", id, why);
-    if (!open_library(l, folder, error) || !map_weights(l, folder, error)) {
+    int variant = ek_find_variant(folder, app->signature, path, sizeof path);
+    if (variant < 0)
+        return fail(error, "release %s: expected signature %.99s, found none", id, app->signature);
+    if (!open_library(l, path, error) || !map_weights(l, folder, error)) {
         unload(l);
         return 0;
     }
@@ -232,7 +234,8 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
         return fail(error, "release %s: expected memory and threads, found too few; free some", id);
     }
     l->reset(&l->model);
-    l->sampler = ek_sampler_open(app->root, id, operators_of(l->description), l->placement.threads);
+    l->sampler =
+        ek_sampler_open(app->root, id, variant, operators_of(l->description), l->placement.threads);
     return 1;
 }
 
@@ -293,16 +296,20 @@ static int follow(ek_app *app) {
 }
 
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes) {
+    return ek_app_open_signature(root, name, NULL, threads, error, bytes);
+}
+
+ek_app *ek_app_open_signature(const char *root, const char *name, const char *signature,
+                              int threads, char *error, size_t bytes) {
     ek_app *app = calloc(1, sizeof *app);
     char id[EK_APP_RELEASE_BYTES], why[TEXT] = "expected memory, found none";
-    const char *home = getenv("HOME"), *below = "/.edgekit";
+    const char *below = root || (root = getenv("EDGEKIT_ROOT")) ? "" : "/.edgekit";
     if (!root)
-        root = getenv("EDGEKIT_ROOT"), below = root ? "" : below, root = root ? root : home;
-    else
-        below = "";
+        root = getenv("HOME");
     if (app) {
         int named = name && strcmp(name, "current");
         app->threads = threads;
+        snprintf(app->signature, sizeof app->signature, "%s", signature ? signature : "");
         pthread_mutex_init(&app->lock, NULL);
         snprintf(app->root, sizeof app->root, "%s%s%s%s", root ? root : "", below,
                  named ? "/named/" : "", named ? name : "");

@@ -23,6 +23,11 @@ typedef struct ek_app ek_app;
  * run and describes the problem in `error`, in one line. */
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes);
 
+/* Like ek_app_open, for one signature of a model that has several (NULL: its first). Open one
+ * ek_app for each signature that the program uses. */
+ek_app *ek_app_open_signature(const char *root, const char *name, const char *signature,
+                              int threads, char *error, size_t bytes);
+
 /* Runs one inference on the release in service. `in` and `out` are in the order of ek_app_describe,
  * contiguous, naturally aligned. Returns 0 on success; `release`, unless NULL, receives the id of
  * the release that ran. */

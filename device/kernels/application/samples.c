@@ -41,7 +41,7 @@ typedef struct {
 struct ek_sampler {
     char folder[PATH], name[NAME], release[20];
     size_t operators;
-    int threads;
+    int threads, variant;
     uint64_t *stamps;
     uint64_t count, counted, skip;
     atomic_ullong spent, lost;
@@ -83,8 +83,9 @@ static void write_document(FILE *to, const collected *c, const char *uuid, uint6
         fclose(known);
     fprintf(to, "{\"uuid\": \"%s\", \"boot\": \"%s\", \"name\": \"%s\", \"release\": \"%s\"", uuid,
             boot, s->name, s->release);
-    fprintf(to, ", \"threads\": %d, \"began_ns\": %llu, \"ended_ns\": %llu", s->threads,
-            (unsigned long long)c->began, (unsigned long long)c->ended);
+    fprintf(to, ", \"variant\": %d, \"threads\": %d", s->variant, s->threads);
+    fprintf(to, ", \"began_ns\": %llu, \"ended_ns\": %llu", (unsigned long long)c->began,
+            (unsigned long long)c->ended);
     fprintf(to, ", \"clock\": %lld.%03ld, \"lost\": %llu, \"inferences\": %llu",
             (long long)clock.tv_sec, clock.tv_nsec / 1000000, (unsigned long long)lost,
             (unsigned long long)c->inferences);
@@ -275,7 +276,8 @@ static int board_of(ek_sampler *s, const char *root, char board[PATH]) {
     return strspn(s->name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name + 1);
 }
 
-ek_sampler *ek_sampler_open(const char *root, const char *release, size_t operators, int threads) {
+ek_sampler *ek_sampler_open(const char *root, const char *release, int variant, size_t operators,
+                            int threads) {
     ek_sampler *s = calloc(1, sizeof *s);
     char board[PATH], off[PATH + 16];
     uint64_t *stamps = calloc(operators + 1, sizeof *stamps);
@@ -294,5 +296,6 @@ ek_sampler *ek_sampler_open(const char *root, const char *release, size_t operat
     strcat(s->folder, "/samples");
     snprintf(s->release, sizeof s->release, "%s", release);
     s->stamps = stamps, s->operators = operators, s->threads = threads, s->skip = 1;
+    s->variant = variant;
     return s;
 }

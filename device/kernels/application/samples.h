@@ -6,9 +6,10 @@
 
 typedef struct ek_sampler ek_sampler;
 
-/* Sampler of a release in folder `root` of ek_app_open; NULL if sampling is off or memory is short.
- * One thread at a time may use it. */
-ek_sampler *ek_sampler_open(const char *root, const char *release, size_t operators, int threads);
+/* Sampler of a variant of a release in folder `root` of ek_app_open; NULL if sampling is off or
+ * memory is short. One thread at a time may use it. */
+ek_sampler *ek_sampler_open(const char *root, const char *release, int variant, size_t operators,
+                            int threads);
 
 /* Counts an inference. Returns where to store its time stamps, or NULL if it is not sampled. */
 uint64_t *ek_sampler_due(ek_sampler *s);

@@ -40,6 +40,7 @@ from edgekit.device.runtime.agent.strict import (
     short,
     whole,
 )
+from edgekit.device.runtime.agent.variants import numbered
 from edgekit.device.runtime.errors import BusyError, DeviceError, InputError
 
 _FILE = re.compile(r"[0-9]{12}-([0-9a-f]{32})\.json")
@@ -93,7 +94,7 @@ def _parse_batch(board: Store, path: Path) -> Batch:
     if found is None or int(found[1]) != zlib.crc32(found[2]):
         raise InputError(f"{path.name}: expected intact samples, found damaged ones")
     read = json.loads(found[2], object_pairs_hook=distinct_keys, parse_constant=no_constant)
-    raw = keys_of(read, path.name, _KEYS)
+    raw = keys_of(read, path.name, _KEYS, ("variant",))
     name = matching(raw["name"], "name", _NAME, "a name")
     release = matching(raw["release"], "release", _RELEASE, "a release")
     try:
@@ -102,10 +103,11 @@ def _parse_batch(board: Store, path: Path) -> Batch:
         raise InputError(f"{path.name}: release {release}: {short(error)}") from None
     threads = whole(raw["threads"], "threads", 0, 1 << 16)
     rows = each(raw["operators"], "operators", _parse_spread)
-    specs = manifest.every_variant()[0].operators
+    number = whole(raw.get("variant", 0), "variant")
+    specs = numbered(manifest.every_variant(), number).operators
     if len(rows) != len(specs):
         raise InputError(f"{path.name}: expected {len(specs)} operators, found {len(rows)}")
-    return _build_batch(raw, rows, specs, measured_release(manifest, 0, max(threads, 1)))
+    return _build_batch(raw, rows, specs, measured_release(manifest, number, max(threads, 1)))
 
 
 def _build_batch(

@@ -32,8 +32,8 @@ def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") 
     """Imports a model of any supported format. Raises `InputError` with one line.
 
     `signature` selects one of a .tflite file, which then names inputs and outputs; a file with
-    several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs and override the
-    stored shapes of TensorFlow Lite and Caffe inputs.
+    several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs
+    and override the stored shapes of TensorFlow Lite and Caffe inputs.
     """
     kind = _format_of(path)
     if kind == "tflite":

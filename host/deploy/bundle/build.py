@@ -36,9 +36,9 @@ def build_bundle(
     """Builds the bundle of `artifact` for `board`; deterministic in its arguments.
 
     `others` are the same model compiled for further input shapes and signatures, after `artifact`,
-    so that the last one's weights contain everyone's (`compile_variants`). `counter` is monotonic: a board
-    rejects a lower counter for the same model. Raises device.runtime.errors.InputError if the
-    artifacts do not fit together (a compiler bug).
+    so that the last one's weights contain everyone's (`compile_variants`). `counter` is monotonic:
+    a board rejects a lower counter for the same model. Raises device.runtime.errors.InputError if
+    the artifacts do not fit together (a compiler bug).
     """
     files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
     about = parse_description(artifact.description)

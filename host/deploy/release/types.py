@@ -196,8 +196,8 @@ class Benchmark:
     `load_ms`: from opening the release to the end of the first inference, excluding Python's
     startup; None if the board's runtime does not report it. `shapes` of the inputs; empty if not
     reported. `signature`: of a model that has several. `cluster`: the core cluster the threads were
-    pinned to, "" if none; `placement_note`: the part of the release's placement that the board could
-    not provide. `hotspots`: if requested.
+    pinned to, "" if none; `placement_note`: the part of the release's placement that the board
+    could not provide. `hotspots`: if requested.
     """
 
     release: str

@@ -17,8 +17,9 @@ function selectOf(name, label, options, current) {
 function subjectName(one) {
   const others = report.subjects.filter((each) => each.model === one.model && each.board_type === one.board_type);
   const threads = others.some((each) => each.threads !== one.threads) ? `, ${THREADS(one)}` : "";
-  const shapes = others.some((each) => each.variant !== one.variant) ? `, shapes ${one.variant + 1}` : "";
-  return `${one.board_type}${threads}${shapes}`;
+  const alike = others.filter((each) => each.signature === one.signature);
+  const shapes = alike.some((each) => each.variant !== one.variant) ? `, shapes ${one.variant + 1}` : "";
+  return `${one.board_type}${threads}${one.signature && `, ${one.signature}`}${shapes}`;
 }
 
 function showFilters() {

@@ -58,6 +58,16 @@ class FileOp:
 
 
 @dataclass(frozen=True)
+class FileSignature:
+    """Inputs and outputs: names of the signature, and the tensors of its subgraph by number."""
+
+    name: str
+    subgraph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class FileGraph:
     tensors: Sequence[FileTensor]
     ops: Sequence[FileOp]
@@ -73,8 +83,15 @@ class Writer:
         self._buffers: list[bytes] = [b""]
         self._codes: list[str] = []
 
-    def file(self, graphs: Sequence[FileGraph], version: int = 3) -> bytes:
+    def file(
+        self,
+        graphs: Sequence[FileGraph],
+        version: int = 3,
+        signatures: Sequence[FileSignature] = (),
+    ) -> bytes:
         b = self._builder
+        named = [self._signature(s) for s in signatures]
+        defs = self._tables(tflite.ModelStartSignatureDefsVector, named) if named else 0
         subgraphs = self._tables(tflite.ModelStartSubgraphsVector, [self._graph(g) for g in graphs])
         codes = self._tables(
             tflite.ModelStartOperatorCodesVector, [self._code(c) for c in self._codes]
@@ -87,6 +104,8 @@ class Writer:
         tflite.ModelAddOperatorCodes(b, codes)
         tflite.ModelAddSubgraphs(b, subgraphs)
         tflite.ModelAddBuffers(b, buffers)
+        if defs:
+            tflite.ModelAddSignatureDefs(b, defs)
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
         return bytes(b.Output())
 
@@ -95,6 +114,31 @@ class Writer:
         for offset in reversed(offsets):
             self._builder.PrependUOffsetTRelative(offset)
         return self._builder.EndVector()
+
+    def _signature(self, signature: FileSignature) -> int:
+        b = self._builder
+        inputs = self._tables(
+            tflite.SignatureDefStartInputsVector, [self._end(*e) for e in signature.inputs.items()]
+        )
+        outputs = self._tables(
+            tflite.SignatureDefStartOutputsVector,
+            [self._end(*e) for e in signature.outputs.items()],
+        )
+        key = b.CreateString(signature.name)
+        tflite.SignatureDefStart(b)
+        tflite.SignatureDefAddInputs(b, inputs)
+        tflite.SignatureDefAddOutputs(b, outputs)
+        tflite.SignatureDefAddSignatureKey(b, key)
+        tflite.SignatureDefAddSubgraphIndex(b, signature.subgraph)
+        return int(tflite.SignatureDefEnd(b))
+
+    def _end(self, name: str, tensor: int) -> int:
+        b = self._builder
+        text = b.CreateString(name)
+        tflite.TensorMapStart(b)
+        tflite.TensorMapAddName(b, text)
+        tflite.TensorMapAddTensorIndex(b, tensor)
+        return int(tflite.TensorMapEnd(b))
 
     def _graph(self, graph: FileGraph) -> int:
         b = self._builder
@@ -239,9 +283,12 @@ class Files:
     tensor: type[FileTensor] = FileTensor
     op: type[FileOp] = FileOp
     graph: type[FileGraph] = FileGraph
+    signature: type[FileSignature] = FileSignature
 
-    def model(self, *graphs: FileGraph, version: int = 3) -> bytes:
-        return Writer().file(graphs, version)
+    def model(
+        self, *graphs: FileGraph, version: int = 3, signatures: Sequence[FileSignature] = ()
+    ) -> bytes:
+        return Writer().file(graphs, version, signatures)
 
 
 @pytest.fixture(scope="session")

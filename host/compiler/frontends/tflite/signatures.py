@@ -8,7 +8,7 @@ from typing import Any
 
 import tflite
 
-from edgekit.host.compiler.frontends.tflite.flow import subgraphs_of, variables_of
+from edgekit.host.compiler.frontends.tflite.flow import variables_of
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileModel,
     FileSubgraph,
