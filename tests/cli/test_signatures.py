@@ -17,6 +17,7 @@ from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host import compile_model, connect
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import InputError
+from tests.cli.test_app import UnixConnection
 from tests.support.signature_models import SIGNATURES, codec, expected, inputs_of
 
 pytestmark = pytest.mark.slow
@@ -145,6 +146,30 @@ def test_a_program_in_c_opens_a_signature(edgekit: Any, home: Path, board: Path)
         np.testing.assert_allclose(found[: wanted.size], wanted, rtol=1e-3, atol=1e-4)
     assert "expected signature train, found none" in run("train")
     assert "expected signature ode, found none" in run("ode")
+
+
+@pytest.mark.usefixtures("bare_init")
+def test_the_server_of_the_template_runs_all_signatures(
+    edgekit: Any, home: Path, board: Path
+) -> None:
+    edgekit("app", "new", "serve", home / "server")
+    assert edgekit("app", "install", home / "server").code == 0
+    try:
+        connection = UnixConnection(board / "app" / "data" / "serve.sock")
+        connection.request("GET", "/")
+        about = json.loads(connection.getresponse().read())
+        assert [*about["signatures"]] == [*SIGNATURES]
+        for path, name in (("/run", "encode"), ("/run/decode", "decode"), ("/run/step", "step")):
+            inputs = inputs_of(name)
+            connection.request("POST", path, b"".join(x.tobytes() for x in inputs.values()))
+            body = np.frombuffer(connection.getresponse().read(), np.float32)
+            wanted = np.concatenate([y.ravel() for y in expected(name, inputs).values()])
+            np.testing.assert_allclose(body, wanted, rtol=1e-4, atol=1e-5)
+        connection.request("POST", "/run/train", bytes(32))
+        assert connection.getresponse().status == 400
+        connection.close()
+    finally:
+        edgekit("app", "stop")
 
 
 def test_inspect_status_and_bench_name_them(

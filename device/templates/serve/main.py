@@ -4,7 +4,8 @@
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
-of all outputs. The header X-Release names the release that computed it. With --http PORT it also
+of all outputs. Of a model with several signatures, /run/NAME runs the one of that name, and /run
+the first. The header X-Release names the release that computed it. With --http PORT it also
 listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
@@ -20,6 +21,7 @@ import socketserver
 import sys
 import threading
 import time
+import urllib.parse
 
 import edgekit_runtime
 
@@ -35,20 +37,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         model = self.server.model
-        about = {
-            "release": model.release,
-            "model": model.name,
-            "inputs": [described(spec) for spec in model.inputs],
-            "outputs": [described(spec) for spec in model.outputs],
-        }
+        about = {"release": model.release, "model": model.name, **ends(model)}
+        if model.signatures:
+            about["signatures"] = {name: ends(one) for name, one in model.signatures.items()}
         self.answer(200, json.dumps(about).encode() + b"\n", model.release)
 
     def do_POST(self):
         model = self.server.model
-        specs = model.inputs
+        signatures = model.signatures
+        run, _, name = self.path[1:].partition("/")
+        signature = urllib.parse.unquote(name) or next(iter(signatures), "")
+        specs = signatures.get(signature, model).inputs
         expected = sum(spec.bytes for spec in specs)
         found = self.headers.get("Content-Length", "none")
-        if self.path != "/run" or found != str(expected):
+        known = run == "run" and (self.path == "/run" or signature in signatures)
+        if not known or found != str(expected):
             self.close_connection = True
             text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}\n"
             self.answer(400, text.encode())
@@ -59,7 +62,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             inputs[spec.name] = body[start : start + spec.bytes]
             start += spec.bytes
         try:
-            outputs = self.server.run(self.connection, inputs)
+            outputs = self.server.run(self.connection, inputs, signature)
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
         return self.answer(200, b"".join(outputs.values()), outputs.release)
@@ -95,11 +98,11 @@ class Inferences:
         period = os.environ.get("WATCHDOG_USEC", "")
         self.limit = int(period) / 1e6 if period.isdigit() else float("inf")
 
-    def run(self, inputs):
+    def run(self, inputs, signature):
         with self.turns:
             self.begun[threading.get_ident()] = time.monotonic()
             try:
-                return self.model.run(inputs)
+                return self.model.run(inputs, signature=signature)
             finally:
                 del self.begun[threading.get_ident()]
 
@@ -125,11 +128,11 @@ class Server:
         self.waiting = {}  # since when the server waits for each client
         self.lock = threading.Lock()
 
-    def run(self, client, inputs):
+    def run(self, client, inputs, signature):
         with self.lock:
             self.waiting.pop(client, None)
         try:
-            return self.inferences.run(inputs)
+            return self.inferences.run(inputs, signature)
         finally:
             self.wait_for(client)
 
@@ -193,6 +196,11 @@ class HttpServer(Server, http.server.ThreadingHTTPServer):
 
 def described(spec):
     return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.bytes}
+
+
+def ends(of):
+    specs = {"inputs": of.inputs, "outputs": of.outputs}
+    return {key: [described(spec) for spec in several] for key, several in specs.items()}
 
 
 def main():
