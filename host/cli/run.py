@@ -210,10 +210,8 @@ def run(
         refuse_with_select(top=top, labels=labels, reset_each=reset_each, stream=stream, raw=raw)
         refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
         refuse_with_select(sample_rate=sample_rate)
-        wanted = InputOptions(*scaling)
-        run_on(
-            select, input_path, output, wanted, model_name, threads, signature, parallel, as_json
-        )
+        on = (input_path, output, InputOptions(*scaling), model_name, threads, signature)
+        run_on(select, *on, parallel, as_json)
         return
     path = model_file(model) if model else None
     device = connect(board_name(board), transport=transport).named(model_name)

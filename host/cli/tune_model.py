@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.compile_options import InputShapes, PrecisionOption, one_input_shape
+from edgekit.host.cli.compile_options import InputShapes, PrecisionOption, one_input_shape, words_of
 from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
@@ -106,25 +106,18 @@ def tune_model(
     name = boards[0]
     _check_orders(context, orders, boards)
     path = _uncompiled(model_file(model, name))
+    signatures, shapes = (signature,) if signature else (), one_input_shape(input_shape)
+    options = CompileOptions(shapes=shapes, signatures=signatures, precision=precision)
     if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
         word, files = sent(path)
-        asked = flags(
-            threads=threads,
-            input_shape=input_shape,
-            signature=signature or None,
-            precision=precision,
-            allow_noise=allow_noise,
-            transport=transport,
-        )
+        asked = words_of(options)
+        asked += flags(threads=threads, allow_noise=allow_noise, transport=transport)
         tune_many(("lab", "tune", "model", word, *asked), boards, files, seconds, dask, as_json)
         return
     if output is not None:
         check_writable(output)
-    signatures = (signature,) if signature else ()
-    shapes = one_input_shape(input_shape)
-    options = CompileOptions(shapes=shapes, signatures=signatures, precision=precision)
     device = device_to_measure(name, transport)
     count = threads or (device.threads if device else None) or 1
 

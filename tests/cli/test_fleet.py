@@ -139,10 +139,10 @@ def test_trouble_at_home_ends_the_whole_with_its_name(
         raise OSError(28, "No space left on device", str(file))
 
     np.save(home / "x.npy", np.zeros(4, np.float32))
-    options, name, threads, parallel, as_json = InputOptions(), None, None, 1, True
+    options, name, threads, signature, parallel = InputOptions(), None, None, "", 1
     with pytest.raises(OSError) as raised:
         run_on(
-            *(["site"], Path("x.npy"), "out", options, name, threads, parallel, as_json),
+            *(["site"], Path("x.npy"), "out", options, name, threads, signature, parallel, True),
             write=full,
         )
     line, code = explain(raised.value)
