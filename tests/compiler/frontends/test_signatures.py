@@ -75,6 +75,11 @@ def test_odd_signatures_are_refused(files: Any, wrong: Any, complaint: str) -> N
     assert "\n" not in str(error.value)
 
 
+def test_an_only_signature_that_is_odd_is_left_out(files: Any) -> None:
+    content = files.model(*graphs(files), signatures=[files.signature("a", 9, {"": 7}, {})])
+    assert graph_from_tflite(content, "m").inputs == ("serving_in:0",)
+
+
 def _reads_and_writes(files: Any, writes: bool) -> Any:
     tensors = [files.tensor("x", [3]), files.tensor("v", [], "RESOURCE"),
                files.tensor("old", [3]), files.tensor("y", [3])]  # fmt: skip

@@ -52,10 +52,17 @@ class Signature:
 
 
 def signatures_of(content: bytes, model: FileModel) -> tuple[Signature, ...]:
-    """The signatures of a file, in order. Raises `InputError` for corrupt ones."""
+    """The signatures of a file, in order. Raises `InputError` if one of several is corrupt; an only
+    one, which nobody needs, is left out then."""
     with corruption("the signatures"):
-        root = tflite.Model.GetRootAs(content, 0)
-        found = tuple(_read(table, model) for table in _tables(root, "SignatureDefs"))
+        tables = list(_tables(tflite.Model.GetRootAs(content, 0), "SignatureDefs"))
+    try:
+        with corruption("the signatures"):
+            found = tuple(_read(table, model) for table in tables)
+    except InputError:
+        if len(tables) == 1:
+            return ()
+        raise
     names = [signature.name for signature in found]
     if len(set(names)) != len(names) or (len(names) > 1 and not all(names)):
         raise InputError(f"expected signatures with distinct names, found {', '.join(names)}")
