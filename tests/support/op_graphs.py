@@ -180,12 +180,12 @@ def _io_quant(rng: Rng, dtype: DType, k: int) -> tuple[Quant, Quant]:
 
 def conv_8bit(rng: Rng, dtype: DType) -> Case:
     g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
-    k = g.kernel[0] * g.kernel[1] * g.x[3]
-    qx, qy = _io_quant(rng, dtype, k)
+    qx, qy = _io_quant(rng, dtype, g.kernel[0] * g.kernel[1] * g.x[3])
     w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
     bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
-    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, quantized_graphs.behind(rng, dtype, oc))
+    ends = quantized_graphs.behind(rng, dtype, oc, qy)
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, ends)
 
 
 def conv_hybrid(rng: Rng) -> Case:
@@ -209,7 +209,7 @@ def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 3, 1, *g.kernel, g.x[3] * times)
     bias = constant(rng.integers(-999, 999, g.x[3] * times), DType.I32)
     op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
-    ends = quantized_graphs.behind(rng, dtype, g.x[3] * times)
+    ends = quantized_graphs.behind(rng, dtype, g.x[3] * times, qy)
     return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, ends)
 
 
@@ -227,7 +227,7 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 0, n, k)
     op = ops.FullyConnected(activation=_activation(rng))
     bias = constant(rng.integers(-9999, 9999, n), DType.I32)
-    ends = quantized_graphs.behind(rng, dtype, n)
+    ends = quantized_graphs.behind(rng, dtype, n, qy)
     return Case(op, (tensor((m, k), dtype, qx), w, bias), qy, ends)
 
 

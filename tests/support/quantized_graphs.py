@@ -35,21 +35,25 @@ def operands(rng: Rng, dtype: DType) -> Case:
     op = _OPERANDS[int(rng.integers(len(_OPERANDS)))]
     shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
     other = [1 if rng.random() < 0.4 else d for d in shape[int(rng.integers(len(shape))) :]]
-    if rng.random() < 0.5:
+    constants, first = rng.random() < 0.5, scale(rng, dtype)
+    if constants:
         info = np.iinfo(dtype.numpy)
         data = rng.integers(info.min, info.max + 1, other)
-        return Case(
-            op,
-            (tensor(shape, dtype, scale(rng, dtype)), constant(data, dtype, scale(rng, dtype))),
-            scale(rng, dtype),
-        )
-    pair = [tensor(s, dtype, scale(rng, dtype)) for s in (shape, other)]
-    return Case(op, tuple(pair), scale(rng, dtype))
+        second = constant(data, dtype, _second(rng, op, first, dtype))
+    else:
+        second = tensor(other, dtype, _second(rng, op, first, dtype))
+    return Case(op, (tensor(shape, dtype, first), second), scale(rng, dtype))
 
 
-def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
-    """An optional operator that fuses into a product: unary, or binary with a per-channel
-    constant."""
+def _second(rng: Rng, op: Operator, first: Quant, dtype: DType) -> Quant:
+    """The quantization of a second operand: that of the first if the operator needs it."""
+    drawn = scale(rng, dtype)
+    return first if isinstance(op, ops.Maximum | ops.Minimum) else drawn
+
+
+def behind(rng: Rng, dtype: DType, channels: int, before: Quant) -> Case | None:
+    """An optional operator that fuses into a product with results of quantization `before`: unary,
+    or binary with a per-channel constant."""
     if rng.random() < 0.5:
         return None
     q = scale(rng, dtype)
@@ -59,7 +63,7 @@ def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
     info = np.iinfo(dtype.numpy)
     data = rng.integers(info.min, info.max + 1, pick(rng, (1, channels)))
     op = _OPERANDS[int(rng.integers(len(_OPERANDS)))]
-    return Case(op, (constant(data, dtype, scale(rng, dtype)),), q)
+    return Case(op, (constant(data, dtype, _second(rng, op, before, dtype)),), q)
 
 
 def transpose_conv(rng: Rng, dtype: DType) -> Case:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+import numpy as np
+
+from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _DIMENSION_LIMIT = 2**31
+_ELEMENTS_LIMIT = 2**31 - 1  # per tensor: some kernel loops count in int
 
 
 def operand(ins: Sequence[Tensor | None], index: int, name: str) -> Tensor:
@@ -45,8 +49,26 @@ def need_dtype(t: Tensor, dtypes: tuple[DType, ...], name: str) -> None:
 
 
 def need_positive(values: tuple[int, ...], name: str) -> None:
-    if any(not 1 <= v < _DIMENSION_LIMIT for v in values):
+    if any(v < 1 for v in values):
         raise ShapeError(f"expected {name} of at least 1, found {list(values)}")
+    if any(v >= _DIMENSION_LIMIT for v in values):
+        raise ShapeError(f"expected {name} below {_DIMENSION_LIMIT}, found {list(values)}")
+
+
+def need_pairs(name: str, *pairs: tuple[int, ...]) -> None:
+    """Require sizes of at least 1 for height and width."""
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ShapeError(f"expected two sizes as {name}, found {list(pair)}")
+        need_positive(pair, name)
+
+
+def need_elements(shape: Shape) -> None:
+    """Limit the size of a tensor."""
+    if math.prod(shape) > _ELEMENTS_LIMIT:
+        raise ShapeError(
+            f"expected tensors of at most {_ELEMENTS_LIMIT} elements, found {list(shape)}"
+        )
 
 
 def need_axis(axis: int, rank: int) -> None:
@@ -59,6 +81,31 @@ def need_scale(t: Tensor, name: str) -> None:
     coded = t.dtype.is_quantized or t.dtype is DType.I16
     if coded and (t.quant is None or t.quant.per_channel):
         raise ShapeError(f"expected one scale for {name}, which is {t.dtype.value}, found another")
+
+
+def need_scales_of_rows(w: Tensor) -> None:
+    """Require of weights one scale, or one per element of axis 0."""
+    size = 0 if w.quant is None else w.quant.scale.size
+    if size != 1 and (w.quant is None or size != w.shape[0] or w.quant.axis):
+        raise ShapeError(
+            f"expected weights with one scale or {w.shape[0]} along axis 0, found others"
+        )
+
+
+def need_known_codes(tensors: Sequence[Tensor], name: str) -> None:
+    """Require of values of 8 or 16 bits that all have one scale, or that none has any."""
+    small = [t for t in tensors if t.dtype.is_quantized or t.dtype is DType.I16]
+    if any(t.quant is not None for t in small):
+        for t in small:
+            need_scale(t, name)
+
+
+def equal_codes(a: Tensor, b: Tensor) -> bool:
+    """Whether equal stored values are equal real ones."""
+    if a.quant is None or b.quant is None:
+        return a.quant is b.quant
+    pairs = ((a.quant.scale, b.quant.scale), (a.quant.zero_point, b.quant.zero_point))
+    return all(np.array_equal(x, y) for x, y in pairs)
 
 
 ARITHMETIC = (DType.F32, DType.I8, DType.U8)

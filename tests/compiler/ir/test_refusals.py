@@ -42,7 +42,8 @@ BOXES, ORDER, SCORES = f32(1, 5, 4), s32(1, 2, 5), f32(1, 2, 5)
 HEAT, SHORT, MID = f32(1, 2, 3, 17), f32(1, 2, 3, 34), f32(1, 2, 3, 64)
 WIDE, TAPS = (s16(1, 3, 3, 4), 0.1), (s8(4, 2, 2, 4), 0.1)
 ROWS, CODES = f32(2, 6), s8(3, 6)
-LSTM4 = ops.QuantizedLSTM(of_input=((1, 0),) * 4)  # 3 cells, an input of 5 values
+FOUR = ((1, 0),) * 4
+LSTM4 = ops.QuantizedLSTM(FOUR, FOUR)  # 3 cells, an input of 5 values
 LSTM = (s8(2, 1, 5), s8(12, 5), s8(12, 3), s32(2, 12), s8(1, 3), s16(1, 3))
 LSTM_OF_2 = replaced(LSTM, i2=s8(12, 2), i4=s8(1, 2))  # the state has 2 values
 SVDF = (s8(1, 2), s8(4, 2), s32(4), s16(4, 3), s32(2), s16(1, 12))  # 2 units of rank 2
@@ -103,9 +104,9 @@ PRODUCTS = [
     (ops.Conv2D16x8(), (s16(1, 3, 3, 4), TAPS), "one scale for image"),
     (ops.Conv2D16x8(), ((s16(1, 3, 3, 4), [0.1, 0.2]), TAPS), "one scale for image"),
     (ops.Conv2D16x8(), ((s16(0, 3, 3, 4), 0.1), TAPS), "image and weights of at least 1"),
-    (ops.Conv2D16x8(stride=(1, 0)), (WIDE, TAPS), "stride, dilation and groups"),
-    (ops.Conv2D16x8(dilation=(-1, 1)), (WIDE, TAPS), "stride, dilation and groups"),
-    (ops.Conv2D16x8(groups=0), (WIDE, TAPS), "stride, dilation and groups"),
+    (ops.Conv2D16x8(stride=(1, 0)), (WIDE, TAPS), "stride and dilation"),
+    (ops.Conv2D16x8(dilation=(-1, 1)), (WIDE, TAPS), "stride and dilation"),
+    (ops.Conv2D16x8(groups=0), (WIDE, TAPS), "groups of at least 1"),
     (ops.Conv2D16x8(groups=2), (WIDE, TAPS), "weights for 2 groups of 4"),
     (ops.Conv2D16x8(groups=2), (WIDE, (s8(3, 2, 2, 2), 0.1)), "weights for 2 groups of 4"),
     (ops.Conv2D16x8(), (WIDE, TAPS, s64(3)), "bias of shape .4."),
@@ -298,8 +299,8 @@ STEPS = [
     (LSTM4, replaced(LSTM, i9=s16(3, 3)), "weights of normalized gates of shape .4, 3."),
     (LSTM4, replaced(LSTM, i10=s16(4, 3)), "bias of normalized gates of type s32"),
     (LSTM4, LSTM_OF_2, "state of 3 values, found 2"),
-    (ops.QuantizedLSTM(LSTM4.of_input, cell_bits=7), LSTM, "0 to 6 integer bits"),
-    (ops.QuantizedLSTM(LSTM4.of_input, cell_bits=-1), LSTM, "0 to 6 integer bits"),
+    (ops.QuantizedLSTM(FOUR, FOUR, cell_bits=7), LSTM, "0 to 6 integer bits"),
+    (ops.QuantizedLSTM(FOUR, FOUR, cell_bits=-1), LSTM, "0 to 6 integer bits"),
     (ops.QuantizedSVDF(2), SVDF[:3], r"input 3 \(times\)"),
     (ops.QuantizedSVDF(2), replaced(SVDF, i3=s16(4)), "weights of time of rank 2"),
     (ops.QuantizedSVDF(2), replaced(SVDF, i3=s16(4, 0)), "weights of time of at least 1"),
@@ -359,7 +360,7 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
 @pytest.mark.parametrize(
     ("op", "operands", "shape"),
     [
-        (ops.SelectBoxes(limit=2**31 - 1), (BOXES, ORDER, SCORES), (1, 2, 2**31 - 1)),
+        (ops.SelectBoxes(limit=2**30 - 1), (BOXES, ORDER, SCORES), (1, 2, 2**30 - 1)),
         (ops.DetectionOutput(2**24), (f32(1, 5, 1, 4), SCORES), (1, 1, 2**24, 7)),
         (ops.DetectionOutput(), (f32(1, 2**24 - 1, 1, 4), f32(1, 1, 2**24 - 1)), (1, 1, 1, 7)),
         (ops.DecodePoses(keep=2**10), (HEAT, SHORT, MID), (1, 2**10, 17, 2)),
@@ -382,7 +383,7 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
         (ops.AutomaticGain(63), GAIN, (3,)),
         (ops.FixedLog(2**31 - 1, 31), (u32(3),), (3,)),
         (LSTM4, replaced(LSTM_OF_2, i7=s8(2, 3), i8=s32(2)), (2, 1, 2)),
-        (ops.QuantizedLSTM(LSTM4.of_input, cell_bits=6), LSTM, (2, 1, 3)),
+        (ops.QuantizedLSTM(FOUR, FOUR, cell_bits=6), LSTM, (2, 1, 3)),
         (ops.QuantizedSVDF(4), replaced(SVDF, i4=s32(1)), (1, 1)),
         (ops.Lstm(), (*LONG, f32(3, 3)), (2, 1, 3)),
         (ops.Gru(linear_before_reset=True), (*GRU, f32(3)), (2, 1, 3)),

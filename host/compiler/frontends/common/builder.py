@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_elements
 from edgekit.host.compiler.ir.evaluate import folding_work, run_node
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import (
@@ -27,7 +28,6 @@ from edgekit.host.compiler.ir.types import (
     Tensor,
 )
 
-_ELEMENTS_LIMIT = (1 << 31) - 1  # per tensor: some kernel loops count in int
 _BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
 _CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
 _FOLD_LIMIT = 1 << 26  # multiply-adds or copies that folding one node may cost
@@ -333,12 +333,8 @@ class Builder:
             raise ShapeError(
                 f"expected at most {_RANK_LIMIT} dimensions of at least 0, found {list(shape)}"
             )
-        elements = math.prod(shape)
-        if elements > _ELEMENTS_LIMIT:
-            raise ShapeError(
-                f"expected tensors of at most {_ELEMENTS_LIMIT} elements, found {list(shape)}"
-            )
-        self._bytes += elements * dtype.bytes
+        need_elements(shape)
+        self._bytes += math.prod(shape) * dtype.bytes
         if self._bytes > _BYTES_LIMIT:
             raise ShapeError(
                 f"expected activations of at most {_BYTES_LIMIT >> 30} GiB in total, found more"

@@ -9,7 +9,8 @@ import numpy as np
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import INTEGERS
+from edgekit.host.compiler.ir.checks import INTEGERS, equal_codes
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
 Build = Callable[[Call], Tensor]
@@ -21,10 +22,16 @@ def unary(op: Operator) -> Build:
 
 
 def binary(op: Operator, swapped: bool = False) -> Build:
-    """A handler for two operands; `swapped` reverses their order."""
+    """A handler for two operands; `swapped` reverses their order.
+
+    Operators without a rule for codes get stored values, whatever their scales, as in LiteRT.
+    """
 
     def build(call: Call) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+        if op.on_codes is OnCodes.NEVER and not equal_codes(a, b):
+            a, b = (call.plain(i, t.dtype) for i, t in enumerate((a, b)))
+            return call.made(call.emit(op, *((b, a) if swapped else (a, b))))
         return call.result(op, *((b, a) if swapped else (a, b)))
 
     return build

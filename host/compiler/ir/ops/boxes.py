@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir.checks import need_dtype, need_positive, operand
+from edgekit.host.compiler.ir.checks import need_dtype, need_elements, need_positive, operand
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
@@ -56,7 +56,9 @@ class SelectBoxes(Operator):
                 f"expected boxes [b, n, 4] with orders and scores [b, c, n], found "
                 f"{list(boxes.shape)}, {list(order.shape)} and {list(scores.shape)}"
             )
-        return [((*order.shape[:2], self.limit), order.dtype)]
+        shape = (*order.shape[:2], self.limit)
+        need_elements(shape)
+        return [(shape, order.dtype)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

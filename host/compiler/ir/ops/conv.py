@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir import sums
 from edgekit.host.compiler.ir.checks import (
     ARITHMETIC,
     need_dtype,
+    need_pairs,
     need_positive,
     need_rank,
     need_scale,
@@ -74,7 +75,7 @@ class Conv2D(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
-        need_positive((*self.stride, *self.dilation), "stride and dilation")
+        need_pairs("stride and dilation", self.stride, self.dilation)
         window = span(image_size(w.shape), self.dilation)
         out = window_positions(image_size(x.shape), window, self.stride, self.padding)
         shape = (x.shape[0], *out, w.shape[0])
@@ -156,7 +157,8 @@ class DepthwiseConv2D(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
-        need_positive((*self.stride, *self.dilation, self.multiplier), "stride and multiplier")
+        need_pairs("stride and dilation", self.stride, self.dilation)
+        need_positive((self.multiplier,), "multiplier")
         channels = x.shape[3] * self.multiplier
         need_shape(w, (1, *image_size(w.shape), channels), "weights")
         window = span(image_size(w.shape), self.dilation)
@@ -221,7 +223,7 @@ class TransposeConv2D(Operator):
     def check_size(self, x: Tensor, w: Tensor) -> None:
         """Raise `ShapeError` if image, weights and output size do not match."""
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
-        need_positive((*self.stride, *self.out_size), "stride and output size")
+        need_pairs("stride and output size", self.stride, self.out_size)
         forward = window_positions(self.out_size, image_size(w.shape), self.stride, self.padding)
         if forward != image_size(x.shape):
             raise ShapeError(

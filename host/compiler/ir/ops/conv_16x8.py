@@ -12,9 +12,11 @@ import numpy as np
 from edgekit.host.compiler.ir import sums
 from edgekit.host.compiler.ir.checks import (
     need_dtype,
+    need_pairs,
     need_positive,
     need_rank,
     need_scale,
+    need_scales_of_rows,
     need_shape,
     operand,
     optional,
@@ -40,7 +42,7 @@ class Rounding(enum.Enum):
     """How sums are requantized; LiteRT's method depends on the operator and the bias type."""
 
     SHORT = "short"  # once, by a 16-bit factor
-    ONCE = "once"
+    ONCE = "once"  # halves away from zero
     TWICE = "twice"  # like 8-bit convolutions; sums wrap at 32 bits
 
 
@@ -71,12 +73,14 @@ class Conv2D16x8(Operator):
             need_dtype(t, (dtype,), what)
         need_scale(x, "image")
         need_positive((*x.shape, *w.shape), "image and weights")
-        need_positive((*self.stride, *self.dilation, self.groups), "stride, dilation and groups")
+        need_pairs("stride and dilation", self.stride, self.dilation)
+        need_positive((self.groups,), "groups")
         if x.shape[3] != self.groups * w.shape[3] or w.shape[0] % self.groups:
             raise ShapeError(
                 f"expected weights for {self.groups} groups of {x.shape[3]} channels, "
                 f"found {list(w.shape)}"
             )
+        need_scales_of_rows(w)
         if bias is not None:
             need_shape(bias, (w.shape[0],), "bias")
             need_dtype(bias, (DType.I64, DType.I32), "bias")

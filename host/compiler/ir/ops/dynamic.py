@@ -17,6 +17,7 @@ from edgekit.host.compiler.ir.checks import (
     need_dtype,
     need_positive,
     need_rank,
+    need_scales_of_rows,
     need_shape,
     operand,
 )
@@ -67,7 +68,7 @@ class DynamicFullyConnected(Operator):
         n, k = w.shape
         if x.shape[-1:] != (k,):
             raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
-        _need_scales(w)
+        need_scales_of_rows(w)
         if bias is not None:
             need_shape(bias, (n,), "bias")
             need_dtype(bias, (DType.F32,), "bias")
@@ -112,8 +113,9 @@ class DynamicConv2D(Operator):
         x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
         need_dtype(x, (DType.F32,), "input")
         need_dtype(w, (DType.I8, DType.U8), "weights")
+        need_rank(w, 4, "weights")
         need_positive((*x.shape, *w.shape), "input and weights")
-        _need_scales(w)
+        need_scales_of_rows(w)
         return self._static_conv.infer([x, _of_floats(w), optional_operand(ins, 2)])
 
     def reference(
@@ -134,11 +136,6 @@ class DynamicConv2D(Operator):
     @property
     def _static_conv(self) -> Conv2D:
         return Conv2D(self.stride, self.dilation, self.padding)
-
-
-def _need_scales(w: Tensor) -> None:
-    if w.quant is None or w.quant.scale.size not in (1, w.shape[0]):
-        raise ShapeError(f"expected weights with one scale or {w.shape[0]}, found others")
 
 
 def _of_floats(t: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ class BroadcastTo(Moving):
         x = operand(ins, 0, "input")
         padded = (1,) * (len(self.shape) - len(x.shape)) + x.shape
         if len(padded) != len(self.shape) or any(
-            d not in (1, s) for d, s in zip(padded, self.shape, strict=True)
+            d not in (1, s) or s < 0 for d, s in zip(padded, self.shape, strict=True)
         ):
             raise ShapeError(
                 f"expected an input that broadcasts to {list(self.shape)}, found {list(x.shape)}"

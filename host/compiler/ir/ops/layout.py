@@ -12,6 +12,9 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import (
     need_axis,
     need_dtype,
+    need_elements,
+    need_known_codes,
+    need_pairs,
     need_positive,
     need_rank,
     operand,
@@ -152,7 +155,9 @@ class Pad(Moving):
                 f"found {list(self.before)} and {list(self.after)}"
             )
         dims = zip(self.before, x.shape, self.after, strict=True)
-        return [(tuple(b + d + a for b, d, a in dims), x.dtype)]
+        shape = tuple(b + d + a for b, d, a in dims)
+        need_elements(shape)
+        return [(shape, x.dtype)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -182,6 +187,7 @@ class Concat(Moving):
                     f"expected operands equal but for axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
                 )
+        need_known_codes(tensors, "an operand beside one with a scale")
         total = sum(t.shape[self.axis] for t in tensors)
         shape = (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :])
         return [(shape, first.dtype)]
@@ -248,7 +254,7 @@ class StridedSlice(Moving):
             raise ShapeError(
                 f"expected a slice of {len(x.shape)} dimensions, found {len(self.begin)}"
             )
-        need_positive(self.extent, "slice size")
+        need_positive((*self.extent, *self.shape), "slice size")
         for size, begin, stride, extent in zip(
             x.shape, self.begin, self.stride, self.extent, strict=True
         ):
@@ -309,7 +315,7 @@ class SpaceToBatch(Moving):
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
         x = operand(ins, 0, "image")
         need_rank(x, 4, "image")
-        need_positive(self.block, "block")
+        need_pairs("block", self.block)
         _need_borders(self.padding, "padding")
         n, h, w, c = x.shape
         top, bottom, left, right = self.padding
@@ -347,7 +353,7 @@ class BatchToSpace(Moving):
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
         x = operand(ins, 0, "image")
         need_rank(x, 4, "image")
-        need_positive(self.block, "block")
+        need_pairs("block", self.block)
         _need_borders(self.crop, "crop")
         n, h, w, c = x.shape
         rows, columns = self.block

@@ -52,10 +52,12 @@ class Loop(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         body, first = self.body, int(self.conditional)
+        self._check_body()
         if self.steps < 1 or len(ins) != first + len(body.inputs):
             raise ShapeError(f"expected {first + len(body.inputs)} operands, found {len(ins)}")
-        if self.conditional and operand(ins, 0, "condition").elements != 1:
-            raise ShapeError("expected one bool as condition, found more")
+        if self.conditional:
+            _need_flag(operand(ins, 0, "condition"))
+            _need_flag(body.tensors[body.outputs[0]])
         for i, name in enumerate(body.inputs):
             x, wanted = operand(ins, first + i, "operand"), body.tensors[name]
             lead = (self.steps,) if self.states <= i < self.states + self.rows else ()
@@ -71,6 +73,23 @@ class Loop(Operator):
             *((t.shape, t.dtype) for t in made[first : first + self.states]),
             *(((self.steps, *t.shape), t.dtype) for t in kept),
         ]
+
+    def _check_body(self) -> None:
+        body = self.body
+        inputs, outputs = len(body.inputs), len(body.outputs)
+        if min(self.states, self.rows) < 0 or self.states + self.rows > inputs:
+            raise ShapeError(
+                f"expected a body with inputs for {self.states} states and {self.rows} rows, "
+                f"found {inputs}"
+            )
+        if outputs < self.states + self.conditional:
+            raise ShapeError(
+                f"expected a body of {self.states + self.conditional} outputs or more, "
+                f"found {outputs}"
+            )
+        unknown = [n for n in (*body.inputs, *body.outputs) if n not in body.tensors]
+        if unknown:
+            raise ShapeError(f"expected inputs and outputs among the tensors, found {unknown[0]}")
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -100,6 +119,11 @@ class Loop(Operator):
                 whole[done] = part
             done += 1
         return [*([np.array([done], np.int64)] if self.conditional else []), *states, *kept]
+
+
+def _need_flag(t: Tensor) -> None:
+    if t.elements != 1 or t.dtype is not DType.BOOL:
+        raise ShapeError(f"expected one bool as condition, found {t.dtype.value}{list(t.shape)}")
 
 
 def _run_reference(

@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS, need_dtype, operand
+from edgekit.host.compiler.ir.checks import (
+    FLOATS,
+    INTEGERS,
+    equal_codes,
+    need_dtype,
+    need_known_codes,
+    operand,
+)
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
@@ -70,6 +77,9 @@ class Binary(Operator):
         if not self.is_on_codes(a, b):
             need_dtype(a, self.dtypes, "first operand")
         need_dtype(b, (a.dtype,), "second operand")
+        need_known_codes((a, b), "an operand beside one with a scale")
+        if not self.is_on_codes(a, b) and a.is_quantized and not equal_codes(a, b):
+            raise ShapeError("expected operands of the same scale and zero point, found others")
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
 
     def is_on_codes(self, a: Tensor, b: Tensor) -> bool:

@@ -71,8 +71,9 @@ class OutlierFullyConnected(Operator):
         need_rank(w, 2, "weights")
         need_rank(scale, 2, "scales")
         need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
-        if not np.float32(self.threshold) > 0:  # kernels use f32
-            raise ShapeError(f"expected a threshold above 0, found {self.threshold:g}")
+        fits = 0 < self.threshold <= float(_LARGEST) and np.float32(self.threshold) > 0
+        if not fits:  # kernels use f32
+            raise ShapeError(f"expected a threshold above 0 in f32, found {self.threshold:g}")
         n, k = w.shape
         need_shape(scale, (scale.shape[0], n), "scales")
         if k % scale.shape[0]:

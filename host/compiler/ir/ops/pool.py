@@ -10,7 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import POOL_RUN
-from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_positive, need_rank, need_scale
+from edgekit.host.compiler.ir.checks import (
+    IMAGES,
+    need_dtype,
+    need_pairs,
+    need_positive,
+    need_rank,
+    need_scale,
+)
 from edgekit.host.compiler.ir.checks import operand as input_of
 from edgekit.host.compiler.ir.quantization import activation_range, code_range
 from edgekit.host.compiler.ir.sums import clamp_float, required
@@ -116,7 +123,8 @@ def _infer_pool(
     need_rank(x, 4, "image")
     need_dtype(x, (*IMAGES, DType.F16), "image")
     need_scale(x, "image")
-    need_positive((*x.shape, *window, *stride), "image, window and stride")
+    need_positive(x.shape, "image")
+    need_pairs("window and stride", window, stride)
     if window[0] * window[1] > _WINDOW_LIMIT:
         raise ShapeError(f"expected a window of at most {_WINDOW_LIMIT} pixels, found {window}")
     rows, columns = max(padding.top, padding.bottom), max(padding.left, padding.right)

@@ -82,6 +82,8 @@ class QuantizedLSTM(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w, r = (operand(ins, i, n) for i, n in enumerate(("input", "weights", "weights")))
         bias, hidden, cell = (operand(ins, 3 + i, n) for i, n in enumerate(("bias", "h", "c")))
+        if self.gates not in (3, 4):
+            raise ShapeError(f"expected factors of 3 or 4 gates, found {self.gates}")
         need_rank(x, 3, "input")
         need_positive((*x.shape, *r.shape), "input and weights")
         need_rank(r, 2, "weights of the state")
@@ -113,8 +115,22 @@ class QuantizedLSTM(Operator):
             raise ShapeError(
                 f"expected a cell state of 0 to 6 integer bits, found {self.cell_bits}"
             )
+        self._check_factors(ins)
         states = [((batch, out), DType.I8), ((batch, cells), DType.I16)]
         return [((time, batch, out), DType.I8), *states]
+
+    def _check_factors(self, ins: Sequence[Tensor | None]) -> None:
+        for first, what in ((7, "projection"), (9, "normalization")):
+            if (maybe(ins, first) is None) != (maybe(ins, first + 1) is None):
+                raise ShapeError(f"expected weights and bias of the {what}, found one of them")
+        peepholes = 0 if maybe(ins, 6) is None else self.gates - 1
+        norms = 0 if maybe(ins, 9) is None else self.gates
+        found = [len(f) for f in (self.of_state, self.of_cell, self.of_norm, self.guards)]
+        if found != [self.gates, peepholes, norms, norms]:
+            raise ShapeError(
+                f"expected {self.gates} factors of the state, {peepholes} of peepholes and {norms} "
+                f"of normalized gates with guards, found {found}"
+            )
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

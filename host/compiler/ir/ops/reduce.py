@@ -92,6 +92,7 @@ class Softmax(Operator):
         need_scale(x, "input")
         if not x.shape:
             raise ShapeError("expected an input of rank 1 or more, found a scalar")
+        need_positive(x.shape[-1:], "rows")
         if x.dtype is DType.I16 and x.shape[-1] > _ROW_LIMIT:
             raise ShapeError(f"expected rows of at most {_ROW_LIMIT}, found {x.shape[-1]}")
         if not (math.isfinite(self.beta) and self.beta > 0):

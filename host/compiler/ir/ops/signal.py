@@ -11,7 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape, operand
+from edgekit.host.compiler.ir.checks import (
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_shape,
+    operand,
+)
 from edgekit.host.compiler.ir.fixed_fourier import Transform
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
@@ -93,6 +99,7 @@ class FixedFourier(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, n = operand(ins, 0, "rows"), self.points
         need_dtype(x, (DType.I16, DType.I32), "rows")
+        need_positive(x.shape[:-1], "numbers of rows")
         if not (4 <= n <= self.LONGEST and n & (n - 1) == 0):
             raise ShapeError(f"expected a power of two from 4 to {self.LONGEST} points, found {n}")
         wanted = f"{n + 2}" if self.inverse else f"1 to {n}"

@@ -9,7 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import need_axis, need_dtype, need_positive, operand
+from edgekit.host.compiler.ir.checks import (
+    need_axis,
+    need_dtype,
+    need_known_codes,
+    need_positive,
+    operand,
+)
 from edgekit.host.compiler.ir.ops.operands import ANY, NUMBERS
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
@@ -37,6 +43,7 @@ class Total(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
+        need_known_codes((x,), "input")
         if not x.is_quantized or self.on_codes is OnCodes.NEVER:
             need_dtype(x, self.dtypes, "input")
         for axis in self.axes:
