@@ -169,12 +169,12 @@ def test_wrong_scales_are_refused(files, name, scale, zero, message):
         graph_from_tflite(convolution(files, tensors), "m")
 
 
-@pytest.mark.parametrize(("scale", "zero"), [(0.1, -128), (1 / 256, 0)])
-def test_softmax_demands_fractions(files, scale, zero):
-    x = files.tensor("x", [1, 9], "INT8", None, [0.1], [0])
-    y = files.tensor("y", [1, 9], "INT8", None, [scale], [zero])
+@pytest.mark.parametrize(("scale", "zero"), [(0.1, 0), (1 / 32768, 1)])
+def test_softmax_of_16_bits_demands_fractions(files, scale, zero):
+    x = files.tensor("x", [1, 9], "INT16", None, [0.1], [0])
+    y = files.tensor("y", [1, 9], "INT16", None, [scale], [zero])
     op = files.op("SOFTMAX", ["x"], ["y"], "SoftmaxOptions", {"Beta": 1.0})
-    with pytest.raises(InputError, match="scale 1/256"):
+    with pytest.raises(InputError, match="scale 1/32768"):
         graph_from_tflite(files.model(files.graph([x, y], [op], ["x"], ["y"])), "m")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from edgekit.host.compiler.frontends.tflite.call import Call
@@ -19,12 +21,15 @@ def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
     """A convolution, grouped if the weights have fewer input channels than the image."""
     x, w, bias = _conv_operands(call)
     groups = max(x.shape[3] // max(w.shape[3], 1), 1)
-    short = bias is None or bias.dtype is DType.I64
-    rounding = ops.Rounding.SHORT if short else ops.Rounding.TWICE
     wide = ops.Conv2D16x8(
-        op.stride, op.dilation, op.padding, groups, op.activation, rounding
+        op.stride, op.dilation, op.padding, groups, op.activation, _rounding(bias)
     )  # fmt: skip
     return call.result(wide, x, w, bias)
+
+
+def _rounding(bias: Tensor | None) -> ops.Rounding:
+    short = bias is None or bias.dtype is DType.I64
+    return ops.Rounding.SHORT if short else ops.Rounding.TWICE
 
 
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
@@ -42,9 +47,8 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
 
 def transpose_conv(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...]) -> Tensor:
     x, w, bias = _conv_operands(call, order)
-    _need_long(bias)
     op.check_size(x, w)
-    return spread(call, op, x, w, bias)
+    return spread(call, op, x, w, bias, partial(ops.Conv2D16x8, rounding=_rounding(bias)))
 
 
 def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:

@@ -168,7 +168,7 @@ def _projection_params(call: Call, zero: int) -> tuple[Tensor | None, Tensor | N
 
 def svdf(call: Call, x: Tensor) -> Tensor:
     weights = _quantized_weights(call, 1, "weights of features")
-    times = _quantized_weights(call, 2, "weights of time", DType.I16)
+    times = _weights_of_time(call)
     state, rank = call.tensor(4, "state"), int(call.option("Rank"))
     _check_type(x, DType.I8, "input")
     _check_type(state, DType.I16, "state")
@@ -200,6 +200,16 @@ def svdf(call: Call, x: Tensor) -> Tensor:
     y, after = call.builder.emit_all(op, ins, [quant, state.quant])
     call.keep(4, after)
     return y
+
+
+def _weights_of_time(call: Call) -> Tensor:
+    """The weights over time; s8 ones are widened."""
+    found = call.tensor(2, "weights of time")
+    if found.dtype is not DType.I8:
+        return _quantized_weights(call, 2, "weights of time", DType.I16)
+    checked = _quantized_weights(call, 2, "weights of time")
+    assert checked.data is not None
+    return call.quantized(checked.data.astype(np.int16), checked.quant)
 
 
 def _quantized_weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tensor:

@@ -380,6 +380,9 @@ def svdf(call: Call) -> Tensor:
         later = call.emit(ops.StridedSlice((0, 0, 1), (1, 1, 1), extent, extent), kept)
         memory = call.emit(ops.Concat(2), later, new)
     call.keep(4, call.reshape(memory, state.shape))
+    if features.dtype is DType.I8 and times.dtype is DType.I8 and times.quant is None:
+        # In LiteRT the scale of weights without one is 0.
+        times = call.constant(np.zeros(times.shape, np.float32))
     weighted = call.emit(ops.Mul(), memory, _to_float(call, times))
     parts = call.reshape(weighted, (batch, units, rank * frames))
     y = call.emit(ops.ReduceSum((2,)), parts)

@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import Call, Output
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
+from edgekit.host.compiler.ir.fixed_point import is_fraction
+from edgekit.host.compiler.ir.types import DType, Operator, Quant, ShapeError, Tensor
 
 _LARGEST_STEP = 128  # LiteRT's limit on the rescaling factor
 _TINY = 1e-12  # TFLite's L2 normalization divides by at least this square sum
@@ -104,7 +105,39 @@ def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:
 
 
 def softmax(call: Call) -> Tensor:
-    return call.result(ops.Softmax(float(call.option("Beta"))), call.tensor(0, "input"))
+    x, out, beta = call.tensor(0, "input"), call.outputs[0], float(call.option("Beta"))
+    if x.is_quantized and x.dtype.bytes == 1 and not _fraction(x, out):
+        return _rescaled_softmax(call, x, beta)
+    return call.result(ops.Softmax(beta), x)
+
+
+def _fraction(x: Tensor, out: Output) -> bool:
+    return out.dtype is x.dtype and (
+        out.quant is None or is_fraction(Tensor("", (), out.dtype, out.quant))
+    )
+
+
+def _rescaled_softmax(call: Call, x: Tensor, beta: float) -> Tensor:
+    """Softmax of 8-bit codes in any unit, in the order of LiteRT's f32 kernel.
+
+    Like there, the zero point of u8 results is ignored.
+    """
+    quant = call.outputs[0].quant
+    if quant is None or quant.per_channel or x.quant is None or not x.shape:
+        raise ShapeError("expected an input of rank 1 or more and an output with one scale")
+    last = (len(x.shape) - 1,)
+    codes = call.convert(x, DType.I32)
+    below = call.emit(ops.Sub(), call.emit(ops.ReduceMax(last, True), codes), codes)
+    step = -np.float32(x.quant.scale.flat[0]) * np.float32(beta)
+    table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64))
+    powers = call.emit(ops.Gather(0), call.constant(table.astype(np.float32)), below)
+    total = call.emit(ops.ReduceSum(last, True), powers)
+    unit = call.emit(ops.Mul(), total, call.scalar(float(quant.scale.flat[0]), total))
+    share = call.emit(ops.Mul(), powers, call.emit(ops.Reciprocal(), unit))
+    zero = 0 if call.out_dtype is DType.U8 else int(quant.zero_point.flat[0])
+    grid = Quant(np.array([1.0]), np.array([zero]))
+    y = call.emit(ops.Quantize(call.out_dtype), share, quant=grid)
+    return call.emit(ops.BitCast(call.out_dtype), y, quant=quant)
 
 
 def log_softmax(call: Call) -> Tensor:

@@ -8,6 +8,8 @@ quantized results are too.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.computed_weights import convolved
@@ -35,9 +37,14 @@ def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
 
 
 def spread(
-    call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
+    call: Call,
+    op: ops.TransposeConv2D,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    conv: type[ops.Conv2D] | partial[ops.Conv2D16x8] = ops.Conv2D,
 ) -> Tensor:
-    """`op` as one convolution for all phases; shapes and types have been checked."""
+    """`op` as one `conv` for all phases; shapes and types have been checked."""
     assert w.data is not None
     (sh, sw), oc = op.stride, w.shape[0]
     taps, padding = _phase_taps(op, x, w)
@@ -51,9 +58,8 @@ def spread(
     terms = None
     if bias is not None and bias.data is not None:
         terms = call.constant(np.tile(bias.data, sh * sw))
-    wide = x.dtype is DType.I16
-    conv = (ops.Conv2D16x8 if wide else ops.Conv2D)(padding=padding, activation=op.activation)
-    return _side_by_side(call, op, call.result(conv, x, weights, terms), oc)
+    made = call.result(conv(padding=padding, activation=op.activation), x, weights, terms)
+    return _side_by_side(call, op, made, oc)
 
 
 def computed(
