@@ -2,7 +2,8 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, BLOCK (channels of y that a task computes per pixel);
  * DEPTHWISE: each channel of x yields `share` channels of y; TWICE: totals wrap to s32, and
- * requantization rounds both the product with the multiplier and the shift. */
+ * requantization rounds both the product with the multiplier and the shift; ONCE: it rounds halves
+ * away from zero, not up. */
 #include "conv_16x8.h"
 
 #define RUN 256 /* number of s16 x s8 products whose sum fits s32 */
@@ -58,11 +59,8 @@ EK_INLINE void add(block *b, const int16_t *x, const int8_t *w, long depth) {
 
 #ifdef TWICE
 static int64_t rescale(int64_t total, int32_t multiplier, int32_t right) {
-    int64_t x = (int32_t)total;
-    if (right < 0)
-        x *= 1LL << -right;
-    x = x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x;
-    const int64_t product = x * multiplier;
+    const int32_t x = (int32_t)((uint32_t)total << (right < 0 ? -right : 0));
+    const int64_t product = (int64_t)x * multiplier;
     const int64_t high = (product + (product < 0 ? 1 - (1LL << 30) : 1LL << 30)) / (1LL << 31);
     const int shift = right < 0 ? 0 : right;
     const int64_t mask = (1LL << shift) - 1;
@@ -71,7 +69,11 @@ static int64_t rescale(int64_t total, int32_t multiplier, int32_t right) {
 #else
 static int64_t rescale(int64_t total, int32_t multiplier, int32_t right) {
     const uint64_t product = (uint64_t)total * (uint64_t)(int64_t)multiplier;
+#ifdef ONCE
+    return (int64_t)(product + (1ULL << (right - 1)) - (total < 0)) >> right;
+#else
     return (int64_t)(product + (1ULL << (right - 1))) >> right;
+#endif
 }
 #endif
 

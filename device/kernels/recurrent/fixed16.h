@@ -19,11 +19,8 @@ static inline int32_t ek_shifted(int32_t x, int n) {
 
 /* x times the factor, with double rounding. */
 static inline int32_t ek_rescaled(int32_t x, ek_factor f) {
-    int64_t wide = x;
-    if (f.shift > 0)
-        wide *= 1LL << f.shift;
-    wide = wide < INT32_MIN ? INT32_MIN : wide > INT32_MAX ? INT32_MAX : wide;
-    const int64_t product = wide * f.multiplier;
+    const int32_t shifted = (int32_t)((uint32_t)x << (f.shift > 0 ? f.shift : 0));
+    const int64_t product = (int64_t)shifted * f.multiplier;
     const int64_t high = (product + (product < 0 ? 1 - (1LL << 30) : 1LL << 30)) / (1LL << 31);
     const int n = f.shift < 0 ? -f.shift : 0;
     const int64_t mask = (1LL << n) - 1;

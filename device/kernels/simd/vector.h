@@ -342,11 +342,11 @@ EK_INLINE vi vi_requantize_right(vi x, vi_factor f) {
     return vi_shift_right(vi_mulhi(x, f.multiplier), f.right);
 }
 
-/* The same factor with a single rounding, half up, like TFLite's fully connected layers: x * m *
- * 2^-n. */
+/* The same factor with a single rounding, halves away from zero, as in LiteRT's fully connected
+ * layers: x * m * 2^-n. */
 EK_INLINE vi vi_requantize_once(vi x, vi m, vi n) {
     vl shift = vcast(n, vl), one = (vl){0} + 1;
-    vl wide = vcast(x, vl) * vcast(m, vl) + (one << (shift - 1));
-    return vcast(wide >> shift, vi);
+    vl wide = vcast(x, vl) * vcast(m, vl);
+    return vcast((wide + (one << (shift - 1)) + (wide >> 63)) >> shift, vi);
 }
 #endif

@@ -1,4 +1,4 @@
-"""Fixed-point exp, logistic and softmax, bit-exact with TFLite's integer reference kernels.
+"""Fixed-point exp and softmax, bit-exact with TFLite's integer reference kernels.
 
 Numbers are int64 arrays that hold int32 values; Qk has k integer bits and 31−k fraction bits.
 """
@@ -43,7 +43,6 @@ _MINUS_32_OVER_17_Q2 = -1010580540
 
 SOFTMAX_DIFF_BITS = 5
 SOFTMAX_SUM_BITS = 12
-_LOGISTIC_BITS = 4
 
 
 def exp_negative(a: I64, integer_bits: int) -> I64:
@@ -91,21 +90,6 @@ def is_fraction(t: Tensor) -> bool:
     """Whether 8-bit values are fractions of 256 with the zero point at the minimum."""
     low, _ = code_range(t.dtype)
     return math.isclose(scale_of(t), FRACTION_SCALE, rel_tol=1e-3) and zero_point_of(t) == low
-
-
-def logistic_s8(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
-    """1 / (1 + e^−x) of 8-bit values; output scale 1/256, zero point at the minimum."""
-    factor = multiplier_of(scale_of(x_tensor) * (1 << (31 - _LOGISTIC_BITS)))
-    offset = x.astype(np.int64) - zero_point_of(x_tensor)
-    a = factor.apply(offset)
-    positive = one_over_one_plus(exp_negative(-np.abs(a), _LOGISTIC_BITS))
-    value = np.where(a > 0, positive, _ONE - positive)
-    value = np.where(a == 0, 1 << 30, value)
-    radius = _input_radius(_LOGISTIC_BITS, int(factor.shift[0]))
-    low, high = code_range(out.dtype)
-    codes = np.clip(rounding_shift(value, 23) + low, low, high)
-    codes = np.where(offset <= -radius, low, np.where(offset >= radius, high, codes))
-    return codes.astype(out.dtype.numpy)
 
 
 def _input_radius(integer_bits: int, left_shift: int) -> int:

@@ -22,7 +22,7 @@ _LINES = 24  # sigmoid table segments per unit of x; the argument has 8 fraction
 # Entries of LiteRT's sigmoid table that are one above the nearest integer.
 _RAISED = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
-    43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135,
+    43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
 )  # fmt: skip
 
 

@@ -48,17 +48,20 @@ class Multiplier:
         return Multiplier(-self.multiplier, self.shift)
 
     def apply(self, x: Array) -> I64:
-        """x (integers that fit int32) times the factor, rounded twice."""
+        """x (integers that fit int32) times the factor, rounded twice.
+
+        What is shifted left out of 32 bits is lost, as in LiteRT and on the board.
+        """
         left = np.maximum(self.shift, 0).astype(np.int64)
         right = np.maximum(-self.shift, 0).astype(np.int64)
-        scaled = np.clip(x.astype(np.int64) << left, _I32_MIN, _I32_MAX)
+        scaled = (x.astype(np.int64) << left).astype(np.int32)
         return rounding_shift(doubling_high_multiply(scaled, self.multiplier), right)
 
     def apply_rounding_once(self, x: Array) -> I64:
-        """x (integers that fit int32) times the factor, rounded once, halves up."""
+        """x (integers that fit int32) times the factor, rounded once, halves away from zero."""
         right = 31 - self.shift.astype(np.int64)
         product = x.astype(np.int64) * self.multiplier
-        rounded: I64 = (product + (np.int64(1) << (right - 1))) >> right
+        rounded: I64 = (product + (np.int64(1) << (right - 1)) - (product < 0)) >> right
         return rounded
 
 
@@ -73,8 +76,8 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
         shift += 1
     if shift < -31:
         return 0, 0
-    if shift > 30:
-        return _I32_MAX, 30
+    if shift > 31:
+        return _I32_MAX, 31
     return multiplier, shift
 
 
@@ -187,12 +190,15 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
 
 
 def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
-    """Factor of fully connected layers; for per-tensor weights, scales are multiplied in f32."""
+    """Factor of fully connected layers."""
     scale = _require_quant(weights).scale.reshape(-1)
-    if scale.size > 1:
-        return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
-    product = np.float32(scale_of(x)) * scale
-    return multiplier_of(product.astype(np.float64) / scale_of(y))
+    return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
+
+
+def matrix_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
+    """Factor of products of two computed matrices, whose scales are multiplied in f32."""
+    product = np.float32(scale_of(a)) * np.float32(scale_of(b))
+    return multiplier_of(float(product) / scale_of(y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +230,7 @@ def mul_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
 
 
 def rescale_multiplier(x: Tensor, y: Tensor) -> Multiplier:
-    """Factor from stored units of `x` to stored units of `y`."""
+    """Factor from stored units of `x` to stored units of `y`; f64, unlike `ratio32`."""
     return multiplier_of(scale_of(x) / scale_of(y))
 
 

@@ -33,6 +33,7 @@ from edgekit.host.compiler.ir.quantization import (
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
 _COMPARED_SHIFT = 8  # left shift of comparison operands before rescaling
+_ROOT_BITS = 20  # fraction bits of 1 / √x
 _DIFFERENCE_SHIFT = 7  # left shift of squared-difference operands before rescaling
 _I32_MAX = 2**31 - 1
 
@@ -54,24 +55,43 @@ def ratio32(over: Tensor, under: Tensor, factor: float = 1.0) -> Multiplier:
     return multiplier_of(float(product / np.float32(scale_of(under))))
 
 
-def by_real(
-    formula: Callable[[Array], Array],
-    x: Array,
-    source: Tensor,
-    out: Tensor,
-    whole: Callable[[Array], Array] = round_half_away,
-) -> Array:
-    """Quantized formula(real value), computed in f32; `whole` rounds 8-bit results."""
+def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
+    """Quantized formula(real value), rounded from f32."""
     if out.dtype is DType.I16:
         return by_lines(formula, x, source, out)
     step = np.float32(1) / np.float32(scale_of(out))
     real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
     with np.errstate(all="ignore"):
         y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
-        codes = whole(y * step) + np.float32(zero_point_of(out))
+        return _codes_of(round_half_away(y * step), out)
+
+
+def _codes_of(y: Array, out: Tensor) -> Array:
+    """Whole f32 numbers in units of `out` as stored values; NaN is the smallest."""
     low, high = code_range(out.dtype)
-    codes = np.where(np.isnan(codes), low, codes)
-    return np.clip(codes, low, high).astype(out.dtype.numpy)
+    codes = y + np.float32(zero_point_of(out))
+    return np.clip(np.where(np.isnan(codes), low, codes), low, high).astype(out.dtype.numpy)
+
+
+def square_root(x: Array, source: Tensor, out: Tensor) -> Array:
+    """√x truncated, with LiteRT's division by the output scale."""
+    with np.errstate(all="ignore"):
+        root = np.sqrt(np.float32(scale_of(source)) * offset(x, source).astype(np.float32))
+        return _codes_of(np.trunc(root / np.float32(scale_of(out))), out)
+
+
+def inverse_root(x: Array, source: Tensor, out: Tensor) -> Array:
+    """1 / √x in fixed point; the largest value for x = 0, the smallest below."""
+    low, high = code_range(out.dtype)
+    value = offset(x, source)
+    unit = np.sqrt(np.float32(scale_of(source))) * np.float32(scale_of(out))
+    factor = multiplier_of(1.0 / float(unit))
+    multiplier, right = inverse_square_root(np.maximum(value, 1))
+    inverse = Multiplier(multiplier.astype(np.int32), (_ROOT_BITS - right).astype(np.int32))
+    root = inverse.apply(np.ones_like(value))
+    y = Multiplier(factor.multiplier, factor.shift - _ROOT_BITS).apply(root)
+    codes = np.where(value > 0, stored(y, out), np.where(value < 0, low, high))
+    return codes.astype(out.dtype.numpy)
 
 
 def leaky_relu(alpha: float, x: Array, source: Tensor, out: Tensor) -> Array:

@@ -46,7 +46,8 @@ def exponentials(source: Tensor, beta: float) -> I64:
 
 def difference_factor(source: Tensor, beta: float) -> Multiplier:
     """Factor from differences of stored values to indices of the exponential table."""
-    return multiplier_of(scale_of(source) * beta / (-_LEAST / _LARGEST_DIFFERENCE))
+    step = float(np.float32(scale_of(source)) * np.float32(beta))
+    return multiplier_of(step / (-_LEAST / _LARGEST_DIFFERENCE))
 
 
 def reciprocals() -> I64:

@@ -14,6 +14,7 @@ import pytest
 
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.quantization import code_range
 from edgekit.host.compiler.ir.types import Graph, Node, Operator
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.kb.targets.board import load_board
@@ -21,7 +22,7 @@ from tests.support.kernel_runs import build, check, run_here
 
 pytestmark = pytest.mark.slow
 
-_TABLES = ("moves", "operators", "recurrent", "types")
+_TABLES = ("moves", "operators", "recurrent", "scales", "types")
 _OTHERS = (
     "blocks", "bounded", "boxes", "quantized_recurrent", "fourier", "index", "micro", "packed",
     "stablehlo", "stablehlo_index", "wide",
@@ -71,6 +72,9 @@ def _inputs(graph: Graph):
         t = graph.tensors[name]
         if t.dtype.is_float:
             value = rng.uniform(0.1, 3, t.shape)
+        elif t.is_quantized:
+            low, high = code_range(t.dtype)
+            value = rng.integers(low, high + 1, t.shape)
         else:
             value = rng.integers(0, 2 if t.dtype.numpy == np.bool_ else 5, t.shape)
         made[name] = value.astype(t.dtype.numpy)

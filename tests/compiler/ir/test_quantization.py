@@ -46,7 +46,7 @@ def test_a_multiplier_is_the_factor_to_31_bits(real):
 def test_factors_beyond_31_bits_saturate():
     assert quantize_multiplier(0.0) == (0, 0)
     assert quantize_multiplier(2.0**-40) == (0, 0)
-    assert quantize_multiplier(2.0**40) == (2**31 - 1, 30)
+    assert quantize_multiplier(2.0**40) == (2**31 - 1, 31)
 
 
 @given(S32, S32)

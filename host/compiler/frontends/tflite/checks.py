@@ -14,8 +14,6 @@ from edgekit.host.compiler.ir.quantization import (
     convolution_multiplier,
     dense_multiplier,
     mean_multiplier,
-    mul_multiplier,
-    rescale_multiplier,
     scale_of,
     zero_point_of,
 )
@@ -23,7 +21,7 @@ from edgekit.host.compiler.ir.softmax_16bit import difference_factor
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
 _CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.Conv2D16x8
-_LARGEST_SHIFT = 16  # 8-bit values · 2^16 · 2^7 still fit in int32
+_LARGEST_SHIFT = 16  # of sums: 8-bit values · 2^16 · 2^7 still fit in int32
 _LARGEST_DIFFERENCE_SHIFT = 15  # 16-bit differences · 2^15 still fit in int32
 _LARGEST_WIDE_SHIFT = 7  # LiteRT's limit for s64 sums
 
@@ -51,6 +49,9 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
         return
     if isinstance(op, ops.Softmax):
         _check_fraction(op, tensors[0], outs[0])
+    if isinstance(op, ops.Clamp | ops.Concat | ops.Mul | ops.Quantize):
+        for t in (*tensors, outs[0]):
+            scale_of(t)  # raises if there is none
     for factor in _output_multipliers(op, tensors, outs[0]):
         if factor.shift.max() > _LARGEST_SHIFT:
             raise ShapeError(
@@ -114,9 +115,8 @@ def _need_fraction(y: Tensor, scale: float, zero: int) -> None:
 def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
     low, _ = code_range(y.dtype)
     _need_fraction(y, FRACTION_SCALE, low)
-    factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
-    # Coarse scales, which masks of -3e38 produce, are also correct: factors saturate at 2^30.
-    if not factor > 1.0:
+    # Coarse scales, which masks of -3e38 produce, are also correct: factors saturate at 2^31.
+    if isinstance(op, ops.Softmax) and not softmax_factor(x, op.beta) > 1.0:
         raise ShapeError(f"expected an input scale of at least 1e-7, found {scale_of(x)}")
 
 
@@ -127,10 +127,6 @@ def _output_multipliers(op: Operator, ins: list[Tensor], y: Tensor) -> list[Mult
         return [dense_multiplier(ins[0], ins[1], y)]
     if isinstance(op, ops.Add):
         return [add_multipliers(ins[0], ins[1], y).output]
-    if isinstance(op, ops.Mul):
-        return [mul_multiplier(ins[0], ins[1], y)]
     if isinstance(op, ops.Mean):
         return [mean_multiplier(ins[0], y, 1)]
-    if isinstance(op, ops.Clamp | ops.Quantize | ops.Concat):
-        return [rescale_multiplier(x, y) for x in ins]
     return []

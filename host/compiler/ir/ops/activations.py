@@ -64,6 +64,17 @@ class Gelu(Function):
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.by_real(_gelu_f32, x, source, out)
+
+
+def _gelu_f32(x: Array) -> Array:
+    """LiteRT's steps in f32: another order rounds ties of codes to the other side."""
+    real = x.astype(np.float32)
+    below = (real * np.float32(-math.sqrt(0.5))).astype(np.float64)
+    y: Array = np.float32(0.5) * real * (1.0 - erf(below)).astype(np.float32)
+    return y
+
 
 @dataclass(frozen=True)
 class GeluTanh(Function):

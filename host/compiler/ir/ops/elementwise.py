@@ -19,14 +19,13 @@ from edgekit.host.compiler.ir.checks import (
     need_scale,
     operand,
 )
-from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, is_fraction, logistic_s8
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE
 from edgekit.host.compiler.ir.interpolated import sigmoid
 from edgekit.host.compiler.ir.quantization import (
     activation_range,
     add_multipliers,
     add_shift,
     mul_multiplier,
-    rescale_multiplier,
     saturate,
     zero_point_of,
 )
@@ -134,13 +133,13 @@ class Clamp(Operator):
         x_tensor = operand(ins, 0, "input")
         low, high = activation_range(self.activation, out)
         offset = values.astype(np.int64) - zero_point_of(x_tensor)
-        scaled = rescale_multiplier(x_tensor, out).apply(offset)
+        scaled = coded.ratio32(x_tensor, out).apply(offset)
         return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
 
 
 @dataclass(frozen=True)
 class Logistic(Operator):
-    """1 / (1 + e^−x). 8-bit results equal LiteRT's if they are fractions of 256."""
+    """1 / (1 + e^−x)."""
 
     kind: ClassVar[str] = "logistic"
     onnx = "Sigmoid"
@@ -166,9 +165,7 @@ class Logistic(Operator):
         source = operand(ins, 0, "input")
         if out.dtype is DType.I16:
             return [sigmoid(values, source)]
-        if is_fraction(out):
-            return [logistic_s8(values, source, out)]
-        return [coded.by_real(_logistic, values, source, out)]
+        return [coded.by_real(_logistic_f32, values, source, out)]
 
     def saturation(self) -> tuple[float, float]:
         end = math.log(2 / FRACTION_SCALE - 1)  # half a quantization step from 0 and 1
@@ -178,6 +175,13 @@ class Logistic(Operator):
 def _logistic(x: Array) -> Array:
     magnitude = np.exp(-np.abs(x))
     y: Array = np.where(x >= 0, 1.0, magnitude) / (1.0 + magnitude)
+    return y
+
+
+def _logistic_f32(x: Array) -> Array:
+    """LiteRT's steps in f32: another order rounds ties of codes to the other side."""
+    one = np.float32(1)
+    y: Array = one / (one + np.exp(-x).astype(np.float32))
     return y
 
 

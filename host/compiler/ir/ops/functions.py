@@ -107,7 +107,7 @@ class Sqrt(Function):
         return np.sqrt(x)
 
     def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.by_real(self.formula, x, source, out, np.trunc)
+        return coded.square_root(x, source, out)
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,9 @@ class Rsqrt(Function):
 
     def formula(self, x: Array) -> Array:
         return 1.0 / np.sqrt(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.inverse_root(x, source, out)
 
 
 @dataclass(frozen=True)

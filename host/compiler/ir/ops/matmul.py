@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.host.compiler.ir import quantized_elementwise as coded
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.compiler.ir.ops.operands import broadcast
-from edgekit.host.compiler.ir.quantization import dense_multiplier, shortened
+from edgekit.host.compiler.ir.quantization import matrix_multiplier, shortened
 from edgekit.host.compiler.ir.sums import half_product, required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, Operator, Shape, Tensor
@@ -63,7 +63,7 @@ class MatMul(Operator):
         if a.dtype in (np.int8, np.int16):
             left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
             total = coded.offset(a, left) @ coded.offset(b, right)
-            factor = dense_multiplier(left, right, outs[0])
+            factor = matrix_multiplier(left, right, outs[0])
             scaled = factor.apply(total) if a.dtype == np.int8 else shortened(total, factor)
             return [coded.stored(scaled, outs[0])]
         wide = a.astype(np.int64) @ b.astype(np.int64)

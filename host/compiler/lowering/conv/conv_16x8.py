@@ -61,8 +61,8 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     macros: dict[str, str | int] = {"DEPTHWISE": 1} if depthwise else {}
-    if op.rounding is Rounding.TWICE:
-        macros["TWICE"] = 1
+    if op.rounding is not Rounding.SHORT:
+        macros[op.rounding.name] = 1
     name = "_".join(["s16_conv", *(m.lower() for m in macros)])
     kernel = ctx.kernel(
         name, "conv/conv_16x8.c", "conv/conv_16x8.h", "ek_conv_16x8_args", BLOCK=_BLOCK, **macros

@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.device.runtime.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS, UNSIGNED
-from edgekit.host.compiler.ir.quantization import dense_multiplier, short_factor, zero_point_of
+from edgekit.host.compiler.ir.quantization import matrix_multiplier, short_factor, zero_point_of
 from edgekit.host.compiler.ir.quantized_elementwise import quotient_factors
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
@@ -298,7 +298,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
 
 def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
     """The zero points of a quantized product, and the factor of its sums."""
-    factor = dense_multiplier(a, b, y)
+    factor = matrix_multiplier(a, b, y)
     shift = int(factor.shift[0])
     multiplier, left, right = int(factor.multiplier[0]), max(shift, 0), max(-shift, 0)
     if a.dtype is DType.I16:
