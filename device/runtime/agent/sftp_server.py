@@ -70,8 +70,8 @@ class _Server:
             _STAT: lambda fields: _attributes(_path(fields).stat()),
             _OPENDIR: self._open_folder,
             _READDIR: self._list_names,
-            _REMOVE: lambda fields: _done(_path(fields).unlink()),
-            _MKDIR: lambda fields: _done(_path(fields).mkdir(0o700)),
+            _REMOVE: self._remove,
+            _MKDIR: self._make_folder,
             _EXTENDED: self._extended,
         }
 
@@ -85,7 +85,7 @@ class _Server:
         try:
             found = action(fields) if action else _status(_UNSUPPORTED)
         except FileNotFoundError as error:
-            found = _status(_NO_SUCH_FILE, error.strerror)
+            found = _status(_NO_SUCH_FILE, error.strerror or "")
         except OSError as error:
             found = _status(_FAILURE, error.strerror or os.strerror(errno.EIO))
         return found[:1] + number + found[1:]
@@ -122,6 +122,14 @@ class _Server:
             offset, left = offset + count, left[count:]
         return _status(_OK)
 
+    def _remove(self, fields: _Fields) -> bytes:
+        _path(fields).unlink()
+        return _status(_OK)
+
+    def _make_folder(self, fields: _Fields) -> bytes:
+        _path(fields).mkdir(0o700)
+        return _status(_OK)
+
     def _open_folder(self, fields: _Fields) -> bytes:
         handle = self._new_handle()
         self._names[handle] = iter([path.name for path in _path(fields).iterdir()])
@@ -141,16 +149,13 @@ class _Server:
             source.replace(target)
             return _status(_OK)
         if name == _SYNC:
-            return _done(os.fsync(self._files[fields.string()]))
+            os.fsync(self._files[fields.string()])
+            return _status(_OK)
         return _status(_UNSUPPORTED)
 
 
 def _path(fields: _Fields) -> Path:
     return Path(os.fsdecode(fields.string()))
-
-
-def _done(_: None) -> bytes:
-    return _status(_OK)
 
 
 def _status(code: int, message: str = "") -> bytes:
