@@ -1,4 +1,4 @@
-"""Random operators of microphone front ends, for `op_graphs`.
+"""Random operators of microphone front ends, and random bits, for `op_graphs`.
 
 Constants cover all magnitudes, which random inputs do not.
 """
@@ -56,8 +56,19 @@ def channels(rng: Rng) -> Case:
     return Case(ops.AutomaticGain(pick(rng, (0, 6, 20, 63))), (x, noise, table))
 
 
+def random_bits(rng: Rng) -> Case:
+    """Counters that overflow, and a last block of any size."""
+    words = pick(rng, (1, 2, 3, 4, 5, 31, 1023, 5000))
+    state = rng.integers(0, 1 << 64, 3, np.uint64)
+    if rng.random() < 0.3:
+        state[1] = (1 << 64) - 3
+    given = tensor((3,), DType.U64) if rng.random() < 0.3 else constant(state, DType.U64)
+    return Case(ops.RandomBits(words), (given,))
+
+
 FAMILIES = {
     "fixed_fourier": (fourier, (DType.I16, DType.I32)),
     "auto_scale": (auto_scale, (None,)),
     "channels": (channels, (None,)),
+    "random_bits": (random_bits, (None,)),
 }

@@ -31,11 +31,12 @@ _TABLES = (
     "wide",
 )
 # Tested by their effect on entire graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
-# see test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
+# see test_random.py, test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
 # test_poses.py.
 _ELSEWHERE = {
-    "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "DENSIFY", "IF", "READ_VARIABLE", "SEGMENT_SUM",
-    "VAR_HANDLE", "WHILE",
+    "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "DENSIFY", "IF", "MULTINOMIAL",
+    "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "READ_VARIABLE", "SEGMENT_SUM", "VAR_HANDLE",
+    "WHILE",
     "CUSTOM:Convolution2DTransposeBias", "CUSTOM:Landmarks2TransformMatrix",
     "CUSTOM:MaxPoolingWithArgmax2D", "CUSTOM:MaxUnpooling2D", "CUSTOM:PosenetDecoderOp",
     "CUSTOM:TransformLandmarks", "CUSTOM:TransformTensorBilinear",

@@ -61,6 +61,7 @@ class Builder:
         self._once: dict[Hashable, list[Tensor]] = {}
         self._bodies: list[int] = []  # step counts of the open loop bodies
         self.limits: dict[str, tuple[float, float]] = {}
+        self.states: dict[str, State] = {}  # of the graph
 
     def reserve(self, names: Sequence[str]) -> None:
         """Reserves names for the graph's inputs and outputs."""
@@ -255,7 +256,6 @@ class Builder:
         name: str,
         inputs: Sequence[Tensor],
         outputs: Mapping[str, Tensor],
-        states: Mapping[str, State] | None = None,
     ) -> Graph:
         """The finished graph; outputs whose tensor has another name get a copy."""
         self.begin("output")
@@ -269,7 +269,7 @@ class Builder:
             tuple(self._nodes),
             tuple(t.name for t in inputs),
             tuple(outputs),
-            dict(states or {}),
+            dict(self.states),
             tuple(self._notes),
         )
 

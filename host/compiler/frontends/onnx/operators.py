@@ -24,6 +24,7 @@ from edgekit.host.compiler.frontends.onnx import (
     product,
     qlinear,
     quant,
+    random,
     recurrent,
     reduce,
     resize,
@@ -201,6 +202,13 @@ ROWS: dict[str, Row] = {
     "HammingWindow": signal.hamming_window,
     "HannWindow": signal.hann_window,
     "MelWeightMatrix": signal.mel_weight_matrix,
+    # Random numbers
+    "Bernoulli": random.bernoulli,
+    "Multinomial": random.multinomial,
+    "RandomNormal": random.random_normal,
+    "RandomNormalLike": random.random_normal_like,
+    "RandomUniform": random.random_uniform,
+    "RandomUniformLike": random.random_uniform_like,
     # Types
     "BitCast": functions.bit_cast,
     "Cast": math.cast,

@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
+from edgekit.host.compiler.frontends.onnx.random import dropped
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, MisfitError, Shape, ShapeError, Tensor
 
@@ -61,13 +62,14 @@ def identity(call: Call) -> Tensor:
 
 
 def dropout(call: Call) -> list[Tensor]:
-    """Dropout at inference: the identity, and a mask of ones if requested."""
+    """At inference the identity, and a mask of ones if requested."""
     x = call.x(0)
     training = call.maybe(2)
-    if training is not None and (training.data is None or bool(np.any(training.data))):
-        dropped = call.maybe(1) is None or any(call.numbers(1, "ratio"))
-        if dropped or training.data is None:
-            raise ShapeError("expected training_mode false, found another")
+    if training is not None and training.data is None:
+        raise ShapeError("expected a constant training_mode, found a computed tensor")
+    ratio = 0.5 if call.maybe(1) is None else float(call.value(1, "ratio").reshape(-1)[0])
+    if training is not None and bool(np.any(training.data)) and ratio > 0:
+        return dropped(call, x, ratio)
     mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
     return [x, mask]
 

@@ -60,8 +60,9 @@ _STORED = (DType.F16, DType.F64)
 _CASTS = ("Cast", "CastLike")
 # Operators that read no values, or whose body is a subgraph.
 _UNTOUCHED = {
-    "BitCast", "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional", "OptionalGetElement",
-    "OptionalHasElement", "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase",
+    "Bernoulli", "BitCast", "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional",
+    "OptionalGetElement", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike", "Scan",
+    "SequenceAt", "SequenceConstruct", "SequenceErase",
     "SequenceInsert", "SequenceLength", "SequenceMap", "Shape", "Size", "SplitToSequence",
 }  # fmt: skip
 # Operators that only move elements: they keep the stored type unless an f32 value is known.

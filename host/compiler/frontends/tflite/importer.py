@@ -167,7 +167,7 @@ class _Importer:
         self._main = main
         self.builder = Builder()
         self.bounded = Bounded(self.builder, RULES)
-        self.states: dict[str, State] = {}
+        self.states = self.builder.states
         self.initializing = False  # inside CALL_ONCE, which initializes variables
         self._constants: dict[int, dict[int, Tensor]] = {}
         self._depth = 0
@@ -197,7 +197,7 @@ class _Importer:
         outputs = dict(zip(names, map(tensors.get, graph.outputs), strict=True))
         for wanted, tensor in self.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
-        made = self.builder.finish(name, inputs, outputs, self.states)
+        made = self.builder.finish(name, inputs, outputs)
         return replace(made, notes=(*fixed.notes, *notes()))
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:

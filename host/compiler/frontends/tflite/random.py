@@ -1,4 +1,4 @@
-"""Import of StableHLO's random bits: counter-based generators, reproducible from the state.
+"""Import of random numbers, and of StableHLO's random bits, which are reproducible from a state.
 
 Salmon et al.: Parallel random numbers: as easy as 1, 2, 3 (SC 2011); names follow the paper.
 """
@@ -9,19 +9,17 @@ import math
 
 import numpy as np
 
+from edgekit.host.compiler.frontends.common import random
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype
-from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _DEFAULT, _PHILOX, _THREEFRY = 0, 1, 2
 _SIZE_LIMIT = 1 << 24  # words
 
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PHILOX_ROUNDS = 10
-_FACTORS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def bits(call: Call) -> list[Tensor]:
@@ -42,21 +40,49 @@ def bits(call: Call) -> list[Tensor]:
         raise ShapeError(f"expected sizes from 1, found {list(made.shape)}")
     blocks = math.ceil(count * words / (2 if algorithm == _THREEFRY else 4))
     key, counter, *upper = (call.part(state, 0, i, 1) for i in range(state.shape[0]))
-    counters = _add(call, counter, call.constant(np.arange(blocks, dtype=np.uint64)))
-    keys, low = _split_words(call, key), _split_words(call, counters)
     if algorithm == _THREEFRY:
-        found = _threefry(call, keys, low)
+        counters = _add(call, counter, call.constant(np.arange(blocks, dtype=np.uint64)))
+        found = _threefry(call, _split_words(call, key), _split_words(call, counters))
+        columns = [call.reshape(w, (blocks, 1)) for w in found]
+        flat = call.reshape(call.emit(ops.Concat(1), *columns), (2 * blocks,))
+        flat = call.part(flat, 0, 0, count * words)
     else:
-        rest = _split_words(call, upper[0]) if upper else keys
-        found = _philox(call, keys, [*low, *rest])
+        whole = call.emit(ops.Concat(0), key, counter, *(upper or [key]))
+        flat = call.emit(ops.RandomBits(count * words), whole)
     if words == 2:
-        found = [_combine_words(call, *found[i : i + 2]) for i in range(0, len(found), 2)]
-    columns = [call.reshape(w, (blocks, 1)) for w in found]
-    rows = call.emit(ops.Concat(1), *columns) if len(columns) > 1 else columns[0]
-    flat = call.part(call.reshape(rows, (rows.elements,)), 0, 0, count)
+        flat = _combine_words(call, flat)
     flat = flat if flat.dtype is made.dtype else call.emit(ops.BitCast(made.dtype), flat)
     after = _add(call, counter, call.constant(np.array([blocks], np.uint64)))
     return [call.emit(ops.Concat(0), key, after, *upper), call.reshape(flat, made.shape)]
+
+
+def uniform(call: Call) -> Tensor:
+    return random.uniform(call, _drawn_shape(call), _seed(call))
+
+
+def standard_normal(call: Call) -> Tensor:
+    return random.normal(call, _drawn_shape(call), _seed(call))
+
+
+def multinomial(call: Call) -> Tensor:
+    scores, samples = call.tensor(0, "logits"), call.integer(1, "number of samples")
+    need_dtype(scores, (DType.F32,), "logits")
+    return call.convert(random.multinomial(call, scores, samples, _seed(call)), call.out_dtype)
+
+
+def _drawn_shape(call: Call) -> Shape:
+    shape = call.integers(0, "shape")
+    if call.out_dtype is not DType.F32:
+        raise ShapeError(f"expected a result of type f32, found {call.out_dtype.value}")
+    if any(d < 0 for d in shape):
+        raise ShapeError(f"expected sizes of at least 0, found {list(shape)}")
+    return shape
+
+
+def _seed(call: Call) -> int | None:
+    """None if both options are 0, which means a seed of the engine's choice."""
+    seed, second = (int(call.option(name) or 0) % (1 << 31) for name in ("Seed", "Seed2"))
+    return seed << 32 | second if seed or second else None
 
 
 def _threefry(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tensor]:
@@ -75,44 +101,22 @@ def _threefry(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Ten
     return [a, b]
 
 
-def _philox(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tensor]:
-    """Philox-4x32 of 10 rounds."""
-    a, b, c, d = counters
-    for turn in range(_PHILOX_ROUNDS):
-        keys = [
-            _add(call, k, call.scalar(turn * w % (1 << 32), k))
-            for k, w in zip(key, _WEYL, strict=True)
-        ]
-        (low, high), (other_low, other_high) = (
-            _split_words(call, _mul(call, call.convert(x, DType.U64), factor))
-            for x, factor in zip((a, c), _FACTORS, strict=True)
-        )
-        a, c = (
-            _xor(call, _xor(call, other_high, b), keys[0]),
-            _xor(call, _xor(call, high, d), keys[1]),
-        )
-        b, d = other_low, low
-    return [a, b, c, d]
-
-
 def _split_words(call: Call, x: Tensor) -> list[Tensor]:
     """The lower and upper 32 bits of each number."""
     upper = call.emit(ops.RightShift(), x, call.scalar(32, x))
     return [call.convert(x, DType.U32), call.convert(upper, DType.U32)]
 
 
-def _combine_words(call: Call, low: Tensor, high: Tensor) -> Tensor:
-    wide = call.convert(high, DType.U64)
-    upper = call.emit(ops.LeftShift(), wide, call.scalar(32, wide))
-    return call.emit(ops.BitwiseOr(), upper, call.convert(low, DType.U64))
+def _combine_words(call: Call, words: Tensor) -> Tensor:
+    """64-bit numbers of two words each, the lower one first."""
+    pairs = call.convert(call.reshape(words, (words.elements // 2, 2)), DType.U64)
+    low, high = (call.reshape(call.part(pairs, 1, i, 1), (pairs.shape[0],)) for i in (0, 1))
+    upper = call.emit(ops.LeftShift(), high, call.scalar(32, high))
+    return call.emit(ops.BitwiseOr(), upper, low)
 
 
 def _add(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Add(), a, b)
-
-
-def _mul(call: Call, a: Tensor, factor: int) -> Tensor:
-    return call.emit(ops.Mul(), a, call.scalar(factor, a))
 
 
 def _xor(call: Call, a: Tensor, b: Tensor) -> Tensor:

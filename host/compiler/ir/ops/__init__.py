@@ -30,6 +30,7 @@ from edgekit.host.compiler.ir.ops.pool import *
 from edgekit.host.compiler.ir.ops.poses import *
 from edgekit.host.compiler.ir.ops.quantize import *
 from edgekit.host.compiler.ir.ops.quantized_recurrent import *
+from edgekit.host.compiler.ir.ops.random import *
 from edgekit.host.compiler.ir.ops.recurrent import *
 from edgekit.host.compiler.ir.ops.reduce import *
 from edgekit.host.compiler.ir.ops.resize import *

@@ -1,4 +1,4 @@
-"""Lowers the fixed-point operators of microphone front ends."""
+"""Lowers the fixed-point operators of microphone front ends, and random bits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _GRAIN = 1024  # channels per task
+_BLOCKS = 256  # of random words: fewer are a single task
 
 
 @lowers(ops.AutoScale)
@@ -24,6 +25,16 @@ def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
     fields: dict[str, Field] = {"n": x.elements, "x": operand_of(ctx, x), "y": y, "bits": bits}
     kernel = ctx.kernel("auto_scale", "signal/auto_scale.c", None, "ek_auto_scale_args")
     return [Call(kernel, fields, 1)]
+
+
+@lowers(ops.RandomBits)
+def lower_random_bits(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.RandomBits)
+    state = operand_of(ctx, ctx.tensor(node.inputs[0]))
+    fields: dict[str, Field] = {"words": op.words, "state": state, "y": Value(node.outputs[0])}
+    kernel = ctx.kernel("random_bits", "signal/random_bits.c", None, "ek_random_bits_args")
+    return [Call(kernel, fields, math.ceil(op.words / 4), _BLOCKS)]
 
 
 @lowers(ops.FixedFourier)
