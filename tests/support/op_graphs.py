@@ -33,6 +33,7 @@ from tests.support import (
     recurrent_graphs,
     signal_graphs,
     stem_graphs,
+    tree_graphs,
     window_graphs,
 )
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
@@ -312,10 +313,8 @@ def mean(rng: Rng, dtype: DType) -> Case:
 def resize(rng: Rng, dtype: DType) -> Case:
     mode = [(False, False), (True, False), (False, True)][rng.integers(3)]
     size = (pick(rng, SIZES), pick(rng, SIZES))
-    shape, q = (
-        (2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17))),
-        _any_quant(rng, dtype),
-    )
+    shape = (2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17)))
+    q = _any_quant(rng, dtype)
     return Case(ops.ResizeBilinear(size, *mode), (tensor(shape, dtype, q),), q)
 
 
@@ -386,6 +385,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     **recurrent_graphs.FAMILIES,
     **signal_graphs.FAMILIES,
     **loop_graphs.FAMILIES,
+    **tree_graphs.FAMILIES,
     **window_graphs.FAMILIES,
     "transpose_conv_8bit": (quantized_graphs.transpose_conv, _8BIT),
 }

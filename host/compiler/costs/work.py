@@ -21,6 +21,7 @@ from edgekit.kb.targets.board import BoardProfile
 _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # column index of a nonzero float weight, typically; 1 for a quantized weight
 _TILE_ROWS = 8  # approximate rows of a register tile
+_NODE_LINE = 64  # bytes that a test of a tree brings into the cache
 WINOGRAD = "winograd"  # operator name of a `Work` that uses Winograd's transform
 
 # Costs in float multiply-adds, from simulated board time of layers on A76, A55 and X60:
@@ -90,6 +91,8 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
     steps, runs, tiles = _count_steps(graph, node, lanes)
     if _skips_zeros(node.op):
         steps, loaded = _nonzero_work(graph, node, loaded)
+    if isinstance(node.op, ops.TreeEnsemble):
+        loaded = min(loaded, steps * _NODE_LINE)
     tiles_of = _winograd_sizes(graph, node, board) if board and dtype is DType.F32 else None
     if tiles_of is not None:
         steps, runs, tiles = tiles_of
@@ -234,6 +237,10 @@ def _count_steps(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
         return out * math.prod(op.window), out // channels, 0
     if isinstance(op, ops.ResizeBilinear):
         return out * _BILINEAR_TAPS, out // outs[0].shape[-1], 0
+    if isinstance(op, ops.TreeEnsemble):
+        (rows, _), (nodes,), (trees,) = shapes[0], shapes[1], shapes[3]
+        depth = math.ceil(math.log2(nodes / max(trees, 1) + 1)) + 1
+        return rows * trees * depth, rows * trees, 0
     widest = max([out, *(math.prod(shape) for shape in shapes)])
     return widest, _count_runs(shapes, [t.shape for t in outs]), 0
 

@@ -37,6 +37,7 @@ from edgekit.host.compiler.ir.ops.resize import *
 from edgekit.host.compiler.ir.ops.signal import *
 from edgekit.host.compiler.ir.ops.state import *
 from edgekit.host.compiler.ir.ops.totals import *
+from edgekit.host.compiler.ir.ops.trees import *
 from edgekit.host.compiler.ir.ops.trigonometric import *
 from edgekit.host.compiler.ir.ops.unions import *
 from edgekit.host.compiler.ir.types import Operator as _Operator
