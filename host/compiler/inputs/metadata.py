@@ -19,6 +19,8 @@ import tflite
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
+from edgekit.host.compiler.frontends.onnx.labels import onnx_labels
+
 _NAME = b"TFLITE_METADATA"
 _SUBGRAPHS = 3  # field of ModelMetadata
 _MOST_ENTRIES = 4096
@@ -80,7 +82,10 @@ def read_attached(path: Path) -> Attached:
 
 
 def read_notes(path: Path) -> ModelNotes:
-    """Read the metadata of a .tflite file; empty for other formats."""
+    """Read the metadata of a .tflite file, and the labels of an .onnx file; empty for other
+    formats."""
+    if path.suffix == ".onnx":
+        return ModelNotes(labels=onnx_labels(path))
     if path.suffix != ".tflite":
         return ModelNotes()
     try:

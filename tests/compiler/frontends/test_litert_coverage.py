@@ -31,8 +31,8 @@ _TABLES = (
     "wide",
 )
 # Tested by their effect on entire graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
-# see test_random.py, test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
-# test_poses.py.
+# see test_random.py, test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py,
+# test_litert_index.py, test_poses.py.
 _ELSEWHERE = {
     "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "DENSIFY", "IF", "MULTINOMIAL",
     "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "READ_VARIABLE", "SEGMENT_SUM", "VAR_HANDLE",

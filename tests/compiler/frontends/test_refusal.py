@@ -44,8 +44,7 @@ def test_the_line_stays_short_and_printable():
         ("StringNormalizer", "numbers"),
         ("CUSTOM:FlexErf", "TFLITE_BUILTINS"),
         ("CUSTOM:Mine", "one program"),
-        ("ai.onnx.ml:TreeEnsemble", "classical"),
-        ("RANDOM_UNIFORM", "random numbers"),
+        ("ai.onnx.ml:DictVectorizer", "numbers"),
         ("Never heard of", "application"),
     ],
 )

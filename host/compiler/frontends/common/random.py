@@ -48,7 +48,7 @@ def normal(call: Emitter, shape: Shape, seed: int | None) -> Tensor:
 
 
 def multinomial(call: Emitter, scores: Tensor, samples: int, seed: int | None) -> Tensor:
-    """[batch, samples] s32: classes drawn with probabilities softmax(scores [batch, classes])."""
+    """[batch, samples] s64: classes drawn with probabilities softmax(scores [batch, classes])."""
     need_rank(scores, 2)
     batch, classes = scores.shape
     if min(batch, classes, samples) < 1:
@@ -56,13 +56,13 @@ def multinomial(call: Emitter, scores: Tensor, samples: int, seed: int | None) -
             f"expected a batch, classes and samples of at least 1, found {list(scores.shape)} and "
             f"{samples} samples"
         )
-    share = call.emit(ops.Softmax(), scores)
-    triangle = call.constant(np.tri(classes, dtype=np.float32))
-    upper = call.emit(ops.FullyConnected(True), share, triangle, None)
-    drawn = call.reshape(uniform(call, (batch, samples), seed), (batch, samples, 1))
-    passed = call.emit(ops.LessOrEqual(), call.reshape(upper, (batch, 1, classes)), drawn)
-    count = call.emit(ops.ReduceSum((2,), False), call.convert(passed, DType.I32))
-    return call.emit(ops.Minimum(), count, call.scalar(classes - 1, count))
+    shape = (batch, samples, classes)
+    drawn = _inside(call, _words(call, math.prod(shape), seed))
+    for _ in range(2):  # Gumbel's numbers: the largest sum with the scores is at a class so drawn
+        drawn = call.emit(ops.Neg(), call.emit(ops.Log(), drawn))
+    wide = call.reshape(scores, (batch, 1, classes))
+    sums = call.emit(ops.Add(), call.reshape(drawn, shape), wide)
+    return call.reshape(call.emit(ops.ArgExtreme(2), sums), (batch, samples))
 
 
 def _count(shape: Shape) -> int:

@@ -12,7 +12,6 @@ _KINDS_LISTED = 40
 _PLACES_LISTED = 3
 
 _TEXT = "give the model numbers; convert text in the application"
-_RANDOM = "draw the random numbers in the application and give them to the model as an input"
 _LENGTH = "its output size depends on the data; end the model before it"
 _CONTROL = "export the model with its loops unrolled and its branches decided"
 _LISTS = "use joined and split tensors instead of sequences and optional values"
@@ -22,7 +21,7 @@ _OTHER = "end the model before it and continue in the application, or replace it
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("custom:flex", "convert the model again with TFLITE_BUILTINS as its only operators"),
     ("custom:", "only one program defines it; end the model before it"),
-    ("ai.onnx.ml:", "run classical learning in the application; export only the network"),
+    ("ai.onnx.ml:", _TEXT),
     ("ai.onnx.preview.training:", "export the model for inference, not for training"),
     ("com.microsoft:", "export the model before ONNX Runtime's optimizer fuses operators"),
     ("hashtable", _TEXT),
@@ -31,9 +30,6 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("tfidf", _TEXT),
     ("skipgram", _TEXT),
     ("lshprojection", _TEXT),
-    ("random", _RANDOM),
-    ("multinomial", _RANDOM),
-    ("bernoulli", _RANDOM),
     ("nonzero", _LENGTH),
     ("where", _LENGTH),
     ("unique", _LENGTH),

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends.common.bounded import Bounded
 from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
-from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Value
+from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Texts, Value
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 _FORMS = 18  # the opset in which handlers call each other
@@ -62,7 +62,14 @@ class Call(Emitter):
         found = self.values[index] if index < len(self.values) else None
         if isinstance(found, TensorList):
             raise ShapeError(f"expected a tensor as input {index}, found a sequence")
+        if isinstance(found, Texts):
+            raise ShapeError(f"expected numbers as input {index}, found strings")
         return found
+
+    def strings(self, index: int) -> Texts | None:
+        """Input `index` if it consists of strings."""
+        found = self.values[index] if index < len(self.values) else None
+        return found if isinstance(found, Texts) else None
 
     def all(self) -> list[Tensor]:
         if not self.values:
@@ -141,7 +148,10 @@ class Call(Emitter):
 
     def floats(self, name: str) -> tuple[float, ...]:
         """An attribute with a list of numbers; empty if absent."""
-        return tuple(float(v) for v in self._typed_attribute(name, (tuple,), ()))
+        values = self._typed_attribute(name, (tuple,), ())
+        if not all(isinstance(v, int | float) for v in values):
+            raise ShapeError(f"expected numbers as attribute {name}, found {values!r:.40}")
+        return tuple(float(v) for v in values)
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(str(v) for v in self._typed_attribute(name, (tuple,), default))

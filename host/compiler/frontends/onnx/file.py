@@ -212,6 +212,9 @@ class _Reader:
 
     def _read_opset(self, proto: Any) -> int:
         versions = [o.version for o in proto.opset_import if o.domain in _DOMAINS]
+        others = proto.opset_import and all(n.domain not in _DOMAINS for n in proto.graph.node)
+        if not versions and others:
+            return NEWEST_OPSET  # no operator depends on it
         if not versions:
             raise InputError("expected an opset of ONNX's own operators, found none")
         version = int(versions[0])

@@ -30,12 +30,13 @@ from edgekit.host.compiler.frontends.onnx.file import (
     read_onnx,
 )
 from edgekit.host.compiler.frontends.onnx.operators import ROWS
-from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES
+from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES, Texts
 from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, Scope, Walk
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8
+_SHOWN_LABELS = 12
 _BFLOAT16 = "BFLOAT16"
 
 
@@ -142,6 +143,15 @@ class _Import:
 
     def _output_tensor(self, walk: Walk, scope: Scope, name: str) -> Tensor:
         value = walk.value(name, scope)
+        if isinstance(value, Texts):
+            self._builder.note(_note_on_labels(name, value.vocabulary))
+            return value.places
         if not isinstance(value, Tensor):
             raise InputError(f"output {shown_name(name)}: expected a tensor, found a sequence")
         return value
+
+
+def _note_on_labels(name: str, vocabulary: tuple[str, ...]) -> str:
+    listed = ", ".join(f"{i} {shown_name(v)}" for i, v in enumerate(vocabulary[:_SHOWN_LABELS]))
+    more = ", ..." if len(vocabulary) > _SHOWN_LABELS else ""
+    return f"output {shown_name(name)}: strings in the file, numbers of labels here: {listed}{more}"

@@ -10,11 +10,13 @@ from edgekit.host.compiler.frontends.onnx import (
     control,
     conv,
     einsum,
+    features,
     fourier,
     functions,
     fused,
     fused_attention,
     index,
+    learned,
     lengths,
     loss,
     math,
@@ -32,11 +34,12 @@ from edgekit.host.compiler.frontends.onnx import (
     sequence,
     shape,
     signal,
+    svm,
     volume,
 )
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.dynamic import FUSED_CONV, dynamic_conv
-from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
+from edgekit.host.compiler.frontends.onnx.types import LEARNED, TensorList, Value
 from edgekit.host.compiler.ir import ops
 
 Row = Callable[[Call], Value | Sequence[Value | None] | None]
@@ -252,6 +255,29 @@ ROWS: dict[str, Row] = {
     "Trilu": shape.trilu,
     "Unsqueeze": quant.of_codes(shape.unsqueeze),
     "Upsample": resize.upsample,
+    # Operators of scikit-learn's models
+    **{
+        f"{LEARNED}{kind}": row
+        for kind, row in {
+            "ArrayFeatureExtractor": features.array_feature_extractor,
+            "Binarizer": features.binarizer,
+            "CategoryMapper": features.label_encoder,
+            "FeatureVectorizer": features.feature_vectorizer,
+            "Imputer": features.imputer,
+            "LabelEncoder": features.label_encoder,
+            "LinearClassifier": learned.linear_classifier,
+            "LinearRegressor": learned.linear_regressor,
+            "Normalizer": features.normalizer,
+            "OneHotEncoder": features.one_hot_encoder,
+            "SVMClassifier": svm.svm_classifier,
+            "SVMRegressor": svm.svm_regressor,
+            "Scaler": features.scaler,
+            "TreeEnsemble": learned.tree_ensemble,
+            "TreeEnsembleClassifier": learned.tree_classifier,
+            "TreeEnsembleRegressor": learned.tree_regressor,
+            "ZipMap": features.zip_map,
+        }.items()
+    },
     # Operators of ONNX Runtime
     "SimplifiedLayerNormalization": fused.simplified_layer_norm,
     **{f"com.microsoft:{kind}": row for kind, row in qlinear.QLINEAR.items()},

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import struct
 
-
 from edgekit.host.compiler.frontends.common import random
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.types import BFLOAT16
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, Shape, Tensor
+from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _FLOAT = 1  # ONNX's number of f32
 _INT32 = 6
 
 
 def random_normal(call: Call) -> Tensor:
-    return _typed(call, _normal(call, call.list("shape")), None)
+    return _typed(call, _normal(call, _shape(call)), None)
 
 
 def random_normal_like(call: Call) -> Tensor:
@@ -24,7 +23,7 @@ def random_normal_like(call: Call) -> Tensor:
 
 
 def random_uniform(call: Call) -> Tensor:
-    return _typed(call, _uniform(call, call.list("shape")), None)
+    return _typed(call, _uniform(call, _shape(call)), None)
 
 
 def random_uniform_like(call: Call) -> Tensor:
@@ -50,6 +49,13 @@ def dropped(call: Call, x: Tensor, ratio: float) -> list[Tensor]:
     )
     scaled = call.emit(ops.Mul(), x, call.scalar(1 / (1 - ratio) if ratio < 1 else 0.0, x))
     return [call.emit(ops.Where(), kept, scaled, call.scalar(0, x)), kept]
+
+
+def _shape(call: Call) -> Shape:
+    shape = call.list("shape")
+    if any(d < 0 for d in shape):
+        raise ShapeError(f"expected sizes of at least 0, found {list(shape)}")
+    return shape
 
 
 def _seed(call: Call) -> int | None:

@@ -11,20 +11,26 @@ from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.frontends.onnx.random import dropped
+from edgekit.host.compiler.frontends.onnx.types import Texts, texts_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, MisfitError, Shape, ShapeError, Tensor
 
 _LIMIT = 1 << 28  # elements of a constant created here
 
 
-def constant(call: Call) -> Tensor:
+def constant(call: Call) -> Tensor | Texts:
+    for name in ("value_string", "value_strings"):
+        if call.has(name):
+            found = call.attributes[name]
+            return texts_of(call.builder, np.array(found, object))
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if call.has(name):
             found = call.attributes[name]
             if name == "value":
                 if not isinstance(found, np.ndarray):
                     raise ShapeError(f"expected a tensor as value, found {found!r:.40}")
-                return call.constant(found)
+                is_text = found.dtype.kind == "O"
+                return texts_of(call.builder, found) if is_text else call.constant(found)
             numbers = found if isinstance(found, tuple) else (found,)
             wanted = (int, float) if "float" in name else (int,)
             if not all(isinstance(v, wanted) for v in numbers):
@@ -67,11 +73,18 @@ def dropout(call: Call) -> list[Tensor]:
     training = call.maybe(2)
     if training is not None and training.data is None:
         raise ShapeError("expected a constant training_mode, found a computed tensor")
-    ratio = 0.5 if call.maybe(1) is None else float(call.value(1, "ratio").reshape(-1)[0])
+    ratio = 0.5 if call.maybe(1) is None else _one_number(call, 1, "ratio")
     if training is not None and bool(np.any(training.data)) and ratio > 0:
         return dropped(call, x, ratio)
     mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
     return [x, mask]
+
+
+def _one_number(call: Call, index: int, what: str) -> float:
+    values = call.numbers(index, what)
+    if len(values) != 1:
+        raise ShapeError(f"expected one number as {what}, found {len(values)}")
+    return values[0]
 
 
 def reshape(call: Call) -> Tensor:

@@ -54,7 +54,27 @@ class TensorList:
     items: tuple[Tensor, ...]
 
 
-Value = Tensor | TensorList
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Strings, each as its place (s64) in a vocabulary."""
+
+    places: Tensor
+    vocabulary: tuple[str, ...]
+
+
+Value = Tensor | TensorList | Texts
+
+
+def texts_of(builder: Builder, strings: Array) -> Texts:
+    """Constant strings; the vocabulary has the order in which they come."""
+    vocabulary = tuple(dict.fromkeys(str(v) for v in strings.reshape(-1)))
+    number = {text: i for i, text in enumerate(vocabulary)}
+    places = np.array([number[str(v)] for v in strings.reshape(-1)], np.int64)
+    return Texts(builder.constant(places.reshape(strings.shape)), vocabulary)
+
+
+_STRING = 8  # ONNX's number of strings
+LEARNED = "ai.onnx.ml:"  # prefix of operators of its domain
 
 _STORED = (DType.F16, DType.F64)
 _CASTS = ("Cast", "CastLike")
@@ -64,6 +84,7 @@ _UNTOUCHED = {
     "OptionalGetElement", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike", "Scan",
     "SequenceAt", "SequenceConstruct", "SequenceErase",
     "SequenceInsert", "SequenceLength", "SequenceMap", "Shape", "Size", "SplitToSequence",
+    *(f"{LEARNED}TreeEnsemble{kind}" for kind in ("", "Classifier", "Regressor")),
 }  # fmt: skip
 # Operators that only move elements: they keep the stored type unless an f32 value is known.
 _MOVES = {
@@ -74,6 +95,8 @@ _MOVES = {
 }  # fmt: skip
 # The input that determines the output type; for other operators it is the first float input.
 _TYPED_BY = {"OneHot": 2, "RMSNormalization": 1}
+# Operators of `LEARNED` that return the type of their first input; the others return f32.
+_LEARNED_TYPED = {"ArrayFeatureExtractor", "Binarizer", "Imputer"}
 _ALWAYS_F32 = {("LayerNormalization", 1), ("LayerNormalization", 2)}  # operator, output
 
 
@@ -92,6 +115,13 @@ def makes_bfloat16(attributes: Mapping[str, Any]) -> bool:
         return True
     asked = [attributes.get(name) for name in ("dtype", "output_dtype")]
     return any(isinstance(number, int) and number == BFLOAT16 for number in asked)
+
+
+def moves_texts(op: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether strings go through an operator as their places do."""
+    if op == "Cast":
+        return attributes.get("to") == _STRING
+    return op in _MOVES - {"OneHot", "Pad", "Range", "Trilu"}
 
 
 class Floats:
@@ -153,7 +183,8 @@ class Floats:
         floats = [t for t in typed if isinstance(t, Tensor) and t.dtype.is_float]
         if op not in _CASTS and op not in _UNTOUCHED and floats and floats[0].name in self.bfloat16:
             self.mark([t for i, t in enumerate(made) if (op, i) not in _ALWAYS_F32])
-        if op in _CASTS or list(given) == list(seen) or not floats:
+        own = op.startswith(LEARNED) and op.removeprefix(LEARNED) not in _LEARNED_TYPED
+        if op in _CASTS or own or list(given) == list(seen) or not floats:
             return list(made)
         kind = floats[0].dtype
         return [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
@@ -24,7 +25,15 @@ from edgekit.host.compiler.frontends.onnx.file import (
 )
 from edgekit.host.compiler.frontends.onnx.old import moved_operands
 from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
-from edgekit.host.compiler.frontends.onnx.types import Floats, Value, makes_bfloat16, plain
+from edgekit.host.compiler.frontends.onnx.types import (
+    Floats,
+    Texts,
+    Value,
+    makes_bfloat16,
+    moves_texts,
+    plain,
+    texts_of,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, ShapeError, Tensor
 from edgekit.host.errors import InputError
@@ -105,7 +114,7 @@ class Walk:
         self._steps = 0
         self.floats = Floats(builder)
         self.bounded = Bounded(builder, RULES)
-        self._known: dict[tuple[int, str], Tensor] = {}
+        self._known: dict[tuple[int, str], Value] = {}
 
     def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:
         for node in nodes:
@@ -128,10 +137,13 @@ class Walk:
             "earlier operator, found none of these"
         )
 
-    def _constant_tensor(self, constants: Mapping[str, Array], name: str) -> Tensor:
+    def _constant_tensor(self, constants: Mapping[str, Array], name: str) -> Value:
         key = (id(constants), name)
         if key not in self._known:
-            self._known[key] = self.floats.constant(constants[name])
+            value = constants[name]
+            is_text = value.dtype.kind == "O"
+            make = partial(texts_of, self._builder) if is_text else self.floats.constant
+            self._known[key] = make(value)
         return self._known[key]
 
     def _add_node(self, node: FileNode, scope: Scope) -> None:
@@ -159,6 +171,8 @@ class Walk:
                 value = renamed[value.name]
                 if converted and isinstance(source, Tensor):
                     self.floats.remember(value, source)
+            elif isinstance(value, Texts):
+                value = replace(value, places=self.floats.rename(value.places, name))
             scope.values[name] = value
         names = [scope.values[n] if n else None for n in wanted]
         names += made[len(names) :]
@@ -189,6 +203,9 @@ class Walk:
                 function.graph, ins, _function_scope(function, resolved, scope.opset)
             )
             return found, found
+        if any(isinstance(v, Texts) for v in ins) and moves_texts(node.op, resolved):
+            moved = self._move_texts(node, ins, scope)
+            return moved, moved
         rows = ROWS if node.op in ROWS else MADE
         refuse(unsupported([(str(node.index), node.op)], rows))
 
@@ -207,6 +224,18 @@ class Walk:
         if makes_bfloat16(resolved):
             self.floats.mark(wide)
         return wide, self.floats.results(node.op, ins, seen, wide)
+
+    def _move_texts(
+        self, node: FileNode, ins: Sequence[Value | None], scope: Scope
+    ) -> Sequence[Value | None]:
+        """A node that moves strings moves their places in the vocabulary."""
+        known = {v.vocabulary for v in ins if isinstance(v, Texts)}
+        if len(known) > 1:
+            raise ShapeError("expected strings of one list of labels, found several lists")
+        places = [v.places if isinstance(v, Texts) else v for v in ins]
+        made = places[:1] if node.op == "Cast" else self._emit_node(node, places, scope)[1]
+        (vocabulary,) = known
+        return [Texts(v, vocabulary) if isinstance(v, Tensor) else v for v in made]
 
     def rounded(self, x: Tensor) -> Tensor:
         """Rounds an output declared as bfloat16, because operators compute in f32."""
