@@ -8,7 +8,7 @@ typedef int32_t weight;
 #define ONE (1 << EK_RESIZE_BITS)
 
 /* Maps output index i to its two input neighbors and the weight of the second. */
-EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
+EK_INLINE weight neighbors(long i, const ek_resize_axis *a, long *low, long *high) {
     const long at = i * a->step + a->offset;
     *low = ek_max(at >> EK_RESIZE_BITS, 0);
     *high = ek_min((at + ONE - 1) >> EK_RESIZE_BITS, a->size - 1);
@@ -24,7 +24,7 @@ EK_INLINE TX finish(ACC_T total) {
 typedef float weight;
 #define ONE 1.0f
 
-EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
+EK_INLINE weight neighbors(long i, const ek_resize_axis *a, long *low, long *high) {
     float at = a->half_pixel ? ((float)i + 0.5f) * a->scale - 0.5f : (float)i * a->scale;
     float down = floorf(at);
     *low = ek_max((long)down, 0);
@@ -32,6 +32,14 @@ EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) 
     return at - (float)*low;
 }
 #endif
+
+/* The same for the part of the image and of the result that is here. */
+EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
+    weight second = neighbors(i + a->begin, a, low, high);
+    *low -= a->origin;
+    *high -= a->origin;
+    return second;
+}
 
 /* The `n` channels of a pixel. */
 EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, weight dy, weight dx,
@@ -63,9 +71,9 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
 void NAME(const void *args, long begin, long end) {
     const ek_resize_args *a = args;
     for (long t = begin; t < end; t++) {
-        long y0, y1, row = a->columns.size * a->c;
+        long y0, y1, row = a->columns.held * a->c;
         weight dy = locate(t % a->oh, &a->rows, &y0, &y1);
-        const TX *image = (const TX *)a->x + t / a->oh * a->rows.size * row;
+        const TX *image = (const TX *)a->x + t / a->oh * a->rows.held * row;
         const TX *top = image + y0 * row, *bottom = image + y1 * row;
         TX *y = (TX *)a->y + t * a->ow * a->pitch;
         for (long ox = 0; ox < a->ow; ox++, y += a->pitch) {

@@ -5,7 +5,10 @@
 
 /* Maps output rows (or columns) to input rows (or columns). */
 typedef struct {
-    long size;      /* of the input */
+    long size;      /* of the whole input */
+    long held;      /* of the part of it that x is, */
+    long origin;    /* which begins here */
+    long begin;     /* of the part of the result that y is */
     float scale;    /* f32, u8: input pixels per output pixel */
     int half_pixel; /* pixel centers are at half-integers */
     long step;      /* s8, s16: input pixels per output pixel, with EK_RESIZE_BITS fractional

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,8 +35,22 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Output rows (or columns) from `begin` on, of a resize from `source` to `target` rows; the
+    input begins with row `origin`."""
+
+    source: int
+    target: int
+    begin: int = 0
+    origin: int = 0
+
+
+@dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """Floats and u8 are interpolated in f32 (u8 rounds halves up), s8 and s16 in Q10."""
+    """Floats and u8 are interpolated in f32 (u8 rounds halves up), s8 and s16 in Q10.
+
+    `bands`: the rows and columns that a part computes; None for all.
+    """
 
     kind: ClassVar[str] = "resize_bilinear"
     elementwise = False
@@ -47,6 +61,7 @@ class ResizeBilinear(Operator):
     size: tuple[int, int] = (1, 1)
     align_corners: bool = False
     half_pixel_centers: bool = False
+    bands: tuple[Band | None, Band | None] = (None, None)
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "image")
@@ -70,8 +85,8 @@ class ResizeBilinear(Operator):
         return [y.astype(image.dtype)]
 
     def _resize_float(self, image: Array) -> Array:
-        rows = self._sample_positions(image.shape[1], self.size[0])
-        columns = self._sample_positions(image.shape[2], self.size[1])
+        rows = self._samples(0, image.shape[1], self._sample_positions)
+        columns = self._samples(1, image.shape[2], self._sample_positions)
         dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
         top, bottom = image[:, rows.low], image[:, rows.high]
         one = np.float32(1)
@@ -97,6 +112,33 @@ class ResizeBilinear(Operator):
             step = (one * (source - 1) + (target - 1) // 2) // (target - 1)
         return step, (step // 2 - one // 2 if self.half_pixel_centers else 0)
 
+    def along(self, axis: int, source: int) -> Band:
+        """The rows (axis 0) or columns (1) that this operator computes; `source`: the input's."""
+        return self.bands[axis] or Band(source, self.size[axis])
+
+    def band(self, axis: int, x: Tensor, begin: int, end: int) -> tuple[ResizeBilinear, int, int]:
+        """The operator for output rows (axis 0) or columns (1) from `begin` to `end` (excluded)
+        and the range of x that it reads."""
+        found = self._fixed_samples if x.dtype in (DType.I8, DType.I16) else self._sample_positions
+        samples = self._samples(axis, x.shape[1 + axis], found)
+        first, last = int(samples.low[begin]), int(samples.high[end - 1]) + 1
+        whole = self.along(axis, x.shape[1 + axis])
+        part = replace(whole, begin=whole.begin + begin, origin=whole.origin + first)
+        size, bands = [*self.size], [*self.bands]
+        size[axis], bands[axis] = end - begin, part
+        made = replace(self, size=(size[0], size[1]), bands=(bands[0], bands[1]))
+        return made, first, last
+
+    def _samples(
+        self, axis: int, source: int, positions: Callable[[int, int], Samples]
+    ) -> Samples:
+        """The samples of one axis, relative to the part of the input that is there."""
+        band = self.along(axis, source)
+        whole = positions(band.source, band.target)
+        mine = slice(band.begin, band.begin + self.size[axis])
+        low, high = whole.low[mine] - band.origin, whole.high[mine] - band.origin
+        return Samples(low, high, whole.weight[mine])
+
     def _sample_positions(self, source: int, target: int) -> Samples:
         scale = self.step(source, target)
         index = np.arange(target, dtype=np.float32)
@@ -108,8 +150,8 @@ class ResizeBilinear(Operator):
         return Samples(low, high, position - low.astype(np.float32))
 
     def _resize_integer(self, image: Array) -> Array:
-        rows = self._fixed_samples(image.shape[1], self.size[0])
-        columns = self._fixed_samples(image.shape[2], self.size[1])
+        rows = self._samples(0, image.shape[1], self._fixed_samples)
+        columns = self._samples(1, image.shape[2], self._fixed_samples)
         dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
         wide = image.astype(np.int64)
         one = np.int64(1 << RESIZE_BITS)

@@ -26,8 +26,8 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     n, h, w, c = x.shape
     fields: dict[str, Field] = {
-        "rows": _build_resize_axis(op, h, op.size[0]),
-        "columns": _build_resize_axis(op, w, op.size[1]),
+        "rows": _build_resize_axis(op, 0, h),
+        "columns": _build_resize_axis(op, 1, w),
         "c": c,
         "oh": op.size[0],
         "ow": op.size[1],
@@ -46,12 +46,16 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, n * op.size[0])]
 
 
-def _build_resize_axis(op: ResizeBilinear, source: int, target: int) -> Field:
-    """Builds an ek_resize_axis."""
-    step, offset = op.fixed_step(source, target)
+def _build_resize_axis(op: ResizeBilinear, axis: int, held: int) -> Field:
+    """Builds an ek_resize_axis; `held`: rows (or columns) of the input."""
+    band = op.along(axis, held)
+    step, offset = op.fixed_step(band.source, band.target)
     return {
-        "size": source,
-        "scale": float(op.step(source, target)),
+        "size": band.source,
+        "held": held,
+        "origin": band.origin,
+        "begin": band.begin,
+        "scale": float(op.step(band.source, band.target)),
         "half_pixel": int(op.half_pixel_centers),
         "step": step,
         "offset": offset,

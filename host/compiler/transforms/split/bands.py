@@ -1,19 +1,26 @@
-"""Runs chains of operators in bands: a few output rows at a time.
+"""Runs chains of operators in bands: a few rows (images, heads) of the last output at a time.
 
-The images within a chain never exist in full. Rows that neighboring bands both need are computed
+The tensors within a chain never exist in full. Rows that neighboring bands both need are computed
 twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import view_sources
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
-from edgekit.host.compiler.transforms.split.cut import Cut, Part, cut_bytes, site_of
-from edgekit.host.compiler.transforms.split.cutters import H, cut_node
+from edgekit.host.compiler.transforms.split.cut import (
+    Cut,
+    Part,
+    Site,
+    cut_bytes,
+    lies_together,
+    site_of,
+)
+from edgekit.host.compiler.transforms.split.cutters import cut_node
 from edgekit.host.compiler.transforms.split.live import Live
 
 _LONGEST = 24  # maximum number of operators per chain
@@ -25,20 +32,21 @@ _CALL = 50_000.0  # cost of starting an operator, in multiplications
 
 @dataclass(frozen=True)
 class _Step:
-    """A node of a chain in one band, with its part and its output rows."""
+    """A node of a chain in one band, with its part and the piece of its outputs."""
 
     node: Node
     part: Part
-    rows: Cut
+    piece: Cut
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Nodes `first` to `end` (excluded) in bands of the last node's rows; `peak` bytes are alive,
-    and `cost` is the additional work in multiplications."""
+    """The `chain`, which is among the nodes `first` to `end` (excluded), in bands of the last
+    node's output; `peak` bytes are alive, and `cost` is the additional work in multiplications."""
 
     first: int
     end: int
+    chain: tuple[Node, ...]
     cuts: tuple[Cut, ...]
     peak: int
     cost: float
@@ -105,38 +113,58 @@ def _candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterato
         for end in range(max(worst, first) + 1, min(first + _LONGEST, len(graph.nodes)) + 1):
             if graph.nodes[end - 1].name in done:
                 break
-            chain = graph.nodes[first:end]
-            if not _is_chain(graph, live, first, end):
+            chain = _find_chain(graph, live, first, end)
+            if chain is None:
                 continue
-            height = graph.tensors[chain[-1].outputs[0]].shape[H]
+            out = graph.tensors[chain[-1].outputs[0]]
+            axis = _outermost(out)
             for count in _COUNTS:
-                if count <= height:
-                    plan = _estimate_plan(graph, live, first, end, count)
+                if count <= out.shape[axis]:
+                    plan = _estimate_plan(graph, live, chain, (first, end), count)
                     if plan is None:
                         break
                     yield plan
 
 
-def _is_chain(graph: Graph, live: Live, first: int, end: int) -> bool:
-    """Whether only the last node's output, an image, is used outside the chain."""
-    chain = graph.nodes[first:end]
-    last = chain[-1].outputs
-    if any(len(n.outputs) != 1 or view_sources(graph.tensors, n) for n in chain):
-        return False
-    if len(graph.tensors[last[0]].shape) != 4 or graph.tensors[last[0]].shape[0] != 1:
-        return False
-    return all(live.last_reader(n.outputs[0]) < end for n in chain[:-1])
+def _outermost(tensor: Tensor) -> int:
+    """The first axis of more than one element: its pieces are contiguous."""
+    return next((a for a, size in enumerate(tensor.shape) if size > 1), 0)
 
 
-def _estimate_plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan | None:
+def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, ...] | None:
+    """The nodes from `first` to `end` (excluded) that the last one needs.
+
+    None unless only its output is used by any other node.
+    """
+    last = graph.nodes[end - 1]
+    if len(last.outputs) != 1 or not graph.tensors[last.outputs[0]].shape:
+        return None
+    needed, chain = set(last.inputs), [last]
+    beside: set[str | None] = set()  # what the other nodes read
+    for node in reversed(graph.nodes[first : end - 1]):
+        if needed.isdisjoint(node.outputs):
+            beside.update(node.inputs)
+            continue
+        if not node.outputs or any(live.last_reader(t) >= end for t in node.outputs):
+            return None
+        if not beside.isdisjoint(node.outputs):
+            return None
+        needed.update(node.inputs)
+        chain.append(node)
+    return tuple(reversed(chain))
+
+
+def _estimate_plan(
+    graph: Graph, live: Live, chain: tuple[Node, ...], window: tuple[int, int], count: int
+) -> _Plan | None:
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
-    chain = graph.nodes[first:end]
-    height = graph.tensors[chain[-1].outputs[0]].shape[H]
-    around = live.beside(first, end, {n.outputs[0] for n in chain[:-1]})
+    out = graph.tensors[chain[-1].outputs[0]]
+    axis = _outermost(out)
+    around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
     if around >= live.peak:
         return None
-    cuts = even_cuts(H, height, -(-height // count))
-    peak, rows, calls = 0, dict.fromkeys((n.name for n in chain), 0), 0
+    cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
+    peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
     for cut, times in ((cuts[0], 1), (cuts[len(cuts) // 2], len(cuts) - 2), (cuts[-1], 1)):
         steps = _band_steps(graph, chain, cut)
         if steps is None:
@@ -144,26 +172,22 @@ def _estimate_plan(graph: Graph, live: Live, first: int, end: int, count: int) -
         peak = max(peak, _band_peak(graph, steps))
         calls += len(steps) * times
         for step in steps:
-            rows[step.node.name] += step.rows.size * times
-    extra = sum(
-        _count_operations(graph, n) * max(rows[n.name] / _output_height(graph, n) - 1, 0)
-        for n in chain
-    )
-    return _Plan(first, end, tuple(cuts), around + peak, extra + _CALL * calls)
+            whole = graph.tensors[step.node.outputs[0]].shape[step.piece.axis]
+            done[step.node.name] += step.piece.size / whole * times
+    extra = sum(_count_operations(graph, n) * max(done[n.name] - 1, 0) for n in chain)
+    return _Plan(*window, chain, tuple(cuts), around + peak, extra + _CALL * calls)
 
 
-def _output_height(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.outputs[0]].shape[H]
-
-
-def _band_steps(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] | None:
-    """Return the parts that compute `rows` of the chain's output, in execution order."""
-    made = {n.outputs[0] for n in chain}
-    wanted: dict[str, Cut] = {chain[-1].outputs[0]: rows}
+def _band_steps(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[_Step, ...] | None:
+    """Return the parts that compute `band` of the chain's output, in execution order."""
+    made = {t for n in chain for t in n.outputs}
+    wanted: dict[str, Cut] = {chain[-1].outputs[0]: band}
     steps = []
     for node in reversed(chain):
-        cut = wanted.get(node.outputs[0])
+        cut = _union(wanted[t] for t in node.outputs if t in wanted)
         if cut is None:
+            if any(t in wanted for t in node.outputs):
+                return None
             continue  # this band would read only padding from it
         part = cut_node(site_of(graph.tensors, node), cut)
         if part is None:
@@ -172,29 +196,51 @@ def _band_steps(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, 
         for name, piece in zip(node.inputs, part.inputs, strict=True):
             if name not in made or name is None:
                 continue
-            if piece is None or piece.axis != H or len(graph.tensors[name].shape) != 4:
+            joined = None if piece is None else _union((wanted.get(name, piece), piece))
+            if joined is None:
                 return None
-            known = wanted.get(name, piece)
-            begin, last = min(known.begin, piece.begin), max(known.end, piece.end)
-            wanted[name] = Cut(H, begin, last)
+            wanted[name] = joined
     return tuple(reversed(steps))
 
 
+def _union(cuts: Iterable[Cut]) -> Cut | None:
+    """The smallest cut that contains all; None if there are none, or along different axes."""
+    found = list(cuts)
+    if len({c.axis for c in found}) != 1:
+        return None
+    return Cut(found[0].axis, min(c.begin for c in found), max(c.end for c in found))
+
+
 def _band_peak(graph: Graph, steps: Sequence[_Step]) -> int:
-    """Peak bytes of the images within a band, without the first input and the last output."""
+    """Peak bytes within a band, without the first input and the last output."""
+    root: dict[str, str] = {}  # the tensor whose memory holds a view
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
-        last.update((name, i) for name in step.node.inputs if name is not None)
+        views = view_sources(graph.tensors, step.node)
+        root.update((t, root.get(source, source)) for t, source in views.items())
+        last.update((root.get(t, t), i) for t in (*step.node.inputs, *step.node.outputs) if t)
     alive = most = 0
     sizes: dict[str, int] = {}
     for i, step in enumerate(steps):
-        name = step.node.outputs[0]
         if i + 1 < len(steps):
-            sizes[name] = cut_bytes(graph.tensors[name], step.rows)
-            alive += sizes[name]
-        most = max(most, alive)
-        alive -= sum(sizes.pop(n) for n in list(sizes) if last.get(n, -1) <= i)
+            own = [t for t in step.node.outputs if t not in root]
+            sizes.update((t, cut_bytes(graph.tensors[t], step.piece)) for t in own)
+            alive += sum(sizes[t] for t in own)
+        most = max(most, alive + _copied_bytes(graph, step))
+        alive -= sum(sizes.pop(t) for t in list(sizes) if last[t] <= i)
     return most
+
+
+def _copied_bytes(graph: Graph, step: _Step) -> int:
+    """Bytes of the pieces that a step reads and that are not contiguous."""
+    copied = 0
+    for name, piece in zip(step.node.inputs, step.part.inputs, strict=True):
+        tensor = None if name is None else graph.tensors[name]
+        if tensor is None or tensor.data is not None or piece is None:
+            continue
+        if not lies_together(tensor.shape, piece.axis):
+            copied += cut_bytes(tensor, piece)
+    return copied
 
 
 def _count_operations(graph: Graph, node: Node) -> float:
@@ -208,16 +254,17 @@ def _count_operations(graph: Graph, node: Node) -> float:
 
 def _apply_plan(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
     """Return the banded graph; None if a band turns out to be impossible."""
-    chain = graph.nodes[plan.first : plan.end]
-    bands = [_band_steps(graph, chain, cut) for cut in plan.cuts]
+    bands = [_band_steps(graph, plan.chain, cut) for cut in plan.cuts]
     if None in bands:
         return None
     builder = Builder(graph)
-    for node in graph.nodes[: plan.first]:
-        builder.add(node)
+    inside = {node.name for node in plan.chain}
+    for node in graph.nodes[: plan.end]:
+        if node.name not in inside:
+            builder.add(node)
     parts = [_add_band(builder, steps, str(i)) for i, steps in enumerate(bands) if steps]
-    out = graph.tensors[chain[-1].outputs[0]]
-    builder.join(parts, H, [out], chain[-1].name)
+    last = plan.chain[-1]
+    builder.join(parts, plan.cuts[0].axis, [graph.tensors[last.outputs[0]]], last.name)
     for node in graph.nodes[plan.end :]:
         builder.add(node)
     origin.update(builder.origin)
@@ -226,7 +273,7 @@ def _apply_plan(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | No
 
 def _add_band(builder: Builder, steps: Sequence[_Step], label: str) -> Node:
     """Add the parts of one band; returns the last."""
-    band: dict[str, tuple[Tensor, int]] = {}  # the band's piece of each tensor, and its first row
+    band: dict[str, tuple[Tensor, int]] = {}  # the band's piece of each tensor, and where it begins
     added: Node | None = None
     for step in steps:
         site = site_of(builder.tensors, step.node)
@@ -235,14 +282,15 @@ def _add_band(builder: Builder, steps: Sequence[_Step], label: str) -> Node:
             piece = cuts[i]
             if tensor is not None and tensor.name in band and piece is not None:
                 made, at = band[tensor.name]
-                ins[i], cuts[i] = made, Cut(H, piece.begin - at, piece.end - at)
+                ins[i], cuts[i] = made, Cut(piece.axis, piece.begin - at, piece.end - at)
         added = builder.part(
-            type(site)(step.node, tuple(ins), site.outs),
-            Part(step.part.op, tuple(cuts)),
-            step.rows,
+            Site(step.node, tuple(ins), site.outs),
+            replace(step.part, inputs=tuple(cuts)),
+            step.piece,
             label,
             step.node.name,
         )
-        band[step.node.outputs[0]] = (builder.tensors[added.outputs[0]], step.rows.begin)
+        for name, made in zip(step.node.outputs, added.outputs, strict=True):
+            band[name] = (builder.tensors[made], step.piece.begin)
     assert added is not None
     return added

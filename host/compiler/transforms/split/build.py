@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from edgekit.host.compiler.ir.ops import Concat, StridedSlice
-from edgekit.host.compiler.ir.types import Graph, Node, Quant, Shape, Tensor
-from edgekit.host.compiler.transforms.split.cut import Cut, Part, Site
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Quant, Tensor
+from edgekit.host.compiler.transforms.split.cut import Cut, Part, Site, cut_shape
 
 
 class Builder:
@@ -49,7 +49,12 @@ class Builder:
     def part(self, site: Site, part: Part, cut: Cut, label: str, origin: str) -> Node:
         """Add a node that computes `cut` of the outputs, preceded by the slices it reads."""
         pairs = zip(site.ins, part.inputs, strict=True)
-        inputs = tuple(self.piece(t, c, origin) for t, c in pairs)
+        inputs = tuple(
+            self._constant(t, part.constants[i], label)
+            if t is not None and i in part.constants
+            else self.piece(t, c, origin)
+            for i, (t, c) in enumerate(pairs)
+        )
         outputs = tuple(self._add_output(t, cut, label) for t in site.outs)
         name = self._fresh_node(f"{site.node.name}/{label}")
         return self.add(Node(name, part.op, inputs, outputs), origin)
@@ -71,6 +76,11 @@ class Builder:
         begin[cut.axis] = cut.begin
         op = StridedSlice(tuple(begin), (1,) * len(begin), piece.shape, piece.shape)
         self.add(Node(self._fresh_node(name), op, (tensor.name,), (name,)), origin)
+        return name
+
+    def _constant(self, tensor: Tensor, data: Array, label: str) -> str:
+        name = self._fresh_tensor(f"{tensor.name}/{label}")
+        self.tensors[name] = dataclasses.replace(tensor, name=name, shape=data.shape, data=data)
         return name
 
     def join(
@@ -101,10 +111,6 @@ class Builder:
         while name in self.tensors:
             name += "'"
         return name
-
-
-def cut_shape(shape: Shape, cut: Cut) -> Shape:
-    return (*shape[: cut.axis], cut.size, *shape[cut.axis + 1 :])
 
 
 def even_cuts(axis: int, size: int, chunk: int) -> list[Cut]:

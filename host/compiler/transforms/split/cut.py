@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from edgekit.host.compiler.ir.types import Node, Operator, Shape, Tensor
+from edgekit.host.compiler.ir.types import Array, Node, Operator, Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,14 @@ class Cut:
 
 @dataclass(frozen=True)
 class Part:
-    """The operator that computes a piece of the outputs; an input without a cut is read in full."""
+    """The operator that computes a piece of the outputs; an input without a cut is read in full.
+
+    `constants` replaces the values of cut constants, keyed by input.
+    """
 
     op: Operator
     inputs: tuple[Cut | None, ...]
+    constants: Mapping[int, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,10 @@ def part_bytes(site: Site, cut: Cut, part: Part) -> int:
 
 def cut_bytes(tensor: Tensor, cut: Cut | None) -> int:
     return tensor.bytes if cut is None else tensor.bytes // tensor.shape[cut.axis] * cut.size
+
+
+def cut_shape(shape: Shape, cut: Cut) -> Shape:
+    return (*shape[: cut.axis], cut.size, *shape[cut.axis + 1 :])
 
 
 def lies_together(shape: Shape, axis: int) -> bool:

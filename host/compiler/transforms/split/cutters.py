@@ -6,6 +6,9 @@ No rule cuts an axis that the operator sums over.
 from __future__ import annotations
 
 import dataclasses
+import math
+
+import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
@@ -17,21 +20,25 @@ from edgekit.host.compiler.transforms.split.cut import (
     Part,
     Site,
     aligned_from_the_right,
+    cut_shape,
 )
 
 N, H, W, C = 0, 1, 2, 3  # axes of images
 _cuts = ByOperator[Cutter]()
 
 
-def _input_rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
-    """Rows of an image of `size` rows needed for output rows, and the remaining padding."""
+def _input_lines(
+    cut: Cut, size: int, window: int, stride: int, before: int
+) -> tuple[Cut, int, int]:
+    """Rows (or columns) of an image of `size` rows needed for output rows, and the remaining
+    padding."""
     first = cut.begin * stride - before
     last = (cut.end - 1) * stride - before + window
     top, bottom = max(0, -first), max(0, last - size)
     # A window entirely in the padding still needs one row, since images cannot be empty.
     begin = min(max(first, 0), size - 1)
     end = max(min(last, size), begin + 1)
-    return Cut(H, begin, end), top, bottom
+    return Cut(cut.axis, begin, end), top, bottom
 
 
 @_cuts(ops.Conv2D)
@@ -44,12 +51,12 @@ def _cut_conv(site: Site, cut: Cut) -> Part | None:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
         return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
-    if cut.axis != H or _quantizes_its_input(x, w):
+    if _quantizes_its_input(x, w):
         return None
-    rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
-    if rows is None:
+    lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
+    if lines is None:
         return None
-    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
+    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
 
 
 def _cut_other_inputs(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
@@ -76,14 +83,20 @@ def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
     return x.dtype is DType.F32 and w.dtype is not DType.F32
 
 
-def _row_part(
-    padding: Padding, cut: Cut, x: Tensor, window: int, stride: tuple[int, int]
+def _line_part(
+    padding: Padding, cut: Cut, x: Tensor, window: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[Cut, Padding] | None:
-    rows, top, bottom = _input_rows(cut, x.shape[H], window, stride[0], padding.top)
+    """The rows or columns that windows read, and the padding that remains."""
+    along = cut.axis - H
+    size, step = window[along], stride[along]
+    pad = padding.top if cut.axis == H else padding.left
+    lines, before, after = _input_lines(cut, x.shape[cut.axis], size, step, pad)
     # The operator's shape arithmetic must yield exactly the rows of the cut.
-    if (rows.size + top + bottom - window) // stride[0] + 1 != cut.size:
+    if (lines.size + before + after - size) // step + 1 != cut.size:
         return None
-    return rows, dataclasses.replace(padding, top=top, bottom=bottom)
+    if cut.axis == H:
+        return lines, dataclasses.replace(padding, top=before, bottom=after)
+    return lines, dataclasses.replace(padding, left=before, right=after)
 
 
 @_cuts(ops.DepthwiseConv2D)
@@ -99,12 +112,12 @@ def _cut_depthwise(site: Site, cut: Cut) -> Part | None:
             return None
         source = Cut(C, cut.begin // op.multiplier, cut.end // op.multiplier)
         return Part(op, (source, cut, *rest))
-    if cut.axis != H or _quantizes_its_input(x, w):
+    if _quantizes_its_input(x, w):
         return None
-    rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
-    if rows is None:
+    lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
+    if lines is None:
         return None
-    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
+    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
 
 
 @_cuts(ops.TransposeConv2D)
@@ -115,18 +128,36 @@ def _transpose_conv(site: Site, cut: Cut) -> Part | None:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
         return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
-    return None
+    return _transposed_lines(site, cut, rest)
+
+
+def _transposed_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Part | None:
+    """Cut rows or columns where whole windows make them up, as the kernel needs."""
+    op, along = site.node.op, cut.axis - H
+    assert isinstance(op, ops.TransposeConv2D)
+    step = op.stride[along]
+    if op.padding.any or site.operand(1).shape[1 + along] != step:
+        return None
+    if cut.begin % step or cut.end % step or _quantizes_its_input(*map(site.operand, (0, 1))):
+        return None
+    size = (cut.size, op.out_size[1]) if cut.axis == H else (op.out_size[0], cut.size)
+    source = Cut(cut.axis, cut.begin // step, cut.end // step)
+    return Part(dataclasses.replace(op, out_size=size), (source, None, *rest))
 
 
 @_cuts(ops.FullyConnected)
 def _fully_connected(site: Site, cut: Cut) -> Part | None:
-    """Cut rows if the input has the output's leading dimensions, else channels."""
+    """Cut rows, which the input may have along another axis, or channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
         return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_cut_other_inputs(site, cut)))
-    if x.shape[:-1] != out.shape[:-1]:
+    if x.shape[:-1] == out.shape[:-1]:
+        return Part(site.node.op, (cut, None, *_cut_other_inputs(site, cut)))
+    rows = [axis for axis, size in enumerate(x.shape[:-1]) if size > 1]
+    if len(rows) != 1 or x.shape[rows[0]] != out.shape[cut.axis]:
         return None
-    return Part(site.node.op, (cut, None, *_cut_other_inputs(site, cut)))
+    source = Cut(rows[0], cut.begin, cut.end)
+    return Part(site.node.op, (source, None, *_cut_other_inputs(site, cut)))
 
 
 @_cuts(ops.OutlierFullyConnected)
@@ -144,22 +175,59 @@ def _cut_outlier(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.AveragePool2D, ops.MaxPool2D)
 def _cut_pool(site: Site, cut: Cut) -> Part | None:
-    """Cut images, channels, or rows (reading all rows of each window)."""
+    """Cut images, channels, or rows or columns (reading all of each window)."""
     op = site.node.op
     assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
     if cut.axis in (N, C):
         return Part(op, (cut,))
-    if cut.axis != H:
+    lines = _line_part(op.padding, cut, site.operand(0), op.window, op.stride)
+    if lines is None:
         return None
-    rows = _row_part(op.padding, cut, site.operand(0), op.window[0], op.stride)
-    if rows is None:
-        return None
-    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0],))
+    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0],))
 
 
 @_cuts(ops.ResizeBilinear)
 def _cut_resize(site: Site, cut: Cut) -> Part | None:
-    return Part(site.node.op, (cut,)) if cut.axis in (N, C) else None
+    """Cut images, channels, or rows or columns (reading the two neighbors of each)."""
+    op = site.node.op
+    assert isinstance(op, ops.ResizeBilinear)
+    if cut.axis in (N, C):
+        return Part(op, (cut,))
+    part, begin, end = op.band(cut.axis - H, site.operand(0), cut.begin, cut.end)
+    return Part(part, (Cut(cut.axis, begin, end),))
+
+
+@_cuts(ops.Reshape)
+def _cut_reshape(site: Site, cut: Cut) -> Part | None:
+    """Cut an axis with the same elements before and after it, in whole steps of an input's axis."""
+    x, out = site.operand(0).shape, site.outs[0].shape
+    before, step = math.prod(out[: cut.axis]), math.prod(out[cut.axis + 1 :])
+    for axis, size in enumerate(x):
+        inner = math.prod(x[axis + 1 :])
+        if math.prod(x[:axis]) != before or size == 1 or size * inner != out[cut.axis] * step:
+            continue
+        if cut.begin * step % inner or cut.end * step % inner:
+            return None
+        source = Cut(axis, cut.begin * step // inner, cut.end * step // inner)
+        return Part(ops.Reshape(cut_shape(out, cut)), (source,))
+    return None
+
+
+@_cuts(ops.DepthToSpace)
+def _cut_depth_to_space(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.DepthToSpace)
+    if cut.axis == N:
+        return Part(op, (cut,))
+    if cut.axis == C or cut.begin % op.block or cut.end % op.block:
+        return None
+    return Part(op, (Cut(cut.axis, cut.begin // op.block, cut.end // op.block),))
+
+
+@_cuts(ops.UnitLength)
+def _cut_unit_length(site: Site, cut: Cut) -> Part | None:
+    op, rank = site.node.op, len(site.outs[0].shape)
+    return Part(op, (cut,)) if cut.axis < rank - 1 else None
 
 
 def _cut_elementwise(site: Site, cut: Cut) -> Part | None:
@@ -263,8 +331,22 @@ def _cut_gather(site: Site, cut: Cut) -> Part | None:
     if cut.axis < op.axis:
         return Part(op, (cut, None))
     if cut.axis < op.axis + among:
-        return Part(op, (None, Cut(cut.axis - op.axis, cut.begin, cut.end)))
+        return _picked(site, Cut(cut.axis - op.axis, cut.begin, cut.end))
     return Part(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
+
+
+def _picked(site: Site, picks: Cut) -> Part:
+    """Cut the indices; if they are constant, read only the range that they refer to."""
+    op, data = site.node.op, site.operand(1).data
+    assert isinstance(op, ops.Gather)
+    if data is None:
+        return Part(op, (None, picks))
+    size = site.operand(0).shape[op.axis]
+    chosen = np.take(data, range(picks.begin, picks.end), picks.axis)
+    chosen = np.where(chosen < 0, chosen + size, chosen)
+    begin = int(chosen.min())
+    source = Cut(op.axis, begin, int(chosen.max()) + 1)
+    return Part(op, (source, picks), {1: (chosen - begin).astype(data.dtype)})
 
 
 @_cuts(ops.GatherCodes)
