@@ -7,7 +7,7 @@ split → schedule → lower, repeated until the arena is below the limit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.fit.plan import plan_of
@@ -18,6 +18,7 @@ from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
 from edgekit.host.compiler.lowering.groups import Group, Groups
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.compiler.tables.spmv import spmv_table_of
@@ -59,22 +60,25 @@ def fit(
 
     Raises InputError naming the operator with the most live bytes if no split fits.
     """
+    layouts = layout_table_of(board)
+    if limit is None:
+        return _with_layouts(split(graph, None), board, layouts, rows, options)
+    graph = _ordered(graph, limit, board, options)
     chained = _in_chains(graph, limit, board, options, rows)
     if chained is not None:
         return chained
-    first = split(graph, limit)
-    if limit is None or not (first.origin or options.memory_limit):
-        return _with_layouts(first, board, layout_table_of(board), rows, options)
     plain: SplitGraph | None = None
     least = None
-    for divided in _split_variants(graph, first, limit):
+    for divided in _split_variants(graph, limit):
+        if not (divided.origin or options.memory_limit):
+            return _with_layouts(divided, board, layouts, rows, options)
         if plain is None:
             need = _working_bytes(divided.graph, board, options)
             least = min(least or need, need)
             if need > limit:
                 continue
             plain = divided
-        laid_out = _with_layouts(divided, board, layout_table_of(board), rows, options)
+        laid_out = _with_layouts(divided, board, layouts, rows, options)
         if laid_out.graph.nodes == divided.graph.nodes:
             break
         if _working_bytes(laid_out.graph, board, options) <= limit:
@@ -87,6 +91,15 @@ def fit(
         f"{limit} bytes, found {least}, and no way to split the tensors alive there; raise "
         "--memory-limit, or choose a smaller model or a larger board"
     )
+
+
+def _ordered(graph: Graph, limit: int, board: BoardProfile, options: CompileOptions) -> Graph:
+    """The graph in the order of least memory, where the importer's exceeds the limit."""
+    alive = Live(graph).peak
+    if alive <= limit or options.order == "import":
+        return graph
+    found = schedule(graph, board, replace(options, order="memory")).graph
+    return found if Live(found).peak < alive else graph
 
 
 def _in_chains(
@@ -116,12 +129,20 @@ def _in_chains(
     return None
 
 
-def _split_variants(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:
-    for share in _SHARES:
-        divided = first if share == 1 else split(graph, limit, int(limit * share))
-        yield divided
-        if Live(divided.graph).peak > limit * share:
-            return  # a lower target cannot reduce the peak further
+def _split_variants(graph: Graph, limit: int) -> Iterator[SplitGraph]:
+    """Splits to try, without repetitions: operators and bands, then bands only, because parts of
+    an operator and their join may need more memory than the operator."""
+    tried: set[tuple[str, ...]] = set()
+    for operators in (True, False):
+        for share in _SHARES:
+            try:
+                divided = split(graph, limit, int(limit * share), operators)
+            except InputError:
+                break  # an operator has no axis
+            names = tuple(node.name for node in divided.graph.nodes)
+            if names not in tried:
+                tried.add(names)
+                yield divided
 
 
 def _with_layouts(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import Concat, StridedSlice
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
-from edgekit.host.compiler.ir.views import joins_runs, view_sources
+from edgekit.host.compiler.ir.views import joins_runs, parts_of_rows, view_sources
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.split.bands import in_bands
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
@@ -48,9 +48,12 @@ def memory_limit(board: BoardProfile, options: CompileOptions) -> int | None:
     return board.memory_bytes - board.memory_bytes // _RESERVE
 
 
-def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGraph:
+def split(
+    graph: Graph, limit: int | None, alive: int | None = None, operators: bool = True
+) -> SplitGraph:
     """Split operators so that each needs at most `limit` bytes; None leaves the graph unchanged.
     Where more than `alive` bytes (default: the limit) are alive, chains of operators run in bands.
+    Without `operators`, that is all: parameters, inputs and outputs are not in the arena.
 
     Results do not change: no reduction is split. Raises InputError with the operator, its bytes and
     the limit if no axis makes it fit.
@@ -58,9 +61,15 @@ def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGra
     if limit is None:
         return SplitGraph(graph, {})
     banded, bands = in_bands(graph, limit if alive is None else alive)
+    if not operators:
+        return SplitGraph(banded, bands)
     builder = Builder(banded)
+    parts = parts_of_rows(banded)
     for node in banded.nodes:
-        _Splitter(builder, limit, node).place(node)
+        if isinstance(node.op, Concat) and parts.keys() >= {*node.inputs}:
+            builder.add(node)  # copies nothing
+        else:
+            _Splitter(builder, limit, node).place(node)
     origin = bands | {name: bands.get(of, of) for name, of in builder.origin.items()}
     origin = {n.name: origin[n.name] for n in builder.nodes if n.name in origin}
     return SplitGraph(builder.finish() if origin else graph, origin)
