@@ -54,8 +54,8 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor whose channel rows are slices of a wider tensor's rows; `offset` and `pitch` are
-    in bytes."""
+    """A tensor whose rows (usually of channels) are slices of a wider tensor's rows; `offset` and
+    `pitch` are in bytes."""
 
     whole: str
     offset: int
@@ -66,9 +66,9 @@ class Part:
 def parts_of_rows(
     graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
 ) -> dict[str, Part]:
-    """Tensors that can be written directly into a channel concatenation, their only reader.
+    """Tensors that can be written directly into a concatenation, their only reader.
 
-    Their producers must support a row pitch. `inside` maps nodes to the node whose kernel
+    Their producers must support a row pitch: some of channels, transposes of any axes. `inside` maps nodes to the node whose kernel
     includes them; nodes in `alone` have kernels without a pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
@@ -78,25 +78,31 @@ def parts_of_rows(
         if not isinstance(node.op, ops.Concat):
             continue
         whole = graph.tensors[node.outputs[0]]
-        if node.op.axis != len(whole.shape) - 1 or joins_runs(node, whole):
+        if joins_runs(node, whole):
             continue
-        pitch, offset = whole.shape[-1] * whole.dtype.bytes, 0
+        axis, offset = node.op.axis, 0
+        pitch = math.prod(whole.shape[axis:]) * whole.dtype.bytes
         for name in node.inputs:
             part = graph.tensors[name or ""]
-            run = part.shape[-1] * part.dtype.bytes
+            run = math.prod(part.shape[axis:]) * part.dtype.bytes
             maker = producer.get(part.name)
             if maker is not None and maker.name in inside:
                 maker = nodes[inside[maker.name]]
             only = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
             fits = can_be_made_inside(graph, part.name, part, whole)
-            free = maker is not None and maker.name not in alone and _leaves_room(graph, maker)
+            free = maker is not None and maker.name not in alone
+            free = free and _leaves_room(graph, maker, axis == len(whole.shape) - 1)
             if only and fits and free:
                 found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
             offset += run
     return found
 
 
-def _leaves_room(graph: Graph, node: Node) -> bool:
+def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
+    if isinstance(node.op, ops.Transpose):
+        return True
+    if not of_channels:
+        return False
     if isinstance(node.op, ops.Gather):
         image, picks = (graph.tensors[name or ""] for name in node.inputs)
         return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2

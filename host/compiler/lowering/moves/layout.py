@@ -48,16 +48,17 @@ def lower_reshape(ctx: Context, node: Node) -> list[Call]:
 @lowers(ops.Transpose)
 def lower_transpose(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, Transpose)
-    whole = matrix_transpose(ctx, node)
-    if whole is not None:
-        return whole
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    size = x.dtype.bytes
+    part = ctx.parts.get(y.name)
+    matrix = matrix_transpose(ctx, node) if part is None else None
+    if matrix is not None:
+        return matrix
+    size, whole = x.dtype.bytes, y if part is None else ctx.tensor(part.whole)
     source = strides_of(x.shape, size)
     permuted = [source[p] for p in node.op.permutation]
     return [
         strided_copy(
-            ctx, y.shape, permuted, strides_of(y.shape, size), size, Value(x.name), Value(y.name)
+            ctx, y.shape, permuted, strides_of(whole.shape, size), size, Value(x.name), Value(y.name)
         )
     ]
 

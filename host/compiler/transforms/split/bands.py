@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from edgekit.host.compiler.ir.ops import Transpose
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import view_sources
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
@@ -117,18 +118,20 @@ def _candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterato
             if chain is None:
                 continue
             out = graph.tensors[chain[-1].outputs[0]]
-            axis = _outermost(out)
-            for count in _COUNTS:
-                if count <= out.shape[axis]:
-                    plan = _estimate_plan(graph, live, chain, (first, end), count)
-                    if plan is None:
-                        break
-                    yield plan
+            for axis in _axes(chain[-1], out):
+                for count in _COUNTS:
+                    if count <= out.shape[axis]:
+                        plan = _estimate_plan(graph, live, chain, (first, end), axis, count)
+                        if plan is None:
+                            break
+                        yield plan
 
 
-def _outermost(tensor: Tensor) -> int:
-    """The first axis of more than one element: its pieces are contiguous."""
-    return next((a for a, size in enumerate(tensor.shape) if size > 1), 0)
+def _axes(node: Node, out: Tensor) -> list[int]:
+    """The axes along which parts of a node write their pieces in place: the outermost, where
+    pieces are contiguous, and any of a transpose."""
+    axes = [axis for axis, size in enumerate(out.shape) if size > 1]
+    return axes if isinstance(node.op, Transpose) else axes[:1]
 
 
 def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, ...] | None:
@@ -155,11 +158,15 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
 
 
 def _estimate_plan(
-    graph: Graph, live: Live, chain: tuple[Node, ...], window: tuple[int, int], count: int
+    graph: Graph,
+    live: Live,
+    chain: tuple[Node, ...],
+    window: tuple[int, int],
+    axis: int,
+    count: int,
 ) -> _Plan | None:
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
     out = graph.tensors[chain[-1].outputs[0]]
-    axis = _outermost(out)
     around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
     if around >= live.peak:
         return None
