@@ -26,6 +26,10 @@ from tests.support.op_cases import Rng, pick, quant
 _SIZES = (48, 56, 64, 80, 96, 112, 128)
 _WIDTHS = (16, 24, 32, 48, 64)
 
+_KEEPS_CODES = (
+    ops.MaxPool2D, ops.AveragePool2D, ops.ResizeBilinear, ops.Reshape, ops.Transpose
+)  # fmt: skip
+
 
 class Builder:
     """Appends operators to a graph of one input; images are channels-last."""
@@ -60,7 +64,7 @@ class Builder:
         shape, _ = op.infer([self.tensors[i] for i in ins])[0]
         made = self.tensor(*shape)
         source = self.tensors[ins[0]]
-        if isinstance(op, ops.MaxPool2D | ops.AveragePool2D | ops.ResizeBilinear | ops.Reshape):
+        if isinstance(op, _KEEPS_CODES):
             self.tensors[made] = Tensor(made, shape, self.dtype, source.quant)
         self.nodes.append(Node(f"n{len(self.nodes)}", op, ins, (made,)))
         return made
@@ -68,7 +72,9 @@ class Builder:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensors[name].shape
 
-    def conv(self, x: str, outputs: int, kernel: int = 3, stride: int = 1, linear: bool = False) -> str:
+    def conv(
+        self, x: str, outputs: int, kernel: int = 3, stride: int = 1, linear: bool = False
+    ) -> str:
         act = Activation.NONE if linear else self.rng.choice([Activation.RELU, Activation.RELU6])
         pad = _same(self.shape(x), kernel, stride)
         w = self.weights(outputs, kernel, kernel, self.shape(x)[3])

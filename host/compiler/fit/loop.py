@@ -27,7 +27,7 @@ from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
-_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # fractions of the limit to try as the bound for live bytes
+_SHARES = (1, 0.85, 0.65)  # fractions of the limit to try as the bound for live bytes
 
 
 @dataclass(frozen=True, eq=False)

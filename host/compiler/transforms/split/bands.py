@@ -6,6 +6,7 @@ twice.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,6 @@ from edgekit.host.compiler.transforms.split.live import Live
 _LONGEST = 24  # maximum number of operators per chain
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
 _ROUNDS = 32
-_LOWER = (0.9, 0.8, 0.7)  # lower goals, relative to a limit that was not reached
 _CALL = 50_000.0  # cost of starting an operator, in multiplications
 
 
@@ -63,39 +63,56 @@ class _Banded:
     cost: float
 
 
+class _Policy(enum.Enum):
+    """Which chains a round prefers among those that lower the peak within them."""
+
+    CHEAPEST = "the least work"
+    COVERING = "no neighbor, which could not become part of a chain later, exceeds the limit"
+    WHOLE = "only those that lower the peak of the graph"
+
+
+# Policies and goals, relative to the limit, where the first did not reach it
+_TRIES = (
+    *((_Policy.CHEAPEST, share) for share in (0.9, 0.8, 0.7)),
+    *((_Policy.COVERING, share) for share in (1, 0.8)),
+    (_Policy.WHOLE, 1),
+)
+
+
 def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
     """Convert chains with more than `limit` live bytes to bands, where that helps.
 
     Returns the graph and the origin of its new nodes. Peaks are lowered one after the other, each
-    by the cheapest chain around it. If that does not reach the limit, lower goals are tried, which
-    lead to longer chains, and then chains that lower the peak of the entire graph.
+    by the cheapest chain around it. If that does not reach the limit, other policies are tried, and
+    lower goals, which lead to longer chains.
     """
-    best = _in_bands(graph, limit, False)
+    best = _in_bands(graph, limit, limit, _Policy.CHEAPEST)
     if best.peak > limit:
-        others = [_in_bands(graph, int(limit * share), False) for share in _LOWER]
-        others.append(_in_bands(graph, limit, True))
+        others = [_in_bands(graph, limit, int(limit * share), policy) for policy, share in _TRIES]
         best = min([best, *others], key=lambda b: (max(b.peak, limit), b.cost))
     return best.graph, best.origin
 
 
-def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
-    """`whole`: consider only chains that lower the peak of the graph, not just their own."""
+def _in_bands(graph: Graph, limit: int, goal: int, policy: _Policy) -> _Banded:
+    """Lower peaks to `goal` until at most `limit` bytes are alive."""
     origin: dict[str, str] = {}
     total = 0.0
     for _ in range(_ROUNDS):
         live = Live(graph)
         if live.peak <= limit:
             break
-        better: list[tuple[tuple[int, float, float], int, int, _Plan]] = []
+        better: list[tuple[tuple[float, ...], _Plan]] = []
         for plan in _candidate_plans(graph, live, origin):
-            peak = max(plan.peak, live.peak_outside(plan.first, plan.end) if whole else 0)
+            others = live.peak_outside(plan.first, plan.end) if policy is _Policy.WHOLE else 0
+            peak = max(plan.peak, others)
             if peak < live.peak:
+                near = live.above(limit, plan.first, plan.end) if policy is _Policy.COVERING else 0
                 # Prefer less work if the plan fits, else less memory.
-                fits = peak <= limit
-                cost = (0, plan.cost, float(peak)) if fits else (1, float(peak), plan.cost)
-                better.append((cost, plan.first, plan.end, plan))
-        better.sort(key=lambda found: found[:3])
-        made = ((_apply_plan(graph, found[3], origin), found[3].cost) for found in better)
+                fits = peak <= goal
+                cost = (plan.cost, float(peak)) if fits else (float(peak), plan.cost)
+                better.append(((not fits, near, *cost, plan.first, plan.end), plan))
+        better.sort(key=lambda found: found[0])
+        made = ((_apply_plan(graph, plan, origin), plan.cost) for _, plan in better)
         after, cost_of = next(((m, c) for m, c in made if m is not None), (None, 0.0))
         if after is None:
             break

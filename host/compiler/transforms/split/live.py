@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 
 from edgekit.host.compiler.ir.types import Graph
@@ -63,3 +64,10 @@ class Live:
     def peak_outside(self, first: int, end: int) -> int:
         """Peak over all other nodes."""
         return max([*self._at[:first], *self._at[end:]], default=0)
+
+    def above(self, limit: int, first: int, end: int) -> int:
+        """The number of nodes next to those from `first` to `end` (excluded), without a gap, that
+        need more than `limit`."""
+        before = itertools.takewhile(lambda size: size > limit, reversed(self._at[:first]))
+        after = itertools.takewhile(lambda size: size > limit, self._at[end:])
+        return sum(1 for _ in itertools.chain(before, after))
