@@ -10,6 +10,8 @@ from pathlib import Path
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.costs.model import CostModel
+from edgekit.host.compiler.costs.work import multiply_adds
+from edgekit.host.compiler.fit import Fitted as InMemory
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of
@@ -226,7 +228,25 @@ def _f32_reason(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
 def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
-    return replace(done, origin=fitted.origin, groups=fitted.groups)
+    notes = (_split_note(work.graph, fitted, target.board),) if fitted.origin else ()
+    notes = (*done.notes, *notes)
+    return replace(done, origin=fitted.origin, groups=fitted.groups, notes=notes)
+
+
+def _split_note(whole: Graph, fitted: InMemory, board: BoardProfile) -> str:
+    """What the split into parts costs."""
+    work = [sum(multiply_adds(g, node) for node in g.nodes) for g in (whole, fitted.graph)]
+    model = CostModel.of(board)
+    time = [sum(model.cost(g, node) for node in g.nodes) for g in (whole, fitted.graph)]
+    split = len({*fitted.origin.values()})
+    return (
+        f"split to fit into memory: {split} of {len(whole.nodes)} operators became "
+        f"{len(fitted.origin)}; {_more(*work)} multiply-adds, {_more(*time)} estimated time"
+    )
+
+
+def _more(before: float, after: float) -> str:
+    return f"{after / before - 1:+.1%}" if before else "+0.0%"
 
 
 def _fuse_into_products(work: PreparedGraph, target: Target) -> PreparedGraph:
