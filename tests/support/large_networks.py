@@ -95,7 +95,9 @@ class Builder:
         return self.add(ops.ResizeBilinear(self.shape(like)[1:3], half_pixel_centers=True), x)
 
     def dense(self, x: str, outputs: int) -> str:
-        return self.add(ops.FullyConnected(keep_dims=True), x, self.weights(outputs, self.shape(x)[-1]))
+        return self.add(
+            ops.FullyConnected(keep_dims=True), x, self.weights(outputs, self.shape(x)[-1])
+        )
 
     def classes(self, x: str) -> str:
         return self.dense(self.add(ops.Mean((1, 2)), x), 10)

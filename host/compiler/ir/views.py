@@ -68,8 +68,9 @@ def parts_of_rows(
 ) -> dict[str, Part]:
     """Tensors that can be written directly into a concatenation, their only reader.
 
-    Their producers must support a row pitch: some of channels, transposes of any axes. `inside` maps nodes to the node whose kernel
-    includes them; nodes in `alone` have kernels without a pitch argument.
+    Their producers must support a row pitch: some of channels, transposes of any axes. `inside`
+    maps nodes to the node whose kernel includes them; nodes in `alone` have kernels without a
+    pitch argument.
     """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}
@@ -90,8 +91,11 @@ def parts_of_rows(
                 maker = nodes[inside[maker.name]]
             only = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
             fits = can_be_made_inside(graph, part.name, part, whole)
-            free = maker is not None and maker.name not in alone
-            free = free and _leaves_room(graph, maker, axis == len(whole.shape) - 1)
+            free = (
+                maker is not None
+                and maker.name not in alone
+                and _leaves_room(graph, maker, axis == len(whole.shape) - 1)
+            )
             if only and fits and free:
                 found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
             offset += run

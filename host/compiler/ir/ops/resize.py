@@ -129,9 +129,7 @@ class ResizeBilinear(Operator):
         made = replace(self, size=(size[0], size[1]), bands=(bands[0], bands[1]))
         return made, first, last
 
-    def _samples(
-        self, axis: int, source: int, positions: Callable[[int, int], Samples]
-    ) -> Samples:
+    def _samples(self, axis: int, source: int, positions: Callable[[int, int], Samples]) -> Samples:
         """The samples of one axis, relative to the part of the input that is there."""
         band = self.along(axis, source)
         whole = positions(band.source, band.target)

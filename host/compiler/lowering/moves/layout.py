@@ -58,7 +58,13 @@ def lower_transpose(ctx: Context, node: Node) -> list[Call]:
     permuted = [source[p] for p in node.op.permutation]
     return [
         strided_copy(
-            ctx, y.shape, permuted, strides_of(whole.shape, size), size, Value(x.name), Value(y.name)
+            ctx,
+            y.shape,
+            permuted,
+            strides_of(whole.shape, size),
+            size,
+            Value(x.name),
+            Value(y.name),
         )
     ]
 
