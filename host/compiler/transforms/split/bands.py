@@ -314,7 +314,7 @@ def _add_band(builder: Builder, steps: Sequence[_Step], label: str) -> Node:
             label,
             step.node.name,
         )
-        for name, made in zip(step.node.outputs, added.outputs, strict=True):
-            band[name] = (builder.tensors[made], step.piece.begin)
+        for name, own in zip(step.node.outputs, added.outputs, strict=True):
+            band[name] = (builder.tensors[own], step.piece.begin)
     assert added is not None
     return added
