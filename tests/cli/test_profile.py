@@ -48,7 +48,7 @@ def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
 
 def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
-        (("list", "SELEC"), "expected SQL over the views"),
+        (("list", "SELEC"), "expected one SELECT over the views"),
         (("list", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
         (("forget",), "expected --days or --max-size"),
         (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),

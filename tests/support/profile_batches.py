@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from edgekit.device.runtime.agent.batch import (
     Batch,
@@ -40,6 +41,13 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
 def stream(*numbers: int, operators: int = 2, profile: str = "a57") -> bytes:
     """The files of some batches, concatenated."""
     return b"".join(batch_bytes(batch(n, operators, profile), SPOOL, n, 0, 0) for n in numbers)
+
+
+def named(number: int, name: str) -> bytes:
+    """The file of a batch with one operator of that name."""
+    found = batch(number, 1)
+    row = found.operators[0]._replace(name=name)
+    return batch_bytes(replace(found, operators=(row,)), SPOOL, number, 0, 0)
 
 
 def headed(body: bytes) -> bytes:

@@ -1,14 +1,19 @@
-"""SQL queries on the store, run by DuckDB with access to the store only."""
+"""SQL queries on the store, run by DuckDB without access to files, settings or other tables.
+
+DuckDB's own parser decides what a query is; see `_check`. Rows reach DuckDB from PyArrow, so the
+connection neither knows a path nor may open one.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.parquet import libraries, missing, read_part, schema
 
@@ -20,6 +25,10 @@ _BATCH_COLUMNS = (
     "throttled, inference_samples, inference_median_ns, inference_p90_ns, inference_max_ns"
 )
 _FORMATS = (".parquet", ".csv", ".json")
+_VIEWS = ("operators", "batches")
+_SOURCES = ("unnest", "range", "generate_series")  # functions that may replace a table
+_SEALED = ("current_setting", "getenv", "write_log")  # scalar functions that reach outside
+_FORMULA = r"^[=+\-@\t\r]"
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Source(Protocol):
 def query(store: Source, sql: str, most_rows: int) -> Answer:
     """Runs a query on the views `operators` and `batches`; InputError if it fails."""
     with _sql_errors(), asking(store) as connection:
+        _check(connection, sql)
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchmany(most_rows + 1)
@@ -62,17 +72,13 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
     from edgekit.host.common.files import atomic_writer
 
     with _sql_errors(), asking(store) as connection:
-        found = connection.sql(sql)
-        if found is None:
-            raise InputError(f"expected SQL that answers with rows, found {sql[:60]!r}")
-        table = found.to_arrow_table()
+        _check(connection, sql)
+        table = connection.sql(sql).to_arrow_table()
         with atomic_writer(target) as file:
             if target.suffix == ".parquet":
                 pq.write_table(table, file, compression="zstd")
             elif target.suffix == ".csv":
-                import pyarrow.csv
-
-                pyarrow.csv.write_csv(table, file)
+                _write_csv(table, file)
             else:
                 import msgspec
 
@@ -82,10 +88,92 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
     return rows_written
 
 
+def _write_csv(table: Any, file: Any) -> None:
+    """Writes a table as CSV. Text that a spreadsheet would take for a formula gets an apostrophe in
+    front, since boards choose names."""
+    pa, _ = libraries()
+    import pyarrow.compute as pc
+    import pyarrow.csv
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            column = table.column(at)
+            marked = pc.replace_substring_regex(column, _FORMULA, r"'\0")
+            table = table.set_column(at, field, marked)
+    try:
+        pyarrow.csv.write_csv(table, file)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"expected numbers and text for CSV, found: {str(error)[:100]}; cast such columns to "
+            "VARCHAR, or write .json"
+        ) from None
+
+
+def _check(database: Any, sql: str) -> None:
+    """InputError unless `sql` is one SELECT over the views; DuckDB serializes nothing else."""
+    import json
+
+    def ask(sql: str, *values: str) -> list[Any]:
+        rows: list[Any] = [row[0] for row in database.execute(sql, values).fetchall()]
+        return rows
+
+    try:
+        parsed = json.loads(ask("SELECT json_serialize_sql(?::VARCHAR)", sql)[0])
+    except RecursionError:
+        raise _refused("a query that nests too deeply") from None
+    if parsed["error"]:
+        other = parsed["error_type"] == "not implemented"
+        raise _refused("another statement" if other else parsed["error_message"])
+    if len(parsed["statements"]) != 1:
+        raise _refused(f"{len(parsed['statements'])} statements")
+    nodes = list(_nodes(parsed))
+    defined = {one["key"].lower() for n in nodes for one in n.get("cte_map", {}).get("map", ())}
+    # Outside its scope, such a name would mean the table that the database itself has.
+    for name in defined.intersection(ask("SELECT lower(view_name) FROM duckdb_views()")):
+        raise _refused(f"WITH {name}, the name of another view")
+    for node in nodes:
+        if why := _forbidden(node, {*_VIEWS, *defined}):
+            raise _refused(why)
+
+
+def _forbidden(node: Mapping[str, Any], tables: Set[str]) -> str:
+    """Why a part of a parsed query may not run, or nothing. `tables` are the names it may use."""
+    kind, name = node.get("type"), str(node.get("table_name", ""))
+    elsewhere = node.get("catalog_name") or node.get("schema_name") not in ("", "main", None)
+    if kind == "BASE_TABLE" and (elsewhere or name.lower() not in tables):
+        return f"table {name}"
+    if kind == "SHOW_REF" and (elsewhere or name.lower() not in ("", *tables)):
+        return f"SHOW {name}"
+    function = str((node.get("function") or node).get("function_name", ""))
+    if kind == "TABLE_FUNCTION" and function.lower() not in _SOURCES:
+        return f"table function {function}"
+    return f"function {function}" if function.lower() in _SEALED else ""
+
+
+def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a JSON document."""
+    waiting = [parsed]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+
+
+def _refused(found: str) -> InputError:
+    return InputError(
+        "expected one SELECT over the views operators and batches, found: "
+        f"{printable(' '.join(found.split()), 300)}; "
+        "their columns: edgekit profile list 'DESCRIBE operators'"
+    )
+
+
 @contextlib.contextmanager
 def asking(store: Source) -> Iterator[Any]:
-    """A DuckDB connection with the views and no access to other files. TransferError names a
-    corrupted file."""
+    """A DuckDB connection with the views and no access to files; only for SQL of edgekit or such
+    that `query` would run. TransferError names a corrupted file."""
     try:
         import duckdb
     except ImportError:
@@ -103,25 +191,20 @@ def asking(store: Source) -> Iterator[Any]:
 
 
 def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
-    names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-    database.register("empty", schema().empty_table())
-    rows = "SELECT * FROM empty"
-    if paths and remote is not None:
-        import pyarrow.dataset
+    import pyarrow.dataset
 
+    rows: Any = schema().empty_table()
+    if paths:
         files = [str(path) for path in paths]
-        found = pyarrow.dataset.dataset(files, schema(), "parquet", filesystem=remote)
-        database.register("remote", found)
-        rows, names = "SELECT * FROM remote", ""
-    elif paths:
-        rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
-    database.execute(f"CREATE VIEW operators AS {rows}")
+        rows = pyarrow.dataset.dataset(files, schema(), "parquet", filesystem=remote)
+    database.register("rows", rows)
+    database.execute("CREATE VIEW operators AS SELECT * FROM rows")
     # All rows of a batch share the same batch columns, so its first row represents it.
     database.execute(
         f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
     )
     database.execute(f"SET memory_limit = '{_MEMORY}'")
-    database.execute(f"SET allowed_paths = [{names}]")
+    database.execute("SET python_enable_replacements = false")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
 
@@ -133,7 +216,4 @@ def _sql_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise InputError(
-            f"expected SQL over the views operators and batches, found: {str(error)[:300]}; "
-            "their columns: edgekit profile list 'DESCRIBE operators'"
-        ) from None
+        raise _refused(str(error)) from None

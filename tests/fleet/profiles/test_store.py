@@ -193,7 +193,7 @@ def test_a_query_reads_the_store_and_no_other_file(store: ProfileStore, tmp_path
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")
     for sql in (f"FROM read_csv('{secret}')", f"COPY operators TO '{tmp_path}/out.csv'", "SELEC"):
-        with pytest.raises(InputError, match="expected SQL over the views"):
+        with pytest.raises(InputError, match="expected one SELECT over the views"):
             query(store, sql, 3)
 
 
