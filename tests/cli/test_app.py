@@ -43,10 +43,12 @@ class UnixConnection(http.client.HTTPConnection):
         os.close(folder)
 
 
-def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
-    """Sends one request to the server on the board; returns status, body and release."""
+def ask(board: Path, body: bytes, length: str = "") -> tuple[int, bytes, str | None]:
+    """Sends one request to the server on the board, with that Content-Length; returns status, body
+    and release."""
     connection = UnixConnection(board / "app" / "data" / "serve.sock")
-    connection.request("POST", "/run", body)
+    headers = {"Content-Length": length.encode("latin-1")} if length else {}
+    connection.request("POST", "/run", body, headers)
     answer = connection.getresponse()
     found = answer.status, answer.read(), answer.getheader("X-Release")
     connection.close()
@@ -90,6 +92,8 @@ def test_server_answers_four_clients_at_once(
 ) -> None:
     edgekit("app", "new", "serve", home / "doors")
     assert edgekit("app", "install", home / "doors").code == 0
+    for odd in ("²", "-1", "9" * 5000):
+        assert ask(deployed, b"", odd)[0] == 400
 
     def client(number: int) -> int:
         connection = UnixConnection(deployed / "app" / "data" / "serve.sock")
@@ -103,6 +107,7 @@ def test_server_answers_four_clients_at_once(
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         assert list(pool.map(client, range(CLIENTS))) == [count] * CLIENTS
+    assert "Traceback" not in edgekit("app", "status", "--lines", "99").out
 
 
 def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> None:

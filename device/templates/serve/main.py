@@ -15,6 +15,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import socketserver
@@ -29,6 +30,7 @@ MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+LENGTH = re.compile("[0-9]{1,18}")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -55,7 +57,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}\n"
             self.answer(400, text.encode())
-            return self.pass_over(min(int(found), MOST_UNREAD) if found.isdigit() else 0)
+            return self.pass_over(min(int(found), MOST_UNREAD) if LENGTH.fullmatch(found) else 0)
         body = self.rfile.read(expected)
         inputs, start = {}, 0
         for spec in specs:
