@@ -76,9 +76,8 @@ def report(
         return
     print(f"wrote    {output}, {byte_size(size)}: models {models}, releases {releases}")
     if made.fleet:
-        odd = sum(group.straggler_count for group in made.fleet.groups)
-        total = sum(group.boards for group in made.fleet.groups)
-        print(f"fleet    boards {total}, stragglers {odd}, silent {made.fleet.missing_count}")
+        odd, silent = made.fleet.straggler_count, made.fleet.missing_count
+        print(f"fleet    boards {made.fleet.boards}, stragglers {odd}, silent {silent}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
 

@@ -144,9 +144,12 @@ class FleetGroup:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The fleet, and the boards of the inventory that never sent a profile."""
+    """The fleet: counts of boards and of stragglers, each once however many models it runs, and the
+    boards of the inventory that never sent a profile."""
 
     groups: tuple[FleetGroup, ...]
+    boards: int
+    straggler_count: int
     missing_count: int
     missing: tuple[str, ...]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgekit.host.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
@@ -37,8 +38,12 @@ _NOW = f"""
 def fleet_of(database: Any, inventory: Sequence[str]) -> Fleet:
     """The fleet overview; `database` has the view `batches`, `inventory` the names of all
     boards."""
-    missing = sorted(set(inventory) - {row[0] for row in database.execute(_HEARD).fetchall()})
-    return Fleet(_group_boards(database), len(missing), tuple(missing[:_MOST_MISSING]))
+    heard = {row[0] for row in database.execute(_HEARD).fetchall()}
+    missing = sorted(set(inventory) - heard)
+    groups = _group_boards(database)
+    odd = {one.board for group in groups for one in group.stragglers}
+    shown = tuple(replace(g, stragglers=g.stragglers[:_MOST_STRAGGLERS]) for g in groups)
+    return Fleet(shown, len(heard), len(odd), len(missing), tuple(missing[:_MOST_MISSING]))
 
 
 def _group_boards(database: Any) -> tuple[FleetGroup, ...]:
@@ -90,7 +95,7 @@ def _build_group(key: tuple[Any, ...], rows: Sequence[Any]) -> FleetGroup:
         last,
         tuple(releases),
         len(stragglers),
-        tuple(stragglers[:_MOST_STRAGGLERS]),
+        tuple(stragglers),
     )
 
 

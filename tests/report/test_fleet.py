@@ -67,6 +67,15 @@ def test_of_eight_boards_the_slow_and_the_old_one_are_told() -> None:
     assert [one.board for one in made.fleet.groups[0].stragglers] == ["pi-0003", "pi-0007"]
 
 
+def test_a_board_with_two_models_is_one_board_and_one_straggler() -> None:
+    store = fill_fleet(20)
+    fill_fleet(20, model="other")
+    made = field_report(store, TODAY, ())
+    assert made.fleet is not None
+    assert [(group.boards, group.straggler_count) for group in made.fleet.groups] == [(20, 3)] * 2
+    assert (made.fleet.boards, made.fleet.straggler_count) == (20, 3)
+
+
 def test_boards_that_never_sent_a_profile_are_named() -> None:
     made = report(2, ("pi-0001", "pi-0009", "door"))
     assert made.fleet is not None

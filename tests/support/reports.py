@@ -89,7 +89,7 @@ def fill_store(
     return store
 
 
-def fill_fleet(count: int) -> ProfileStore:
+def fill_fleet(count: int, model: str = "tiny") -> ProfileStore:
     """Boards pi-0000 onward, each a hundredth slower than the one before, in cycles of five. In
     every twenty, number 3 takes 1.6 times the expected time, 7 still runs the old release, and 12
     has not reported for three days."""
@@ -102,7 +102,7 @@ def fill_fleet(count: int) -> ProfileStore:
         for sent, when, slow in ((OLD, 0, 1250), (release, days, slowness)):
             now[0] = 1.79e9 + 86400 * when
             slow *= 1 + 0.01 * (place % 5)
-            batch = _batch(sent, board, when, slow, "tiny", OPERATORS, "", "a57")
+            batch = _batch(sent, board, when, slow, model, OPERATORS, "", "a57")
             store.add(board, batch)
     remember(NEW, explanation())
     return store

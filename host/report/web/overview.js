@@ -7,9 +7,8 @@ function showOverview() {
   const section = document.getElementById("overview");
   section.hidden = !fleet;
   if (section.hidden) return;
-  const total = fleet.groups.reduce((sum, one) => sum + one.boards, 0);
-  const odd = fleet.groups.reduce((sum, one) => sum + one.straggler_count, 0);
-  const parts = [count(total, "board", "boards"), count(fleet.groups.length, "group", "groups"), count(odd, "straggler", "stragglers")];
+  const { boards, groups, straggler_count } = fleet;
+  const parts = [count(boards, "board", "boards"), count(groups.length, "group", "groups"), count(straggler_count, "straggler", "stragglers")];
   if (fleet.missing_count) parts.push(`${fleet.missing_count.toLocaleString("en")} in the inventory never heard`);
   show("overview-status", parts.join(", "));
   show("overview-groups", groupTable(fleet.groups));
