@@ -120,8 +120,8 @@ def _pull_profiles(
     store = profiles.ProfileStore()
     found = profiles.pull(device, store)
     store.compact()
-    for why in found.stored.refused:
-        warn(f"{why}; it is kept in {store.folder / 'refused'}")
+    for why in found.stored.reasons:
+        warn(f"{why}; kept in {store.folder / 'refused'}")
     if as_json:
         emit({"schema": "edgekit.profile.pull/1", "board": name, **asdict(found)})
         return
@@ -143,7 +143,7 @@ def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
     store = profiles.ProfileStore()
     stored, damaged = profiles.upload(store, board, folder)
     store.compact()
-    for why in (*stored.refused, *damaged):
+    for why in (*stored.reasons, *damaged):
         warn(why)
     if as_json:
         emit({"schema": "edgekit.profile.upload/1", "board": board, **asdict(stored)})

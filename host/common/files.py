@@ -51,6 +51,13 @@ def atomic_write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def private_folder(path: Path) -> None:
+    """Creates a folder that only its owner may enter; takes others' rights to an existing one."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
 @contextlib.contextmanager
 def locked(path: Path, shared: bool = False) -> Iterator[None]:
     """Holds a file lock, waiting until it is free; the lock is released when the process ends at

@@ -74,8 +74,8 @@ def test_a_batch_of_a_newer_edgekit_is_kept_aside_and_named(edgekit: Any, home: 
     assert done.code == 0
     assert "expected edgekit.profile.batch/1, found edgekit.profile.batch/7" in done.err
     assert _uuids(edgekit) == [1, 3]
-    (kept,) = (data_folder() / "profiles" / "refused").glob("*.json")
-    assert kept.read_bytes() == newer
+    (kept,) = (data_folder() / "profiles" / "refused").glob("*/*.batch")
+    assert kept.read_bytes() == headed(newer)
 
 
 @pytest.mark.parametrize("damage", _DAMAGES.values(), ids=_DAMAGES)

@@ -16,25 +16,31 @@ from typing import Any
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.batch import Batch
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS parts (
-    path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, rows INTEGER NOT NULL, date TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS batches (
-    uuid TEXT PRIMARY KEY, board TEXT NOT NULL, spool TEXT NOT NULL, sequence INTEGER NOT NULL,
-    boot TEXT NOT NULL, release TEXT NOT NULL, received REAL NOT NULL, part TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS boards (
-    board TEXT NOT NULL, spool TEXT NOT NULL, profile TEXT NOT NULL, dropped INTEGER NOT NULL,
-    quarantined INTEGER NOT NULL, last REAL NOT NULL, PRIMARY KEY (board, spool)
-) STRICT;
-CREATE TABLE IF NOT EXISTS releases (
-    release TEXT PRIMARY KEY, model TEXT NOT NULL, model_sha256 TEXT NOT NULL,
-    profile TEXT NOT NULL, kit TEXT NOT NULL
-) STRICT;
-PRAGMA user_version = 1;
+_BATCHES = """
+CREATE TABLE batches (
+    board TEXT NOT NULL, uuid TEXT NOT NULL, spool TEXT NOT NULL, sequence INTEGER NOT NULL,
+    boot TEXT NOT NULL, release TEXT NOT NULL, received REAL NOT NULL, part TEXT NOT NULL,
+    PRIMARY KEY (board, uuid)
+) STRICT, WITHOUT ROWID
 """
-_VERSION = 1
+_CREATE = (
+    "CREATE TABLE parts (path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, rows INTEGER NOT NULL,"
+    " date TEXT NOT NULL) STRICT",
+    _BATCHES,
+    "CREATE TABLE boards (board TEXT NOT NULL, spool TEXT NOT NULL, profile TEXT NOT NULL,"
+    " dropped INTEGER NOT NULL, quarantined INTEGER NOT NULL, last REAL NOT NULL,"
+    " PRIMARY KEY (board, spool)) STRICT",
+)
+# In version 1, a UUID was known whichever board had sent it.
+_UPDATE = (
+    "ALTER TABLE batches RENAME TO batches_1",
+    _BATCHES,
+    "INSERT INTO batches SELECT board, uuid, spool, sequence, boot, release, received, part"
+    " FROM batches_1",
+    "DROP TABLE batches_1",
+    "DROP TABLE releases",
+)
+_VERSION = 2
 _ASKED = 500  # UUIDs per query
 
 
@@ -70,7 +76,7 @@ class Catalogue:
         self._path = path
         try:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            version = self._version()
             if version > _VERSION:
                 raise InputError(
                     f"{path}: expected a catalogue of version {_VERSION}, found {version}; "
@@ -84,20 +90,32 @@ class Catalogue:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             if version < _VERSION:
-                self._db.executescript(_SCHEMA)
+                self._update()
         except sqlite3.Error as error:
             raise self._catalog_error(error) from None
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _update(self) -> None:
+        """Brings the tables to the current version, unless another process did meanwhile."""
+        with self._transaction():
+            version = self._version()
+            for statement in _CREATE if version == 0 else _UPDATE if version == 1 else ():
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def close(self) -> None:
         self._db.close()
 
-    def known(self, uuids: Sequence[str]) -> set[str]:
-        """The UUIDs that are already stored."""
+    def known(self, board: str, uuids: Sequence[str]) -> set[str]:
+        """The UUIDs of batches of `board` that are already stored."""
         found: set[str] = set()
         for start in range(0, len(uuids), _ASKED):
             some = uuids[start : start + _ASKED]
             marks = ",".join("?" * len(some))
-            rows = self._query(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
+            sql = f"SELECT uuid FROM batches WHERE board = ? AND uuid IN ({marks})"
+            rows = self._query(sql, (board, *some))
             found.update(row[0] for row in rows)
         return found
 
@@ -109,14 +127,9 @@ class Catalogue:
                 self._db.executemany(
                     "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     (
-                        (b.uuid, board, b.spool, b.sequence, b.boot, *of_all, part.path)
+                        (board, b.uuid, b.spool, b.sequence, b.boot, *of_all, part.path)
                         for b, of_all in ((b, (b.subject.release, received)) for b in batches)
                     ),
-                )
-                subjects = (b.subject for b in batches)
-                self._db.executemany(
-                    "INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?)",
-                    {(s.release, s.model, s.model_sha256, s.profile, s.kit) for s in subjects},
                 )
                 self._db.executemany(
                     "INSERT INTO boards VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"

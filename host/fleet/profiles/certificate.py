@@ -7,13 +7,14 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from edgekit.host.common.files import atomic_write, locked
+from edgekit.host.common.files import atomic_write, locked, private_folder
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.parquet import missing
 
 
 def certificate(path: Path) -> str:
     """SHA-256 of the certificate at `path`; creates the certificate and its key if missing."""
+    private_folder(path.parent)
     with locked(path.with_suffix(".lock")):
         if not path.exists() or path.stat().st_size == 0:
             path.touch(mode=0o600)  # restricts access before the key is written

@@ -97,18 +97,18 @@ class SharedStore:
         paths = (info.path[len(top) + 1 :] for info in found if info.is_file)
         return sorted(p for p in paths if p.endswith(".parquet") and "/." not in p)
 
-    def uuids(self, path: str) -> list[str]:
-        """UUIDs of the batches in a file of rows."""
+    def names(self, path: str) -> list[tuple[str, str]]:
+        """Board and UUID of each batch in a file of rows."""
         _, pq = libraries()
         with self._convert_errors(f"{self.folder}/parts/{path}"):
-            column = pq.read_table(
+            table = pq.read_table(
                 f"{self._base}/parts/{path}",
-                columns=["uuid"],
+                columns=["board", "uuid"],
                 filesystem=self._fs,
                 partitioning=None,
-            )["uuid"]
-        found: list[str] = column.unique().to_pylist()
-        return found
+            )
+        found = table.group_by(["board", "uuid"]).aggregate([])
+        return list(zip(found["board"].to_pylist(), found["uuid"].to_pylist(), strict=True))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[None, Sequence[Path]]]:

@@ -2,25 +2,24 @@
 
 catalogue.sqlite                                 the batches and files that count; see catalogue.py
 parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
-refused/                                         unreadable batches, unmodified
+refused/<board>/                                 unreadable batches, unmodified; see refused.py
 lock                                             exclusive for changes, shared for reads
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import logging
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.common.files import atomic_write, locked
+from edgekit.host.common.files import locked, private_folder
 from edgekit.host.common.paths import data_folder
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles.batch import Batch, decode_batch
@@ -29,53 +28,19 @@ from edgekit.host.fleet.profiles.catalogue import BoardSummary, Catalogue, Part
 from edgekit.host.fleet.profiles.parquet import (
     Arrival,
     damaged,
+    libraries,
     read_part,
-    sync_folder,
     table_of,
     write_part,
 )
-
-_MOST_BYTES = 64 << 20
-_MOST_BATCHES = 10_000
-_LOG = logging.getLogger(__name__)
-
-
-def keep_refused(
-    folder: Path,
-    board: str,
-    refused: Iterable[tuple[bytes, str]],
-    most_batches: int = _MOST_BATCHES,
-    most_bytes: int = _MOST_BYTES,
-) -> None:
-    """Stores rejected batches with the reason, deduplicated; the oldest above `most_batches` or
-    `most_bytes` are deleted and counted in the log."""
-    for body, why in refused:
-        folder.mkdir(exist_ok=True)
-        name = hashlib.sha256(body).hexdigest()[:32]
-        atomic_write(folder / f"{name}.txt", f"{board}: {why}\n".encode())
-        atomic_write(folder / f"{name}.json", body)
-    if folder.is_dir():
-        _evict_oldest(folder, most_batches, most_bytes)
-        sync_folder(folder)
-
-
-def _evict_oldest(folder: Path, most_batches: int, most_bytes: int) -> None:
-    about = [(path.stat(), path) for path in folder.glob("*.json")]
-    kept, size, gone = 0, 0, 0
-    for found, path in sorted(about, key=lambda one: (-one[0].st_mtime_ns, one[1].name)):
-        kept, size = kept + 1, size + found.st_size
-        if kept > most_batches or size > most_bytes:
-            path.unlink()
-            path.with_suffix(".txt").unlink(missing_ok=True)
-            gone += 1
-    if gone:
-        _LOG.warning("profiles: %d refused batches were removed for lack of space", gone)
-
+from edgekit.host.fleet.profiles.refused import keep_refused
 
 if TYPE_CHECKING:
     import pyarrow
 
 WritePart = Callable[[Path, str, str, Iterable["pyarrow.Table"]], Part]
+_MOST_BATCHES = 16_384  # of a stream
+_MOST_REASONS = 10
 _SMALL_BYTES = 4 << 20
 _MOST_SMALL = 16  # number of files of a partition that triggers compaction
 
@@ -97,6 +62,32 @@ class Stored:
             self.refused + other.refused,
         )
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Some different reasons, few enough to print."""
+        return tuple(dict.fromkeys(self.refused))[:_MOST_REASONS]
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """Batches of boards of one type, and their rows."""
+
+    profile: str
+    received: float
+    batches: list[Batch]
+    table: pyarrow.Table
+
+    def without(self, known: set[str]) -> _Arrived | None:
+        """The batches whose UUIDs are not `known`, if any."""
+        new = [batch for batch in self.batches if batch.uuid not in known]
+        if len(new) == len(self.batches) or not new:
+            return self if new else None
+        import pyarrow.compute as pc
+
+        pa, _ = libraries()
+        old = pc.is_in(self.table["uuid"], value_set=pa.array(sorted(known)))
+        return replace(self, batches=new, table=self.table.filter(pc.invert(old)))
+
 
 class ProfileStore:
     """The store in `folder`, by default the user's; `now` returns seconds since 1970, and `write`
@@ -117,34 +108,42 @@ class ProfileStore:
         self._parts = self.folder / "parts"
         self._now, self._write = now, write
 
-    def add(self, board: str, stream: bytes) -> Stored:
+    def add(self, board: str, stream: bytes, most_batches: int = _MOST_BATCHES) -> Stored:
         """Stores the batches of a stream from `board`; durable when this returns.
 
-        TransferError if the stream was damaged in transit; nothing is stored then. Batches that
-        arrive intact but do not decode are kept in refused/.
+        TransferError if the stream was damaged in transit, or has more than `most_batches`; nothing
+        is stored then. Batches that arrive intact but do not decode are kept in refused/. Only the
+        write itself holds the store's lock.
         """
-        came, found, refused = _split_stream(board, stream)
+        came, found, refused = self._take_in(board, stream, most_batches)
         batches = {batch.uuid: batch for batch, _ in found}
+        arrived = self._tables(board, list(batches.values()))
         with self._exclusive_catalog() as catalogue:
-            if refused:
-                keep_refused(self.folder / "refused", board, refused)
-            known = catalogue.known(list(batches))
-            new = [batch for uuid, batch in batches.items() if uuid not in known]
-            rows = self._store_batches(catalogue, board, new)
-        again = came - len(refused) - len(new)
-        return Stored(len(new), again, rows, tuple(why for _, why in refused))
+            known = catalogue.known(board, list(batches))
+            rows = self._store_tables(catalogue, board, arrived, known)
+        new = len(batches) - len(known)
+        again = came - len(refused) - new
+        return Stored(new, again, rows, tuple(why for _, why in refused))
 
-    def hand_over(self, board: str, stream: bytes, bus: Bus) -> Stored:
+    def hand_over(
+        self, board: str, stream: bytes, bus: Bus, most_batches: int = _MOST_BATCHES
+    ) -> Stored:
         """Like `add`, but publishes to the writers behind `bus`, which remove duplicates."""
-        _, found, refused = _split_stream(board, stream)
-        if refused:
-            self._make_folder()
-            with locked(self.folder / "lock"):
-                keep_refused(self.folder / "refused", board, refused)
+        _, found, refused = self._take_in(board, stream, most_batches)
         if found:
             bus.publish(board, [body for _, body in found])
         rows = sum(len(batch.operators) for batch, _ in found)
         return Stored(len(found), 0, rows, tuple(why for _, why in refused))
+
+    def _take_in(
+        self, board: str, stream: bytes, most_batches: int
+    ) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
+        """Splits a stream, and keeps what cannot be read."""
+        came, found, refused = _split_stream(board, stream, most_batches)
+        if refused:
+            self._make_folder()
+            keep_refused(self.folder / "refused", board, refused)
+        return came, found, refused
 
     def boards(self) -> list[BoardSummary]:
         """Summary of each board."""
@@ -204,6 +203,9 @@ class ProfileStore:
         """The catalog and the Parquet files that count, locked against removal. TransferError names
         a missing or truncated file."""
         self._make_folder()
+        if not (self.folder / "catalogue.sqlite").exists():
+            with self._exclusive_catalog():
+                pass
         with locked(self.folder / "lock", shared=True), self._open_catalog() as catalogue:
             parts = catalogue.parts()
             for part in parts:
@@ -212,18 +214,34 @@ class ProfileStore:
                     raise damaged(path, f"not {part.bytes} bytes")
             yield catalogue, [self._parts / part.path for part in parts]
 
-    def _store_batches(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
+    def _tables(self, board: str, batches: list[Batch]) -> list[_Arrived]:
+        """The rows of batches that arrived now, by board type."""
         received = self._now()
-        date = datetime.fromtimestamp(received, UTC).date().isoformat()
         by_profile: dict[str, list[Batch]] = {}
         for batch in batches:
             by_profile.setdefault(batch.subject.profile, []).append(batch)
+        return [
+            _Arrived(
+                profile, received, some, table_of([Arrival(board, received, one) for one in some])
+            )
+            for profile, some in by_profile.items()
+        ]
+
+    def _store_tables(
+        self, catalogue: Catalogue, board: str, arrived: list[_Arrived], known: set[str]
+    ) -> int:
+        """Stores the batches that are not `known`; returns the rows."""
         stored: list[tuple[Part, list[Batch]]] = []
+        received = 0.0
         try:
-            for profile, some in by_profile.items():
-                table = table_of([Arrival(board, received, batch) for batch in some])
-                stored.append((self._write(self._parts, profile, date, [table]), some))
-            catalogue.add(board, received, stored)
+            for some in arrived:
+                received = some.received
+                date = datetime.fromtimestamp(received, UTC).date().isoformat()
+                if new := some.without(known):
+                    part = self._write(self._parts, new.profile, date, [new.table])
+                    stored.append((part, new.batches))
+            if stored:
+                catalogue.add(board, received, stored)
         except Exception:
             self._delete_parts(part for part, _ in stored)
             raise
@@ -253,7 +271,8 @@ class ProfileStore:
             catalogue.close()
 
     def _make_folder(self) -> None:
-        self._parts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.folder)
+        self._parts.mkdir(mode=0o700, exist_ok=True)
 
     def _is_whole(self, part: Part) -> bool:
         """Whether the file exists with its recorded size; Parquet itself checks the footer."""
@@ -267,14 +286,16 @@ class ProfileStore:
 
 
 def _split_stream(
-    board: str, stream: bytes
+    board: str, stream: bytes, most: int
 ) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
     """Splits a stream into batches: the total, those that decode with their bodies, and the others
-    with the reason. TransferError if the stream was damaged in transit."""
+    with the reason. TransferError if the stream was damaged in transit, or has more than `most`."""
     try:
-        came = list(bodies(stream))
+        came = list(itertools.islice(bodies(stream), most + 1))
     except DeviceInputError as error:
         raise TransferError(f"board '{board}': {error}; fetch it again") from None
+    if len(came) > most:
+        raise TransferError(f"board '{board}': expected at most {most} batches, found more")
     found: list[tuple[Batch, bytes]] = []
     refused: list[tuple[bytes, str]] = []
     for body in came:

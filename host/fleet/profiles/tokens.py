@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from edgekit.host.common.files import atomic_write, locked
+from edgekit.host.common.files import atomic_write, locked, private_folder
 from edgekit.host.errors import InputError
 
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -34,6 +34,7 @@ class Tokens:
                 f"found {board[:70]!r}"
             )
         token = secrets.token_hex(32)
+        private_folder(self.path.parent)
         with locked(self.path.with_suffix(".lock")):
             self._write({**self._read(), board: _hash_token(token)})
         return token
@@ -71,7 +72,6 @@ class Tokens:
             ) from None
 
     def _write(self, hashes: _Hashes) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomic_write(self.path, msgspec.json.encode(hashes))
 
 

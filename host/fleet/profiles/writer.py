@@ -40,6 +40,7 @@ _LEASE_SECONDS = 20.0  # time without progress after which another writer's plan
 _POLL_SECONDS = 0.5
 _LONGEST_WAIT = 30.0
 _TRIES = 4
+_Name = tuple[str, str]  # of a batch: its board and UUID
 _PART = re.compile(r"p([0-9]{3})-([0-9a-f]{8})-[0-9]{12}-([0-9]{12})\.parquet")
 
 
@@ -159,10 +160,10 @@ class ProfileWriter:
 
     def _write_batches(
         self, partition: int, done: int, plan: Plan, messages: Sequence[Message]
-    ) -> tuple[Written, list[str]]:
-        """Writes the new batches; returns the counts and their UUIDs. The result depends only on
+    ) -> tuple[Written, list[_Name]]:
+        """Writes the new batches; returns the counts and their names. The result depends only on
         the messages and on what is written up to `done`, so all writers produce the same files."""
-        arrivals: dict[str, Arrival] = {}
+        arrivals: dict[_Name, Arrival] = {}
         came = refused = 0
         for message in messages:
             for body in _decode_bodies(message):
@@ -174,18 +175,19 @@ class ProfileWriter:
                     self._store.keep_refused(name, body, f"{message.board}: {error}")
                     refused += 1
                     continue
-                arrivals.setdefault(batch.uuid, Arrival(message.board, message.received, batch))
+                arrival = Arrival(message.board, message.received, batch)
+                arrivals.setdefault((message.board, batch.uuid), arrival)
         known = self._known.among(partition, done, list(arrivals))
         files: dict[tuple[str, str], list[Arrival]] = {}
-        for name, arrival in arrivals.items():
-            if name not in known:
+        for named, arrival in arrivals.items():
+            if named not in known:
                 date = datetime.fromtimestamp(arrival.received, UTC).date().isoformat()
                 files.setdefault((arrival.batch.subject.profile, date), []).append(arrival)
-        named = f"p{partition:03d}-{self._bus.id}-{done + 1:012d}-{plan.last:012d}"
+        file = f"p{partition:03d}-{self._bus.id}-{done + 1:012d}-{plan.last:012d}"
         rows = 0
         for (profile, date), some in files.items():
             table = table_of(some)
-            self._store.write(part_path(profile, date, named), table)
+            self._store.write(part_path(profile, date, file), table)
             rows += table.num_rows
         new = [name for name in arrivals if name not in known]
         written = Written(len(new), rows, came - refused - len(new), refused, len(files))
@@ -193,7 +195,7 @@ class ProfileWriter:
 
 
 class _Known:
-    """Known UUIDs by partition, loaded on demand from the files of a store into a temporary
+    """Known batches by partition, loaded on demand from the files of a store into a temporary
     database."""
 
     def __init__(self, stream: str, store: SharedStore) -> None:
@@ -205,25 +207,29 @@ class _Known:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute(
-            "CREATE TABLE known (partition INTEGER, uuid BLOB, PRIMARY KEY (partition, uuid))"
-            " STRICT, WITHOUT ROWID"
+            "CREATE TABLE known (partition INTEGER, board TEXT, uuid BLOB,"
+            " PRIMARY KEY (partition, board, uuid)) STRICT, WITHOUT ROWID"
         )
         self._files: set[str] = set()
         self._done: dict[int, int] = {}
 
-    def among(self, partition: int, done: int, uuids: Sequence[str]) -> set[str]:
-        """The given UUIDs that were written in messages up to number `done` of the partition, or
+    def among(self, partition: int, done: int, names: Sequence[_Name]) -> set[_Name]:
+        """The given batches that were written in messages up to number `done` of the partition, or
         came through another stream. Later files are ignored: they may contain these very
         messages."""
         if self._done.get(partition) != done:
             self._catch_up(partition, done)
-        sql = "SELECT 1 FROM known WHERE partition IN (?, -1) AND uuid = ?"
+        sql = "SELECT 1 FROM known WHERE partition IN (?, -1) AND board = ? AND uuid = ?"
         ask = self._db.execute
-        return {name for name in uuids if ask(sql, (partition, bytes.fromhex(name))).fetchone()}
+        return {
+            (board, name)
+            for board, name in names
+            if ask(sql, (partition, board, bytes.fromhex(name))).fetchone()
+        }
 
-    def add(self, partition: int, done: int, uuids: Sequence[str]) -> None:
-        """Records the UUIDs written up to number `done`."""
-        self._insert_uuids(partition, uuids)
+    def add(self, partition: int, done: int, names: Sequence[_Name]) -> None:
+        """Records the batches written up to number `done`."""
+        self._insert(partition, names)
         self._done[partition] = done
 
     def _catch_up(self, partition: int, done: int) -> None:
@@ -234,17 +240,17 @@ class _Known:
             if found[2] == self._stream:
                 if int(found[1]) != partition or int(found[3]) > done:
                     continue
-                self._insert_uuids(partition, self._store.uuids(path))
+                self._insert(partition, self._store.names(path))
             else:
-                self._insert_uuids(-1, self._store.uuids(path))
+                self._insert(-1, self._store.names(path))
             self._files.add(path)
         self._done[partition] = done
 
-    def _insert_uuids(self, partition: int, uuids: Sequence[str]) -> None:
+    def _insert(self, partition: int, names: Sequence[_Name]) -> None:
         self._db.execute("BEGIN")
         self._db.executemany(
-            "INSERT OR IGNORE INTO known VALUES (?, ?)",
-            ((partition, bytes.fromhex(name)) for name in uuids),
+            "INSERT OR IGNORE INTO known VALUES (?, ?, ?)",
+            ((partition, board, bytes.fromhex(name)) for board, name in names),
         )
         self._db.execute("COMMIT")
 

@@ -67,8 +67,8 @@ _TIMES = f"""
 """
 _BOARDS = f"SELECT DISTINCT release, profile, board FROM ({_OF_BOARDS})"
 _LEFT_OUT = f"""
-    SELECT profile, count(DISTINCT uuid) FROM batches
-    WHERE uuid NOT IN (SELECT uuid FROM ({_KEPT})) GROUP BY profile
+    SELECT profile, count(*) FROM batches ANTI JOIN (SELECT DISTINCT board, uuid FROM ({_KEPT}))
+    USING (board, uuid) GROUP BY profile
 """
 
 

@@ -216,8 +216,8 @@ def test_batches_of_a_newer_edgekit_are_taken_and_kept_aside(
     newer = stream(8).partition(b"\n")[2].replace(b"batch/1", b"batch/7")
     assert ask(home, "/v1/boards/x/profiles", zlib.compress(headed(newer) + stream(9)))[0] == 200
     assert stored(server.store) == [("x", 1, 1)]
-    (kept,) = (server.store.folder / "refused").glob("*.json")
-    assert kept.read_bytes() == newer
+    (kept,) = (server.store.folder / "refused" / "x").glob("*.batch")
+    assert kept.read_bytes() == headed(newer)
 
 
 def test_a_board_that_sends_too_often_is_told_when_to_come_back(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.host.common.files import locked
 from edgekit.host.errors import InputError, TransferError
-from edgekit.host.fleet.profiles import ProfileStore, export, query
+from edgekit.host.fleet.profiles import ProfileStore, export, query, upload
 from edgekit.host.fleet.profiles.parquet import write_part
-from edgekit.host.fleet.profiles.store import keep_refused
+from edgekit.host.fleet.profiles.refused import Limits, keep_refused
+from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from tests.support.profile_batches import headed, stream
 
 pytest.importorskip("pyarrow")
@@ -94,8 +99,8 @@ def test_what_does_not_decode_is_kept_aside_and_the_others_are_stored(
     found = store.add("x", headed(body) + stream(2))
     assert found.new == 1
     assert why in found.refused[0]
-    kept = list((store.folder / "refused").glob("*.json"))
-    assert [path.read_bytes() for path in kept] == [body]
+    kept = list((store.folder / "refused" / "x").glob("*.batch"))
+    assert [path.read_bytes() for path in kept] == [headed(body)]
     assert uuids(store) == [2]
 
 
@@ -117,6 +122,32 @@ def test_a_full_disk_stores_nothing_and_the_next_time_all(store: ProfileStore) -
     store.add("x", stream(11))
     assert uuids(store) == [1, 11]
     assert len(list((store.folder / "parts").rglob("*.parquet"))) == 2
+
+
+def changes_of(work: Callable[[], object]) -> int:
+    """The file-system calls of `work`, in a process of its own."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        count = [0]
+
+        def counting(real: Callable[..., object]) -> Callable[..., object]:
+            def call(*args: object, **options: object) -> object:
+                count[0] += 1
+                return real(*args, **options)
+
+            return call
+
+        for name in ("fsync", "replace", "unlink", "mkdir", "open"):
+            setattr(os, name, counting(getattr(os, name)))
+        work()
+        os.write(writer, b"%d" % count[0])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        found = int(answer.read())
+    os.waitpid(child, 0)
+    return found
 
 
 def kill_before(change: int) -> None:
@@ -221,19 +252,109 @@ def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) ->
     assert uuids(store) == []
 
 
-def test_refused_batches_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
-    folder = tmp_path / "refused"
+def refuse(folder: Path, board: str, number: int, limits: Limits = Limits()) -> None:
+    body = b'{"schema": "edgekit.profile/%d"}' % number
+    keep_refused(folder, board, [(body, "does not fit")], limits)
+    for path in (folder / board).glob("*.batch"):
+        if path.read_bytes() == headed(body):
+            os.utime(path, (number, number))  # ages, in an order that no clock blurs
 
-    def refuse(number: int, **limits: int) -> None:
-        body = b'{"schema": "edgekit.profile/%d"}' % number
-        keep_refused(folder, "x", [(body, "does not fit")], **limits)
-        (newest,) = (path for path in folder.glob("*.json") if path.read_bytes() == body)
-        os.utime(newest, (number, number))  # ages, in an order that no clock blurs
 
+def refused(folder: Path) -> list[tuple[str, bytes]]:
+    """The refused bodies, by board."""
+    found = [(path.parent.name, path.read_bytes()) for path in folder.glob("*/*.batch")]
+    return sorted((board, body) for board, data in found for body in bodies(data))
+
+
+def test_refused_batches_of_a_board_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
     for number in range(10, 16):
-        refuse(number, most_batches=3)
-    kept = sorted(p.read_text() for p in folder.glob("*.json"))
-    assert kept == [f'{{"schema": "edgekit.profile/{number}"}}' for number in (13, 14, 15)]
-    assert len(list(folder.glob("*.txt"))) == 3
-    refuse(16, most_batches=3, most_bytes=len(kept[0]))
-    assert len(list(folder.iterdir())) == 2
+        refuse(tmp_path, "x", number, Limits(board_files=3))
+        refuse(tmp_path, "y", 10, Limits(board_files=3))
+    schemas = [(board, body[-4:-2]) for board, body in refused(tmp_path)]
+    assert schemas == [("x", b"13"), ("x", b"14"), ("x", b"15"), ("y", b"10")]
+    assert len(list(tmp_path.glob("*/*.txt"))) == 4
+    refuse(tmp_path, "x", 16, Limits(board_bytes=1))
+    assert [board for board, _ in refused(tmp_path)] == ["y"]
+    refuse(tmp_path, "z", 17, Limits(files=1))
+    assert [board for board, _ in refused(tmp_path)] == ["z"]
+    refuse(tmp_path, "z", 18, Limits(bytes=1))
+    assert refused(tmp_path) == []
+
+
+def test_a_refused_body_is_kept_once_however_often_and_however_grouped_it_comes(
+    store: ProfileStore,
+) -> None:
+    odd = [headed(b"%d" % number) for number in range(3)]
+    for come in (500 * [odd[0]], odd[:1], odd[:2], odd, odd[::-1]):
+        assert len(store.add("x", b"".join(come)).refused) == len(come)
+    assert refused(store.folder / "refused") == [("x", b"0"), ("x", b"1"), ("x", b"2")]
+    assert len(list((store.folder / "refused" / "x").iterdir())) == 6
+
+
+def test_refused_batches_are_a_spool_that_a_newer_edgekit_stores(store: ProfileStore) -> None:
+    body = stream(7).partition(b"\n")[2]
+    keep_refused(store.folder / "refused", "x", [(body, "too new")])
+    found, damaged = upload(store, "x", store.folder / "refused" / "x")
+    assert (found.new, damaged) == (1, ())
+
+
+def test_five_hundred_undecodable_batches_cost_a_few_file_operations(store: ProfileStore) -> None:
+    """And all of them outside the lock of the store, which other boards wait for."""
+    (store.folder / "refused").mkdir(parents=True)
+    with locked(store.folder / "lock"):
+        counted = changes_of(lambda: keep_refused(store.folder / "refused", "x", 500 * [(b"0", "")]))
+    assert counted < 20
+
+
+def test_a_stream_of_too_many_batches_is_refused(store: ProfileStore) -> None:
+    with pytest.raises(TransferError, match="at most 2 batches, found more"):
+        store.add("x", stream(1, 2, 3), most_batches=2)
+    assert uuids(store) == []
+
+
+def test_a_board_that_knows_the_uuid_of_another_does_not_suppress_its_batch(
+    store: ProfileStore,
+) -> None:
+    assert store.add("evil", stream(1, 2)).new == 2
+    found = store.add("good", stream(1, 2, 3))
+    assert (found.new, found.known, found.rows) == (3, 0, 6)
+    assert store.add("good", stream(2, 4, operators=5)).rows == 5
+    answer = query(store, "SELECT board, count(*) FROM operators GROUP BY 1 ORDER BY 1", 9)
+    assert answer.rows == (("evil", 4), ("good", 11))
+    assert [board.batches for board in store.boards()] == [2, 4]
+
+
+def test_a_store_of_an_older_edgekit_keeps_its_batches(store: ProfileStore) -> None:
+    store.add("x", stream(1))
+    (path,) = [str(p.relative_to(store.folder / "parts")) for p in store.folder.rglob("*.parquet")]
+    with contextlib.closing(sqlite3.connect(store.folder / "catalogue.sqlite")) as database:
+        database.executescript(f"""
+            DROP TABLE batches;
+            CREATE TABLE batches (
+                uuid TEXT PRIMARY KEY, board TEXT NOT NULL, spool TEXT NOT NULL,
+                sequence INTEGER NOT NULL, boot TEXT NOT NULL, release TEXT NOT NULL,
+                received REAL NOT NULL, part TEXT NOT NULL
+            ) STRICT, WITHOUT ROWID;
+            INSERT INTO batches VALUES ('{1:032x}', 'x', 's', 1, 'b', 'r', 1.0, '{path}');
+            CREATE TABLE releases (release TEXT PRIMARY KEY) STRICT;
+            PRAGMA user_version = 1;
+        """)
+    assert [board.batches for board in store.boards()] == [1]
+    assert store.add("x", stream(1, 2)).known == 1
+    assert store.add("y", stream(1)).new == 1
+    assert uuids(store) == [1, 1, 2]
+
+
+def test_only_its_owner_enters_the_store(tmp_path: Path) -> None:
+    for make in (
+        lambda store: store.add("x", stream(1)),
+        lambda store: store.boards(),
+        lambda store: tokens_of(store).issue("x"),
+        certificate_of,
+    ):
+        store = ProfileStore(tmp_path / f"{id(make)}" / "profiles")
+        make(store)
+        assert store.folder.stat().st_mode & 0o777 == 0o700
+    store.folder.chmod(0o755)  # as an older edgekit left it
+    store.add("x", stream(1))
+    assert store.folder.stat().st_mode & 0o777 == 0o700

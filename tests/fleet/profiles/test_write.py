@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_kept_by_the_server_and_not_handed_over(
     newer = headed(b'{"schema":"edgekit.profile.batch/9"}')
     found = home.hand_over("x", newer + stream(1), bus)
     assert (found.new, len(found.refused)) == (1, 1)
-    assert len(list((home.folder / "refused").glob("*.json"))) == 1
+    assert len(list((home.folder / "refused").glob("*/*.batch"))) == 1
     write(bus, shared)
     assert uuids(shared) == [1]
 
