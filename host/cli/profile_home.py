@@ -104,7 +104,7 @@ def serve(
     except KeyboardInterrupt:
         note("stopped")
     finally:
-        server.server_close()
+        server.close()
         if bus:
             bus.close()
 

@@ -1,4 +1,4 @@
-"""Many boards reconnect at once to a server that serves 64 at a time; all must be served.
+"""Many boards reconnect at once to a server; all must be served.
 
     python -m tests.long.profile_clients [--boards 1000] [--speed 1]
 

@@ -52,6 +52,7 @@ _SUITES = [
     pytest.param(("profile_store",), id="profiles", marks=_NEEDS_DUCKDB),
     pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_clients",), id="profile clients", marks=_NEEDS_DUCKDB),
+    pytest.param(("hostile_clients",), id="hostile clients", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_rate",), id="profile rate", marks=_NEEDS_DUCKDB),
     pytest.param(
         ("kill_fleet_profiles", "--batches", "100000"), id="fleet profiles", marks=_NEEDS_NATS

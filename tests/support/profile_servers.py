@@ -13,26 +13,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgekit.host.fleet.profiles import ProfileServer, ProfileStore
+from edgekit.host.fleet.profiles import Bus, ProfileServer, ProfileStore
+from edgekit.host.fleet.profiles.admission import Limits
 from tests.support.patience import AMPLE
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
+_LIMITS = Limits()
 _TRIES = 20  # another process may take the free port before the server binds it
 
 
 @contextmanager
-def running_server(store: ProfileStore) -> Iterator[ProfileServer]:
+def running_server(
+    store: ProfileStore, limits: Limits = _LIMITS, bus: Bus | None = None
+) -> Iterator[ProfileServer]:
     """A server in a thread with this store."""
-    found = ProfileServer(store, ("127.0.0.1", 0))
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    with serving(ProfileServer(store, ("127.0.0.1", 0), limits=limits, bus=bus)) as found:
+        yield found
+
+
+@contextmanager
+def serving(server: ProfileServer) -> Iterator[ProfileServer]:
+    """Runs a server in a thread."""
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield found
+        yield server
     finally:
-        found.shutdown()
+        server.shutdown()
         thread.join()
-        found.server_close()
+        server.close()
 
 
 def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -77,13 +87,15 @@ def end_server(server: subprocess.Popen[bytes]) -> None:
     server.stdout.close()
 
 
-def post(port: int, board: str, token: str, body: bytes) -> bool:
-    """Send a compressed stream of batches as a board does, but unthrottled; return whether the
-    server accepted it."""
+def post(port: int, board: str, token: str, body: bytes, source: str = "127.0.0.1") -> bool:
+    """Send a compressed stream of batches as a board does, but unthrottled and from the address
+    `source`; return whether the server accepted it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=AMPLE, context=context)
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", port, timeout=AMPLE, context=context, source_address=(source, 0)
+    )
     try:
         headers = {"Authorization": f"Bearer {token}"}
         connection.request("POST", f"/v1/boards/{board}/profiles", body, headers)

@@ -35,8 +35,11 @@ class Limits:
     bytes: int = 64 << 20
 
 
+_LIMITS = Limits()
+
+
 def keep_refused(
-    folder: Path, board: str, refused: Sequence[tuple[bytes, str]], limits: Limits = Limits()
+    folder: Path, board: str, refused: Sequence[tuple[bytes, str]], limits: Limits = _LIMITS
 ) -> None:
     """Keeps bodies with the reasons, durably, unless they are there already. The oldest files above
     `limits` are deleted and counted in the log."""

@@ -3,42 +3,58 @@
 POST /v1/boards/<board>/profiles, `Authorization: Bearer <token>`, the body a compressed stream of
 batches. Status 200 means that all of it is durable, or already was. A board that gets no response
 sends the same again; the store removes duplicates.
+
+One thread of asyncio has all connections, so idle ones cost little; a few threads store. uvicorn
+and hypercorn accept whoever connects first and only then look at limits: they cannot keep places
+for boards, which is what matters here, and one kind of request needs no more of HTTP.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-import re
 import socket
 import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from edgekit.host.errors import EdgekitError, TransferError
+from edgekit.host.fleet.profiles.admission import Crowd, Known, Limits, Quota
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.certificate import certificate, server_context
+from edgekit.host.fleet.profiles.parquet import libraries
+from edgekit.host.fleet.profiles.request import MOST_HEAD, Head, RefusedError, answer, parse_head
 from edgekit.host.fleet.profiles.store import ProfileStore, Stored
 from edgekit.host.fleet.profiles.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
-_MOST_BODY = 1 << 20
-_MOST_STREAM = 8 << 20  # unpacked
-_MOST_CONNECTIONS = 64  # concurrent; excess ones are closed and retry later
-_CONNECTION_SECONDS = 600.0  # total, so that a slow client cannot hold a connection forever
-_SILENT_SECONDS = 30.0
-_REQUESTS = 120  # burst size per board, then one per
-_REQUEST_SECONDS = 5.0
+_MOST_STREAM = 2 << 20  # unpacked; boards send 256 KiB, or one batch of up to 1 MiB
+_MOST_BATCHES = 1024  # of a request
+_REQUESTS, _REQUESTS_PER_SECOND = 120, 0.2  # of a board: at once, then
+_BYTES, _BYTES_PER_SECOND = (
+    5 << 20,
+    2 << 10,
+)  # of a board's batches: a full spool, then 177 MB a day
+_SMALL_STREAM = 512 << 10  # larger ones are stored one after another
+_WORKERS = 4
+_BACKLOG = 1024
+_ACCEPTED = 64  # connections before others get a turn
+_STRANGER_SECONDS = 0.01  # between handshakes of addresses that no board has sent from
+_PACE_SECONDS = 0.001  # between all handshakes, so that other work gets on
+_PAUSE_SECONDS = 0.1  # where the system has no more descriptors
+_LINGER_SECONDS, _LINGER_BYTES = 2.0, 1 << 16  # for a refused client to read why
+_BUSY_SECONDS = 30.0
 _COMPACT_EVERY = 32
-_PATH = re.compile(r"/v1/boards/([A-Za-z0-9_][A-Za-z0-9._-]{0,63})/profiles")
-_BEARER = re.compile(r"Bearer ([0-9a-f]{64})")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_LIMITS = Limits()
 
 
 def tokens_of(store: ProfileStore) -> Tokens:
@@ -52,13 +68,35 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
     return path, certificate(path)
 
 
-class ProfileServer(ThreadingHTTPServer):
+@dataclass(eq=False)
+class _Connection:
+    plain: socket.socket
+    address: str
+    is_served: bool = False  # by a task, which closes it
+
+    def end(self) -> None:
+        """Closes the connection, or lets all its reads and writes fail, so that its task ends."""
+        if not self.is_served:
+            self.plain.close()
+            return
+        with contextlib.suppress(OSError):
+            self.plain.shutdown(socket.SHUT_RDWR)
+
+    def is_dead(self) -> bool:
+        """Whether the other side closed it already."""
+        try:
+            return not self.plain.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+
+class ProfileServer:
     """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
     `most_bytes` or less, which it checks after `compact_every` streams. With a `bus`, batches are
-    published to it for writers, and only unreadable ones are stored here."""
-
-    daemon_threads = True
-    request_queue_size = 128
+    published to it for writers, and only unreadable ones are stored here. OSError if it cannot
+    listen."""
 
     def __init__(
         self,
@@ -68,26 +106,61 @@ class ProfileServer(ThreadingHTTPServer):
         most_bytes: int | None = None,
         bus: Bus | None = None,
         compact_every: int = _COMPACT_EVERY,
+        limits: Limits = _LIMITS,
     ) -> None:
+        libraries()  # takes seconds on a busy host, for which no board should wait
         self.store = store
+        self.tokens = tokens_of(store)
+        self.rates = Quota(_REQUESTS, _REQUESTS_PER_SECOND, clock)
+        self._bytes = Quota(_BYTES, _BYTES_PER_SECOND, clock)
         self._bus = bus
         self._most_bytes = most_bytes
         self._compact_every = compact_every
-        self.tokens = tokens_of(store)
-        self.rates = _Rates(clock)
+        self._limits = limits
         self._context = server_context(certificate_of(store)[0])
-        self._clock = clock
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._known = Known()
+        self._queue: Crowd[_Connection] = Crowd(limits.queueing, self._known)
+        self._waiting: Crowd[_Connection] = Crowd(limits.waiting, self._known)
+        self._boards: dict[str, list[_Connection]] = {}  # connections with a token
+        self._working: set[str] = set()  # boards whose batches are being stored
+        self._tasks: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
-        self._until: dict[socket.socket, float] = {}
         self._adds = 0
-        super().__init__(address, _Handler)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False
+        self._listener = socket.create_server(address, backlog=_BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._workers = ThreadPoolExecutor(_WORKERS, "profiles")
+        self._worker_of_large = ThreadPoolExecutor(1, "profiles")
+
+    def __enter__(self) -> ProfileServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def serve_forever(self) -> None:
+        asyncio.run(self._serve())
+
+    def shutdown(self) -> None:
+        """Ends `serve_forever`, from any thread."""
+        with self._lock:
+            self._ended = True
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._end.set)
+
+    def close(self) -> None:
+        """Stops listening; returns when what boards have sent completely is stored."""
+        self._listener.close()
+        for workers in (self._workers, self._worker_of_large):
+            workers.shutdown()
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
         """Stores a stream durably; occasionally compacts small files and deletes old ones."""
         if self._bus is not None:
-            return self.store.hand_over(board, stream, self._bus)
-        stored = self.store.add(board, stream)
+            return self.store.hand_over(board, stream, self._bus, _MOST_BATCHES)
+        stored = self.store.add(board, stream, _MOST_BATCHES)
         with self._lock:
             self._adds += 1
             compacts = self._adds % self._compact_every == 0
@@ -98,150 +171,246 @@ class ProfileServer(ThreadingHTTPServer):
                     self.store.forget(most_bytes=self._most_bytes)
         return stored
 
-    def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection; the TLS handshake is left to its handler thread."""
-        plain, address = super().get_request()
-        plain.settimeout(_SILENT_SECONDS)
-        wrapped = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        return wrapped, address
-
-    def process_request(self, request: object, client_address: object) -> None:
-        assert isinstance(request, ssl.SSLSocket)
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_failure)
         with self._lock:
-            self._until[request] = self._clock() + _CONNECTION_SECONDS
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: object, client_address: object) -> None:
-        assert isinstance(request, ssl.SSLSocket)
+            self._end, self._arrived = asyncio.Event(), asyncio.Event()
+            if self._ended:
+                return
+            self._loop = loop
+        loop.add_reader(self._listener, self._accept)
+        self._tasks.add(loop.create_task(self._admit()))
         try:
-            super().process_request_thread(request, client_address)
+            await self._end.wait()
         finally:
             with self._lock:
-                self._until.pop(request, None)
-            self._places.release()
+                self._loop = None
+            loop.remove_reader(self._listener)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for known in (False, True):
+                while (queued := self._queue.take(known)) is not None:
+                    queued.end()
 
-    def service_actions(self) -> None:
-        """Closes connections that exceeded their time limit."""
-        now = self._clock()
-        with self._lock:
-            late = [request for request, until in self._until.items() if now > until]
-        for request in late:
-            with contextlib.suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
+    def _accept(self) -> None:
+        """Accepts connections into the queue."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTED):
+            try:
+                plain, (address, *_) = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("profiles: no connection can be accepted: %s", error)
+                loop.remove_reader(self._listener)
+                loop.call_later(_PAUSE_SECONDS, self._resume)
+                return
+            plain.setblocking(False)
+            self._queue.enter(address, _Connection(plain, address))
+            self._arrived.set()
 
-    def handle_error(self, *_: object) -> None:
-        _log.info("profiles: a connection ended early", exc_info=True)
+    async def _admit(self) -> None:
+        """Starts a connection from the queue at a time, so that others get on in between."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()  # when the next stranger may start
+        while True:
+            await self._arrived.wait()
+            stranger = self._queue.take(False) if loop.time() >= due else None
+            connection = stranger or self._queue.take(True)
+            if connection is None:
+                if not self._queue:
+                    self._arrived.clear()
+                await asyncio.sleep(max(due - loop.time(), 0))
+                continue
+            if connection.is_dead():
+                connection.end()
+                continue
+            connection.is_served = True
+            self._waiting.enter(connection.address, connection)
+            task = loop.create_task(self._attend(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if stranger:
+                due = loop.time() + _STRANGER_SECONDS
+            await asyncio.sleep(_PACE_SECONDS)
 
+    def _resume(self) -> None:
+        if self._loop is not None:
+            self._loop.add_reader(self._listener, self._accept)
 
-class _Handler(BaseHTTPRequestHandler):
-    server: ProfileServer
-    protocol_version = "HTTP/1.1"
-    timeout = _SILENT_SECONDS
-
-    def setup(self) -> None:
-        self.request.do_handshake()
-        super().setup()
-
-    def do_POST(self) -> None:
+    async def _attend(self, connection: _Connection) -> None:
+        """Serves one connection."""
+        writer = None
         try:
-            board = self._authenticate()
-            stored = self.server.store_stream(board, self._read_body(board))
-        except _RefusedError as refused:
-            self._respond(refused.status, str(refused), refused.seconds)
-        except TransferError as error:
-            self._respond(HTTPStatus.BAD_REQUEST, str(error))
-        except (EdgekitError, OSError) as error:
-            _log.error("profiles: nothing can be stored: %s", error)
-            self._respond(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300)
-        else:
-            for why in stored.refused:
-                _log.warning("profiles: board '%s': %s", board, why)
-            self._respond(HTTPStatus.OK, f"{stored.new} new, {stored.known} known")
+            async with asyncio.timeout(self._limits.head_seconds):
+                reader, writer = await self._open(connection.plain)
+            await self._converse(reader, writer, connection)
+            writer.close()
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await writer.wait_closed()
+        except (OSError, EOFError) as error:
+            _log.debug("profiles: %s ended early: %r", connection.address, error)
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+            self._waiting.leave(connection.address, connection)
 
-    def log_message(self, format: str, *args: object) -> None:
-        _log.debug("profiles: %s", format % args)
+    async def _open(
+        self, plain: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The streams of a connection, after its handshake; closes it if that fails."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MOST_HEAD, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, plain, ssl=self._context, ssl_shutdown_timeout=_LINGER_SECONDS
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
-    def version_string(self) -> str:
-        return "edgekit"
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+    ) -> None:
+        """Answers the requests of a connection until it ends or is refused."""
+        with contextlib.ExitStack() as place:
+            seconds, keeps, waits = self._limits.head_seconds, True, True
+            while keeps:
+                try:
+                    head = await _read_head(reader, seconds)
+                    board = self._authenticate(head)
+                    if wait := self.rates.wait(board):
+                        self._known.discard(connection.address)
+                        raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
+                    if waits:
+                        self._known.add(connection.address)
+                        self._waiting.leave(connection.address, connection)
+                        place.enter_context(self._place(board, connection))
+                    seconds, waits = self._limits.silent_seconds, False
+                    packed = await self._read_body(reader, head.length)
+                    stored = await self._work(board, packed)
+                except RefusedError as refused:
+                    text = answer(refused.status, str(refused), False, refused.seconds)
+                    await self._send(writer, text)
+                    await _linger(reader)
+                    return
+                keeps = head.keeps
+                text = answer(HTTPStatus.OK, f"{stored.new} new, {stored.known} known", keeps)
+                await self._send(writer, text)
 
-    def _authenticate(self) -> str:
+    def _authenticate(self, head: Head) -> str:
         """The sending board, which the token must match."""
-        path = _PATH.fullmatch(self.path)
-        if path is None:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "no such page")
-        bearer = _BEARER.fullmatch(self.headers.get("Authorization", ""))
-        board = self.server.tokens.board_of(bearer[1]) if bearer else None
+        named = head.board
+        try:
+            board = self.tokens.board_of(head.token) if head.token else None
+        except (EdgekitError, OSError) as error:
+            _log.error("profiles: no token can be checked: %s", error)
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "cannot check tokens now") from None
         if board is None:
-            raise _RefusedError(HTTPStatus.UNAUTHORIZED, "an unknown or revoked token")
-        if board != path[1]:
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "the token of another board")
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, "an unknown or revoked token")
+        if board != named:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "the token of another board")
         return board
 
-    def _read_body(self, board: str) -> bytes:
-        """The unpacked body."""
-        length = self.headers.get("Content-Length", "")
-        if not _LENGTH.fullmatch(length):
-            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "expected Content-Length")
-        if int(length) > _MOST_BODY:
-            raise _RefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {_MOST_BODY} bytes"
-            )
-        if wait := self.server.rates.wait(board):
-            raise _RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
+    @contextlib.contextmanager
+    def _place(self, board: str, connection: _Connection) -> Iterator[None]:
+        """A place among the connections with a token. A board's newest connections replace its
+        older ones, which it may have given up."""
+        own = self._boards.setdefault(board, [])
+        own.append(connection)
+        for older in own[: -self._limits.of_board]:
+            older.end()
         try:
-            packed = self.rfile.read(int(length))
-        except OSError:
-            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "expected more bytes") from None
-        unpacker = zlib.decompressobj()
+            if sum(map(len, self._boards.values())) > self._limits.boards:
+                raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", _BUSY_SECONDS)
+            yield
+        finally:
+            own.remove(connection)
+            if not own:
+                del self._boards[board]
+
+    async def _read_body(self, reader: asyncio.StreamReader, length: int) -> bytes:
+        parts, left = [], length
         try:
-            stream = unpacker.decompress(packed, _MOST_STREAM)
-        except zlib.error:
-            stream = b""
-        if not unpacker.eof or not stream:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected compressed batches")
-        return stream
+            async with asyncio.timeout(self._limits.body_seconds):
+                while left:
+                    async with asyncio.timeout(self._limits.silent_seconds):
+                        part = await reader.read(left)
+                    if not part:
+                        raise EOFError
+                    parts.append(part)
+                    left -= len(part)
+        except TimeoutError:
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "expected more bytes") from None
+        return b"".join(parts)
 
-    def _respond(self, status: HTTPStatus, text: str, seconds: float = 0) -> None:
-        body = f"{text}\n".encode()
-        if status != HTTPStatus.OK:
-            self.close_connection = True  # the body may not have been read completely
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        if seconds:
-            self.send_header("Retry-After", str(int(seconds) + 1))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
+    async def _work(self, board: str, packed: bytes) -> Stored:
+        """Stores a body in another thread, one at a time of each board."""
+        if board in self._working:
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "one request at a time", 1)
+        self._working.add(board)
+        try:
+            loop = asyncio.get_running_loop()
+            stream = await loop.run_in_executor(self._workers, _unpack, packed)
+            if wait := self._bytes.wait(board, len(stream) or _SMALL_STREAM):
+                raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many bytes", wait)
+            if not stream:
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "expected compressed batches")
+            workers = self._workers if len(stream) <= _SMALL_STREAM else self._worker_of_large
+            return await loop.run_in_executor(workers, self._store_body, board, stream)
+        finally:
+            self._working.discard(board)
+
+    def _store_body(self, board: str, stream: bytes) -> Stored:
+        try:
+            stored = self.store_stream(board, stream)
+        except TransferError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except (EdgekitError, OSError) as error:
+            _log.error("profiles: nothing can be stored: %s", error)
+            raise RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300) from None
+        if stored.refused:
+            count, why = len(stored.refused), stored.refused[0]
+            _log.warning("profiles: board '%s': %d batches refused, first: %s", board, count, why)
+        return stored
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        writer.write(data)
+        async with asyncio.timeout(self._limits.silent_seconds):
+            await writer.drain()
 
 
-class _RefusedError(Exception):
-    """An error response; `seconds` until the board may retry."""
+def _unpack(packed: bytes) -> bytes:
+    """The batches of a body; nothing if it is none."""
+    unpacker = zlib.decompressobj()
+    try:
+        stream = unpacker.decompress(packed, _MOST_STREAM)
+    except zlib.error:
+        return b""
+    return stream if unpacker.eof else b""
 
-    def __init__(self, status: HTTPStatus, why: str, seconds: float = 0) -> None:
-        super().__init__(why)
-        self.status, self.seconds = status, seconds
+
+async def _read_head(reader: asyncio.StreamReader, seconds: float) -> Head:
+    """The head of the next request. EOFError if there is none."""
+    try:
+        async with asyncio.timeout(seconds):
+            return parse_head(await reader.readuntil(b"\r\n\r\n"))
+    except asyncio.LimitOverrunError:
+        why = f"expected at most {MOST_HEAD} bytes of headers"
+        raise RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why) from None
 
 
-class _Rates:
-    """Rate limit per board: a burst of `_REQUESTS`, then one per `_REQUEST_SECONDS`."""
+async def _linger(reader: asyncio.StreamReader) -> None:
+    """Discards some of what a refused client still sends, so that it can read the answer."""
+    left = _LINGER_BYTES
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while left > 0 and (part := await reader.read(left)):
+                left -= len(part)
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._due: dict[str, float] = {}  # when a board's request quota is full again
 
-    def wait(self, board: str) -> float:
-        """Counts a request and returns 0 if it is allowed now, otherwise the seconds to wait."""
-        with self._lock:
-            now = self._clock()
-            due = max(self._due.get(board, now), now)
-            ahead = due - now - (_REQUESTS - 1) * _REQUEST_SECONDS
-            if ahead > 0:
-                return ahead
-            self._due[board] = due + _REQUEST_SECONDS
-            return 0.0
+def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs what no connection waited for."""
+    error = context.get("exception")
+    if not isinstance(error, (OSError, ssl.SSLError, RefusedError)):
+        _log.error("profiles: %s", context["message"], exc_info=error)

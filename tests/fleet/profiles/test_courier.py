@@ -71,7 +71,7 @@ def beside(tmp_path: Path) -> Iterator[Beside]:
 
 def enrolled(server: ProfileServer, beside: Beside) -> None:
     transport = LocalTransport(beside.spool.folder.parent, "board")
-    enroll(Device(transport), server.store, "127.0.0.1", server.server_port)
+    enroll(Device(transport), server.store, "127.0.0.1", server.port)
 
 
 def test_what_waits_is_sent_once_the_board_is_enrolled(
@@ -126,7 +126,7 @@ def test_the_supervisor_of_an_application_sends(
     enroll_host(device)
     idle = write_application(tmp_path / "idle", "import signal\nsignal.pause()\n")
     device.install(idle, tiny())
-    enroll(device, server.store, "127.0.0.1", server.server_port)
+    enroll(device, server.store, "127.0.0.1", server.port)
     folder, spool = AppFolder(Store(board_root)), Spool(board_root / "spool")
     folder.create()
     folder.runtime.write_bytes(runtime_pyz())

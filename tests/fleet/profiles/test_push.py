@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
+import socket
 import ssl
 import sys
 import threading
@@ -26,8 +28,10 @@ from edgekit.host.deploy.release import probe
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
+from edgekit.host.fleet.profiles.admission import Limits
 from edgekit.host.fleet.profiles.catalogue import Part
 from edgekit.host.fleet.profiles.parquet import write_part
+from tests.long.hostile_clients import run as attack
 from tests.long.kill_profile_server import run as kill_server
 from tests.long.profile_clients import run as come_back
 from tests.support.patience import AMPLE
@@ -46,7 +50,7 @@ FAST = 1 << 30
 def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
     """An enrolled board with three spooled batches, and its home server."""
     transport = LocalTransport(root / board, board)
-    home = enroll(Device(transport), server.store, "127.0.0.1", server.server_port)
+    home = enroll(Device(transport), server.store, "127.0.0.1", server.port)
     spool = Spool(root / board / "spool")
     assert read_home(spool.folder / "home.json") == home
     return fill(spool), home
@@ -184,7 +188,8 @@ def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: 
 def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=AMPLE)
-    head = {"Authorization": f"Bearer {home.token}", **headers}
+    head = {"Authorization": f"Bearer {home.token}"}
+    head.update({name: value.encode("latin-1") for name, value in headers.items()})
     connection.request("POST", path, body, head)
     answer = connection.getresponse()
     answer.read()
@@ -204,9 +209,55 @@ def test_requests_of_other_kinds_are_answered_by_name(
     assert ask(home, path, zlib.compress(stream(1)[:-1]))[0] == 400
     assert ask(home, path, zlib.compress(bytes(9 << 20)))[0] == 400
     assert ask(home, path, b"", **{"Content-Length": str(1 << 30)})[0] == 413
-    assert ask(home, path, b"", **{"Content-Length": "-1"})[0] == 411
+    for odd in ("-1", "²", "9" * 5000, "9, 9", ""):
+        assert ask(home, path, b"", **{"Content-Length": odd})[0] == 411
+    assert ask(home, path, good, **{"Transfer-Encoding": "chunked"})[0] == 411
+    assert ask(home, path, good, X="9" * 9000)[0] == 431
+    assert ask(home, path, good, **{"X y": "9"})[0] == 400
     assert ask(home, path, good, Authorization="Basic eDp5")[0] == 401
     assert ask(home, path, good)[0] == 200
+
+
+def test_a_board_has_a_quota_of_bytes_and_one_of_batches(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    _, home = enrolled(server, tmp_path)
+    path = "/v1/boards/x/profiles"
+    assert ask(home, path, zlib.compress(1025 * headed(b"0")))[0] == 400
+    assert not (server.store.folder / "refused").exists()
+    bomb, found, tries = zlib.compress(bytes(9 << 20)), 400, 0
+    while found == 400:
+        (found, headers), tries = ask(home, path, bomb), tries + 1
+    assert (found, int(headers["retry-after"]) > 10, tries < 20) == (429, True, True)
+    _, home = enrolled(server, tmp_path, "y")
+    assert ask(home, "/v1/boards/y/profiles", zlib.compress(stream(1)))[0] == 200
+
+
+def test_slow_and_silent_clients_lose_their_connections(tmp_path: Path) -> None:
+    """And boards are served meanwhile, though all places are taken."""
+    limits = Limits(queueing=4, waiting=4, head_seconds=0.5, silent_seconds=0.5)
+    with running_server(ProfileStore(tmp_path / "store"), limits) as server:
+        spool, home = enrolled(server, tmp_path)
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        tls = ssl._create_unverified_context()
+        slow = [tls.wrap_socket(socket.create_connection((home.host, home.port))) for _ in "12"]
+        slow[0].sendall(b"POST /")
+        head = f"POST /v1/boards/x/profiles HTTP/1.1\r\nAuthorization: Bearer {home.token}\r\n"
+        slow[1].sendall(f"{head}Content-Length: 9\r\n\r\n1".encode())
+        while spool.fetch(1).data:
+            with contextlib.suppress(LaterError):
+                push(spool, home, Bandwidth(FAST))
+        for client in (*idle, *slow):
+            client.settimeout(AMPLE)
+            with contextlib.suppress(OSError):
+                while client.recv(1000):
+                    pass
+            client.close()
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_hostile_clients_keep_no_board_out(tmp_path: Path) -> None:
+    assert attack(tmp_path, 40, 5, 1.0, boards=2, limit=float("inf")) == 0
 
 
 def test_batches_of_a_newer_edgekit_are_taken_and_kept_aside(
@@ -306,8 +357,13 @@ def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path:
     assert come_back(tmp_path, 80, speed=1000) == 0
 
 
-def test_all_boards_are_served_though_few_at_a_time(server: ProfileServer, tmp_path: Path) -> None:
-    server._places = threading.BoundedSemaphore(2)
+def test_all_boards_are_served_though_few_at_a_time(tmp_path: Path) -> None:
+    few = Limits(waiting=2, boards=2)
+    with running_server(ProfileStore(tmp_path / "store"), few) as server:
+        serve_all(server, tmp_path)
+
+
+def serve_all(server: ProfileServer, tmp_path: Path) -> None:
     boards = [enrolled(server, tmp_path, f"b{i}") for i in range(4)]
     for i, (spool, _) in enumerate(boards):
         fill(spool, 100 * (i + 1))
@@ -326,8 +382,8 @@ def test_all_boards_are_served_though_few_at_a_time(server: ProfileServer, tmp_p
     for thread in threads:
         thread.join()
     assert all(spool.fetch(1).data == b"" for spool, _ in boards)
-    total = "SELECT count(*), count(DISTINCT uuid) FROM batches"
-    assert query(server.store, total, 1).rows == ((15, 15),)
+    total = "SELECT count(*), count(DISTINCT (board, uuid)) FROM batches"
+    assert query(server.store, total, 1).rows == ((24, 24),)
 
 
 def test_a_damaged_note_of_the_home_is_named(server: ProfileServer, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import base64
 import json
 import ssl
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from edgekit.host.deploy.release import enroll
 from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, pull, query
 from edgekit.host.fleet.profiles import enroll as enroll_board
+from tests.support.profile_servers import serving
 from tests.support.proxy import running_proxy
 
 pytest.importorskip("pyarrow")
@@ -52,24 +52,20 @@ class OpenServer(ProfileServer):
         super().__init__(store, ("127.0.0.1", 0))
         self.heard = heard = bytearray()
 
-        class Tapped(ssl.SSLSocket):
-            def recv_into(self, buffer: Any, *rest: Any) -> int:
-                count = super().recv_into(buffer, *rest)
-                heard.extend(memoryview(buffer).cast("B")[:count])
-                return count
+        class Tapped(ssl.SSLObject):
+            def read(self, size: int = 1024, buffer: Any = None) -> Any:
+                found = super().read(size, buffer)
+                heard.extend(found if buffer is None else memoryview(buffer).cast("B")[:found])
+                return found
 
-        self._context.sslsocket_class = Tapped
+        self._context.sslobject_class = Tapped
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[OpenServer]:
-    found = OpenServer(ProfileStore(tmp_path / "store"))
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
+    with serving(OpenServer(ProfileStore(tmp_path / "store"))) as found:
+        assert isinstance(found, OpenServer)
+        yield found
 
 
 @pytest.fixture
@@ -123,7 +119,7 @@ def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
 
 def test_a_push_takes_no_secret_along(board: Device, server: OpenServer, tmp_path: Path) -> None:
     leaks = [*infer(board), SECRET.encode(), str(tmp_path).encode()]
-    with running_proxy("127.0.0.1", server.server_port) as proxy:
+    with running_proxy("127.0.0.1", server.port) as proxy:
         enroll_board(board, server.store, "127.0.0.1", proxy.port)
         board.call("push-profiles")
     head, _, body = bytes(server.heard).partition(b"\r\n\r\n")

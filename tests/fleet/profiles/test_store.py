@@ -252,9 +252,9 @@ def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) ->
     assert uuids(store) == []
 
 
-def refuse(folder: Path, board: str, number: int, limits: Limits = Limits()) -> None:
+def refuse(folder: Path, board: str, number: int, limits: Limits | None = None) -> None:
     body = b'{"schema": "edgekit.profile/%d"}' % number
-    keep_refused(folder, board, [(body, "does not fit")], limits)
+    keep_refused(folder, board, [(body, "does not fit")], limits or Limits())
     for path in (folder / board).glob("*.batch"):
         if path.read_bytes() == headed(body):
             os.utime(path, (number, number))  # ages, in an order that no clock blurs
@@ -302,7 +302,8 @@ def test_five_hundred_undecodable_batches_cost_a_few_file_operations(store: Prof
     """And all of them outside the lock of the store, which other boards wait for."""
     (store.folder / "refused").mkdir(parents=True)
     with locked(store.folder / "lock"):
-        counted = changes_of(lambda: keep_refused(store.folder / "refused", "x", 500 * [(b"0", "")]))
+        odd = [(b"%d" % number, "") for number in range(500)]
+        counted = changes_of(lambda: keep_refused(store.folder / "refused", "x", odd))
     assert counted < 20
 
 

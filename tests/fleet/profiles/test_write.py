@@ -18,7 +18,6 @@ from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import IncompatibleError, InputError, TransferError, UnreachableError
 from edgekit.host.fleet.profiles import (
     Bus,
-    ProfileServer,
     ProfileStore,
     ProfileWriter,
     SharedStore,
@@ -29,6 +28,7 @@ from edgekit.host.fleet.profiles import (
 from tests.long.kill_fleet_profiles import run as kill_all
 from tests.support.nats_servers import PROGRAM, NatsServers, running_nats
 from tests.support.profile_batches import SPOOL, batch, headed, stream
+from tests.support.profile_servers import running_server
 
 for library in ("pyarrow", "duckdb", "nats"):
     pytest.importorskip(library)
@@ -243,12 +243,9 @@ def test_a_board_sends_through_nats_and_keeps_what_nats_did_not_take(
 ) -> None:
     with running_nats(tmp_path / "nats") as nats:
         bus = Bus(nats.url, 1, patience_seconds=1.0)
-        server = ProfileServer(home, ("127.0.0.1", 0), bus=bus)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
+        with running_server(home, bus=bus) as server:
             place = enroll(
-                Board(LocalTransport(tmp_path / "x", "x")), home, "127.0.0.1", server.server_port
+                Board(LocalTransport(tmp_path / "x", "x")), home, "127.0.0.1", server.port
             )
             spool = Spool(tmp_path / "x" / "spool")
             spool.add(batch(1))
@@ -260,10 +257,6 @@ def test_a_board_sends_through_nats_and_keeps_what_nats_did_not_take(
             nats.start(0)
             assert push(spool, place, Bandwidth(FAST)) > 500
             assert spool.fetch(1).data == b""
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
         write(bus, shared)
         bus.close()
     assert uuids(shared) == [1, 2]

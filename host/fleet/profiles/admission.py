@@ -1,0 +1,127 @@
+"""Who may connect to the profile server, and how often a board may send.
+
+Connections queue for their handshake, which is what costs most: one of each address in turn, so
+that an address with many delays itself only. Then they wait until they show a token. Where too many
+queue or wait, the oldest of the address with most of them makes room, because a new one may be a
+board's. Addresses that boards sent from have turns of their own, and make room last. Connections
+with a token have places of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+_MOST_KNOWN = 16_384
+_MOST_KEYS = 16_384  # of a quota, before those that are full again are removed
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of connections at a time and of their duration."""
+
+    queueing: int = 512  # before the handshake
+    waiting: int = 256  # without a token
+    boards: int = 128  # with a token
+    of_board: int = 2
+    head_seconds: float = 10.0  # from the connection to the head of its first request
+    silent_seconds: float = 30.0
+    body_seconds: float = 600.0
+
+
+class Connection(Protocol):
+    """What can be ended; it leaves soon after."""
+
+    def end(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=Connection)
+
+
+class Quota:
+    """An allowance per key: `most` at once, then `per_second`. Safe to use from threads."""
+
+    def __init__(self, most: float, per_second: float, clock: Callable[[], float]) -> None:
+        self._most, self._per_second, self._clock = most, per_second, clock
+        self._lock = threading.Lock()
+        self._full: dict[str, float] = {}  # when the whole allowance is there again
+        self._prune_at = _MOST_KEYS
+
+    def wait(self, key: str, amount: float = 1.0) -> float:
+        """Takes `amount` and returns 0 if that is allowed now, otherwise the seconds to wait."""
+        with self._lock:
+            now = self._clock()
+            full = max(self._full.get(key, now), now) + amount / self._per_second
+            ahead = full - now - self._most / self._per_second
+            if ahead > 1e-6:
+                return ahead
+            self._full[key] = full
+            if len(self._full) > self._prune_at:
+                self._full = {name: then for name, then in self._full.items() if then > now}
+                self._prune_at = max(_MOST_KEYS, 2 * len(self._full))
+            return 0.0
+
+
+class Known:
+    """The addresses that boards sent from last."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, None] = {}  # latest last
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._addresses
+
+    def add(self, address: str) -> None:
+        self._addresses.pop(address, None)
+        self._addresses[address] = None
+        if len(self._addresses) > _MOST_KNOWN:
+            del self._addresses[next(iter(self._addresses))]
+
+    def discard(self, address: str) -> None:
+        self._addresses.pop(address, None)
+
+
+class Crowd(Generic[_T]):
+    """Up to `most` connections, by address."""
+
+    def __init__(self, most: int, known: Known) -> None:
+        self._most, self._known = most, known
+        self._by_address: dict[str, dict[_T, None]] = {}  # both oldest first
+
+    def enter(self, address: str, connection: _T) -> None:
+        """Adds a connection; ends another one if there are too many."""
+        if sum(map(len, self._by_address.values())) >= self._most:
+            crowded = max(self._by_address, key=self._rank)
+            oldest = next(iter(self._by_address[crowded]))
+            oldest.end()
+            self.leave(crowded, oldest)
+        self._by_address.setdefault(address, {})[connection] = None
+
+    def leave(self, address: str, connection: _T) -> None:
+        """Removes a connection, if it is still there."""
+        own = self._by_address.get(address, {})
+        own.pop(connection, None)
+        if not own:
+            self._by_address.pop(address, None)
+
+    def take(self, known: bool) -> _T | None:
+        """Removes the oldest connection of the address whose turn it is, among those that are known
+        or among the others; None if there is none."""
+        in_turn = (one for one in self._by_address if (one in self._known) == known)
+        address = next(in_turn, None)
+        if address is None:
+            return None
+        own = self._by_address.pop(address)
+        first = next(iter(own))
+        del own[first]
+        if own:
+            self._by_address[address] = own  # behind all others
+        return first
+
+    def _rank(self, address: str) -> tuple[bool, int]:
+        return address not in self._known, len(self._by_address[address])
+
+    def __bool__(self) -> bool:
+        return bool(self._by_address)
