@@ -23,6 +23,7 @@ def add_profile_commands(command: _Command) -> None:
     )
     sub.add_argument("--most-bytes", type=positive, default=1 << 18)
     sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start")
+    sub.add_argument("--sender", action="store_true", help="add the command that sends profiles")
     sub = command("push-profiles", _push, "send the profiles stored on this board to their server")
     sub.add_argument("--every", metavar="SECONDS", type=positive, help="send at this interval")
 
@@ -54,7 +55,8 @@ def _profile(options: argparse.Namespace) -> Document:
         "left": found.left,
         "dropped": found.dropped,
         "quarantined": found.quarantined,
-        "sender": _sender_line(store),
+        # Names folders of the board, so a pull does without it.
+        **({"sender": _sender_line(store)} if options.sender else {}),
         "data": base64.encodebytes(zlib.compress(found.data)).decode("ascii"),
     }
 

@@ -243,7 +243,7 @@ class ProfileAnswer(TypedDict):
     left: Count
     dropped: Count
     quarantined: Count
-    sender: Text
+    sender: NotRequired[Text]
     data: Annotated[str, Meta(max_length=16 << 20)]
 
 

@@ -37,8 +37,8 @@ def enroll(
 def sender_line(board: BoardCalls) -> str:
     """Returns the shell command with which the board sends its profiles; empty if nothing is
     deployed there yet."""
-    line: str = board.call("profile", "--most-bytes", "1", deadline=_SECONDS)["sender"]
-    return line
+    answer = board.call("profile", "--most-bytes", "1", "--sender", deadline=_SECONDS)
+    return str(answer.get("sender", ""))
 
 
 def revoke(store: ProfileStore, board: str) -> None:
