@@ -12,6 +12,7 @@ from edgekit.host.compiler.costs.methods.operators import Form, candidates_of
 from edgekit.host.compiler.costs.methods.winograd import POINTS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.traits import CostKind
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
@@ -130,11 +131,13 @@ def _winograd_sizes(graph: Graph, node: Node, board: BoardProfile) -> tuple[int,
     op = node.op
     if type(op) is not ops.Conv2D:
         return None
-    oc, kh, kw, ic = graph.tensors[node.inputs[1] or ""].shape
+    weights = graph.tensors[node.inputs[1] or ""]
+    oc, kh, kw, ic = weights.shape
     n, height, width, _ = graph.tensors[node.outputs[0]].shape
     y = (n, height, width)
     shape = GemmShape(n * height * width, kh * kw * ic, oc)
-    form = Form("conv", shape, "f32", y, (kh, kw), op.stride, op.dilation)
+    exact = weights.data is not None and can_be_exact(rows_of(op, weights.data))
+    form = Form("conv", shape, "f32", y, (kh, kw), op.stride, op.dilation, exact=exact)
     able = (c for c in candidates_of(form, board.isa, board) if c.proven)
     best = min(able, key=lambda c: c.cost, default=None)
     if best is None or best.method.family != WINOGRAD:

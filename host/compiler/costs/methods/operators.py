@@ -99,6 +99,7 @@ class Form:
     zeros: int = 0  # tenths of pruned weights
     x_bytes: int = 0  # of all input images
     order: Literal["", "_rows", "_columns"] = ""  # contiguous dim of a product's b, if viewed
+    exact: bool = False  # sums can be exact, which Winograd's transform would round
 
     @property
     def name(self) -> str:
@@ -376,7 +377,7 @@ def _winograd_candidates(
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
-    if not (whole and has_winograd(form.dtype, isa)):
+    if form.exact or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return

@@ -81,7 +81,7 @@ def variadic(op: Operator) -> Row:
 def mean_of(call: Call) -> Tensor:
     total = variadic(ops.Add())(call)
     assert isinstance(total, Tensor)
-    return call.emit(ops.Mul(), total, call.builder.floats(1 / len(call.values)))
+    return call.emit(ops.Div(), total, call.builder.floats(len(call.values)))
 
 
 def sub(call: Call) -> Tensor:
@@ -93,8 +93,6 @@ def sub(call: Call) -> Tensor:
 
 def div(call: Call) -> Tensor:
     a, b = _legacy_broadcast(call)
-    if b.data is not None and b.dtype is DType.F32 and np.all(np.abs(b.data) > 1e-30):
-        return call.emit(ops.Mul(), a, call.constant(np.float32(1) / b.data))
     return call.emit(ops.Div(), a, b)
 
 

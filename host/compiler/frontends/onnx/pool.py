@@ -121,7 +121,7 @@ def average_pool(call: Call) -> Tensor:
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
     total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
-    return call.emit(ops.Mul(), total, call.constant(1 / _window_counts(call, x, s, whole)))
+    return call.emit(ops.Div(), total, call.constant(_window_counts(call, x, s, whole)))
 
 
 def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:

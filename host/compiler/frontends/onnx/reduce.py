@@ -196,7 +196,7 @@ def average(call: Emitter, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tens
         return call.emit(ops.Mean((2, 3), keep), x)
     count = math.prod(x.shape[a] for a in axes)
     sums = total(call, ops.ReduceSum, x, axes, keep)
-    return call.emit(ops.Mul(), sums, call.builder.floats(1 / count))
+    return call.emit(ops.Div(), sums, call.builder.floats(count))
 
 
 def _reduction_axes(call: Call, x: Tensor) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ def _tile_rows(ctx: Context, node: Node) -> int:
     window = _node_window(ctx, node)
     data = ctx.constant(node, 1, "weights")
     if ctx.tensor(node.inputs[0]).dtype is DType.F32:
-        method = method_of(ctx, node, float_form(node, window, DType.F32))
+        method = method_of(ctx, node, float_form(node, window, data, DType.F32))
         assert method is not None and method.mr is not None
         return method.mr
     return i8_tile(ctx, node, window, data.reshape(data.shape[0], -1)).mr

@@ -52,7 +52,8 @@ def _may_be_member(ctx: Context, node: Node) -> bool:
     if x.data is not None or w.data is None or (bias is not None and bias.data is None):
         return False
     asked = dataclasses.replace(ctx.of_floats(x.dtype), choices={})
-    method = method_of(asked, node, float_form(node, window_of(node.op, x, w, y), x.dtype))
+    form = float_form(node, window_of(node.op, x, w, y), w.data, x.dtype)
+    method = method_of(asked, node, form)
     return method is not None and method.family == "in_place"
 
 

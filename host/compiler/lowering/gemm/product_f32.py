@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
 from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.sums import HALF_LONG
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
@@ -28,9 +30,10 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value
 from edgekit.kb.targets.isa import Tile
 
 
-def float_form(node: Node, window: Window, dtype: DType) -> Form:
+def float_form(node: Node, window: Window, weights: Array, dtype: DType) -> Form:
     """The form of an f32 or f16 product."""
-    return form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
+    form = form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
+    return replace(form, exact=can_be_exact(rows_of(node.op, weights)))
 
 
 def _pack_k_blocks(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
@@ -46,7 +49,7 @@ def f32_product(
 ) -> Call:
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
-    method = method_of(ctx, node, float_form(node, window, dtype))
+    method = method_of(ctx, node, float_form(node, window, weights, dtype))
     assert method is not None
     vl = ctx.isa.vl
     tile = tile_of(method, vl)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
-from edgekit.host.compiler.transforms.passes.affine import fuse_affine
+from edgekit.host.compiler.transforms.passes.affine import fuse_affine, split_bias
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fold import fold
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad, fuse_residual
@@ -15,15 +15,18 @@ from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
+from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
+    ("use_reciprocals", use_reciprocals),
     ("fuse_layer_norm", fuse_layer_norm),
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_silu", fuse_silu),
+    ("split_bias", split_bias),
     ("fuse_affine", fuse_affine),
     ("dead", dead),
     ("fuse_pad", fuse_pad),

@@ -23,6 +23,7 @@ from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.compiler.transforms.passes.quantized_operands import quantized_operands, tensor_of
+from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
@@ -198,6 +199,7 @@ def _scale_and_zero(t: Tensor) -> tuple[float, int]:
 
 
 _STEPS = (
-    push_transposes, _u8_to_s8, _move_codes, fuse_gelu, fuse_hard_swish, fuse_silu, fuse_affine,
-    fuse_activation, _fuse_integer_ops, _quantize_unmoved, _quantize_parts, _fuse_integer_ops, dead,
+    push_transposes, _u8_to_s8, _move_codes, use_reciprocals, fuse_gelu, fuse_hard_swish, fuse_silu,
+    fuse_affine, fuse_activation, _fuse_integer_ops, _quantize_unmoved, _quantize_parts,
+    _fuse_integer_ops, dead,
 )  # fmt: skip

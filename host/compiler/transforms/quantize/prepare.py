@@ -10,11 +10,13 @@ from edgekit.host.compiler.transforms.passes.fold import fold
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
+from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.errors import InputError
 
 # Only those compiler passes whose resulting operators also exist in model files.
 _PASSES = (
-    fold, push_transposes, fuse_hard_swish, fuse_affine, dead, fuse_pad, fuse_activation, dead,
+    fold, use_reciprocals, push_transposes, fuse_hard_swish, fuse_affine, dead, fuse_pad,
+    fuse_activation, dead,
 )  # fmt: skip
 
 
