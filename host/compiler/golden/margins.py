@@ -1,13 +1,17 @@
 """Tolerances for a board's outputs, derived from how far the reference moves under noise.
 
 One bound per output is enough if all its elements move alike. If they do not (boxes next to
-scores), each element has a share of the bound: a code c allows 2^-c of it.
+scores), each element has a share of the bound: a code c allows 2^-c of it. Elements are grouped,
+because a few noisy runs say more about many elements than about one. Where a group moves in rare
+jumps, as behind steps, these runs say little about the next one, so bounds must also fit each run
+when derived from the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +22,8 @@ from edgekit.host.compiler.ir.types import Array
 _SAFETY = 2.0  # times the largest movement, which results from eight times a kernel's noise
 _FEW = 2.0  # additional factor for fewer elements than a group: three runs are a small sample
 _FLOOR = {np.dtype(np.float32): 2.0**-17, np.dtype(np.float16): 2.0**-9}
+_HELD = 0.7  # share of a bound that a run may use which it was not derived from
+_MOST = 2.0  # limit of the factor by which an output's bound grows to hold for such runs
 _SMALLEST = 1e-25  # kernels may flush smaller values
 _GROUP = 16  # minimum number of elements whose movements are representative
 _PIECE = 1 << 20  # elements
@@ -51,34 +57,46 @@ def flips(golden: Array, movement: Array) -> int:
     return int(np.count_nonzero(np.isinf(movement) if golden.dtype in _FLOOR else movement))
 
 
-def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
-    """Derive the tolerance of an output whose elements move by at most `movement`.
+def margin_of(golden: Array, runs: Sequence[Array], is_index: bool) -> Margin:
+    """Derive the tolerance of an output from the movements of its elements in noisy runs.
 
     Unchanged integers must match exactly. Changed ones are treated like floats, or are excluded if
     they are indices (`is_index`) or booleans, where the neighboring value is as wrong as any.
     """
+    movement = np.max(runs, axis=0)
     if golden.dtype not in _FLOOR and (is_index or golden.dtype == np.bool_):
         changing = movement > 0
         codes = np.where(changing, NOT_COMPARED, 0).astype(np.uint8)
         return Margin(0.0, codes if changing.any() else None)
     broken = np.isinf(movement)
+    # Kernels handle NaN in minimum and maximum as their instructions do.
+    finite = [np.where(broken, 0, run) for run in runs]
+    return _group_margin(golden, finite, broken | np.isnan(golden))
+
+
+def _allow(golden: Array, runs: Sequence[Array]) -> Array:
+    """What each element may move by, judged by its own movements in `runs`."""
     safety = _SAFETY * (_FEW if golden.size < _GROUP else 1.0)
-    allowed = np.where(broken, 0, movement) * movement.dtype.type(safety)
+    allowed = np.max(runs, axis=0) * runs[0].dtype.type(safety)
     if golden.dtype in _FLOOR:
         finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
         allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)
-    # Kernels handle NaN in minimum and maximum as their instructions do.
-    return _group_margin(golden, allowed, broken | np.isnan(golden))
+    return np.asarray(allowed)
 
 
-def _group_margin(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
+Limits = Callable[[Array], Array]  # from what elements may move by to what their groups may
+
+
+def _group_margin(golden: Array, runs: Sequence[Array], broken: NDArray[np.bool_]) -> Margin:
     """Allow each element the largest movement within the tightest of its groups.
 
     Zeros get the overall bound: most are clamped, and few of those may move.
     """
-    bound = np.full_like(allowed, allowed.max(initial=0.0))
+    allowed = _allow(golden, runs)
+    bound = _of_all(allowed) * min(_tail_factor(golden, runs, _of_all), _MOST)
     if golden.dtype in _FLOOR:
-        for group in _group_limits(golden, allowed):
+        for limits in _groupings(golden):
+            group = limits(allowed) * _tail_factor(golden, runs, limits)
             np.minimum(bound, group, out=bound, where=golden != 0)
         np.maximum(bound, _SMALLEST, out=bound)
     tolerance = float(bound.max(initial=0.0))
@@ -91,14 +109,34 @@ def _group_margin(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> M
     return Margin(tolerance, codes if codes.max(initial=0) >= _WORTH else None)
 
 
-def _group_limits(golden: Array, allowed: Array) -> Iterator[Array]:
-    """Yield, per element, the largest movement in a group of elements that may move alike: those
-    with the same index along an axis, or of similar magnitude."""
-    for axis, size in enumerate(allowed.shape):
-        if size > 1 and allowed.size // size >= _GROUP:
-            others = tuple(i for i in range(allowed.ndim) if i != axis)
-            yield np.broadcast_to(allowed.max(axis=others, keepdims=True), allowed.shape)
-    yield _of_magnitudes(golden, allowed)
+def _tail_factor(golden: Array, runs: Sequence[Array], limits: Limits) -> np.float32:
+    """The factor by which `limits` must grow for each run to keep the limits of the others."""
+    least = _SMALLEST if golden.dtype in _FLOOR else 1.0
+    worst = 0.0
+    for index, run in enumerate(runs if len(runs) > 1 else ()):
+        others = [*runs[:index], *runs[index + 1 :]]
+        expected = np.maximum(limits(_allow(golden, others)), least)
+        used = np.where(golden != 0, run, 0) / expected
+        worst = max(worst, float(used.max(initial=0.0)))
+    return np.float32(min(max(worst / _HELD, 1.0), 1 / _SMALLEST))
+
+
+def _of_all(allowed: Array) -> Array:
+    return np.full_like(allowed, allowed.max(initial=0.0))
+
+
+def _groupings(golden: Array) -> Iterator[Limits]:
+    """Yield functions from what elements may move by to the most in a group of elements that may
+    move alike: those with the same index along an axis, or of similar magnitude."""
+    for axis, size in enumerate(golden.shape):
+        if size > 1 and golden.size // size >= _GROUP:
+            others = tuple(i for i in range(golden.ndim) if i != axis)
+            yield partial(_of_axes, others)
+    yield partial(_of_magnitudes, golden)
+
+
+def _of_axes(axes: tuple[int, ...], allowed: Array) -> Array:
+    return np.broadcast_to(allowed.max(axis=axes, keepdims=True), allowed.shape)
 
 
 def _of_magnitudes(golden: Array, allowed: Array) -> Array:

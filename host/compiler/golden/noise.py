@@ -6,31 +6,69 @@ of a few such units. Sums, where terms may cancel, also get it on their operands
 square root of their length. Part of the noise is common to all elements or to a channel:
 approximations have the same error for similar arguments, and weights multiplied by a pass are
 rounded once for all pixels, so averaging does not cancel these errors. The spread between noisy
-runs is the spread to expect between healthy kernels.
+runs is the spread to expect between healthy kernels. Results that no kernel rounds get no noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgekit.host.compiler.golden.steps import Runs, operands_of_runs
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.evaluate import run_node
+from edgekit.host.compiler.ir.evaluate import run_node, run_nodes
+from edgekit.host.compiler.ir.exact import sums_are_exact
 from edgekit.host.compiler.ir.traits import Arithmetic
-from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Tensor
 
 _UNITS = 8  # in 2^-24, f32's unit roundoff; observed kernels stay below one
 _HALF_UNITS = 0.4  # in 2^-11, f16's unit roundoff: the reference adds in the kernels' order
-_HALF_WHOLE = 64  # beyond this, f16 values may be integers merely for lack of digits
+# Beyond these, values may be integers merely for lack of digits; f16 sums are rounded at each step.
+_WHOLE = {np.dtype(np.float32): 1 << 23, np.dtype(np.float16): 64}
 _HYBRID_STEPS = 1 / 16  # of a quantization step: changes the rounding of one activation in 32
 _CODES = 127
 _FLOATS = (DType.F32, DType.F16)
 _OF_SUMS = (Arithmetic.SUMMED, Arithmetic.QUANTIZED)
 
+Mask = NDArray[np.bool_]
+
+
+def noisy_runs(graph: Graph, inputs: Mapping[str, Array], count: int) -> dict[str, Runs]:
+    """Run a graph without and `count` times with noise, all at once; returns the outputs."""
+    values = {name: Runs(t.data) for name, t in graph.tensors.items() if t.data is not None}
+    values |= {name: Runs(x) for name, x in inputs.items()}
+    memory = {name: Runs(state.initial) for name, state in graph.states.items()}
+    run_nodes(graph, values, memory, Noise(count).run_node)
+    return {name: values[name] for name in graph.outputs}
+
 
 class Noise:
+    """Runs nodes like `run_node`, once without and `count` times with noise."""
+
+    def __init__(self, count: int) -> None:
+        self._sources = [_Source(seed) for seed in range(count)]
+
+    def run_node(
+        self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Runs]
+    ) -> list[Runs]:
+        used = {name: values[name] for name in node.inputs if name is not None and name in values}
+        plain = {name: runs.exact for name, runs in used.items()}
+        exact = run_node(node, tensors, plain)
+        calm = not any(runs.noisy for runs in used.values())
+        if calm and (_is_kept(node, tensors) or not _rounds(node, tensors, plain)):
+            return [Runs(y) for y in exact]
+        operands = operands_of_runs(node, tensors, used, len(self._sources))
+        found = [
+            source.run_node(node, tensors, run)
+            for source, run in zip(self._sources, operands, strict=True)
+        ]
+        return [Runs.of(y, others) for y, *others in zip(exact, *found, strict=True)]
+
+
+class _Source:
     """Runs nodes like `run_node`, with noise that is determined by `seed`."""
 
     def __init__(self, seed: int) -> None:
@@ -42,19 +80,22 @@ class Noise:
         if isinstance(node.op, ops.Loop):
             ins = [None if name is None else values[name] for name in node.inputs]
             return node.op.computed(ins, self.run_node)
-        if node.op.arithmetic is Arithmetic.EXACT or not _is_float(node, tensors):
+        if not _rounds(node, tensors, values):
             return run_node(node, tensors, values)
         units = _roundoff_units(node, tensors) * terms_of(node, tensors) ** 0.5
         if isinstance(node.op, ops.Recurrent):  # rounding errors propagate to the next step
             operands = {**values, **self._add_operand_noise(node, tensors, values, units)}
             ins = [None if name is None else operands[name] for name in node.inputs]
-            return node.op.computed(ins, lambda y: self._add_noise(y, units))
+            return node.op.computed(ins, lambda y: self._add_noise(y, units, _are_whole(y)))
         if node.op.arithmetic in _OF_SUMS:
             values = {**values, **self._add_operand_noise(node, tensors, values, units)}
-        made = [self._add_noise(y, units) for y in run_node(node, tensors, values)]
+        made = [
+            self._add_noise(y, units, _are_whole(y) | _are_exact(node, values, y))
+            for y in run_node(node, tensors, values)
+        ]
         if node.op.arithmetic is Arithmetic.CANCELING:
             x = next(values[name] for name in node.inputs if name is not None)
-            made = [y + (self._add_noise(x, units) - x) for y in made]
+            made = [y + (self._add_noise(x, units, _are_whole(x)) - x) for y in made]
         return made
 
     def _add_operand_noise(
@@ -62,18 +103,20 @@ class Noise:
     ) -> dict[str, Array]:
         """Add noise to the operands of sums, including weights, which passes may have scaled."""
         hybrid = _is_hybrid(node, tensors)
+        named = [name for name in dict.fromkeys(node.inputs) if name is not None and name in values]
+        # Sums of integers that are too large to be exact move, too.
+        large = all(bool(np.all(_are_whole(values[name]))) for name in named[:2])
         noisy = {}
-        for name in dict.fromkeys(node.inputs):
-            if name is None or name not in values:
-                continue
+        for name in named:
             x = values[name]
             codes = hybrid and x.dtype == np.float32 and tensors[name].data is None
-            noisy[name] = self._between_codes(x) if codes else self._add_noise(x, units)
+            kept = np.zeros(x.shape, np.bool_) if large else _are_whole(x)
+            noisy[name] = self._between_codes(x) if codes else self._add_noise(x, units, kept)
         return noisy
 
-    def _add_noise(self, x: Array, units: float) -> Array:
-        """Add noise, except to integers: sums and products of these are exact."""
-        if x.dtype not in (np.float32, np.float16) or not x.size:
+    def _add_noise(self, x: Array, units: float, kept: Mask) -> Array:
+        """Add noise to floats, except to those `kept`."""
+        if x.dtype not in _WHOLE or not x.size:
             return x
         half = x.dtype == np.float16
         unit = np.finfo(x.dtype).eps / 2
@@ -81,10 +124,7 @@ class Noise:
             # f16 sums are rounded at each step, so their errors have no common part.
             noise = self._uniform(x.shape) if half else self._sample_noise(x.shape)
             off = x * (noise * np.float32(units * unit))
-            exact = x == np.rint(x)
-            if half:
-                exact &= np.abs(x) <= _HALF_WHOLE
-            return np.where(exact, x, x + off).astype(x.dtype)
+            return np.where(kept, x, x + off).astype(x.dtype)
 
     def _between_codes(self, x: Array) -> Array:
         """Add noise to values about to be quantized, so that some round the other way."""
@@ -105,9 +145,47 @@ class Noise:
         return np.asarray(self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1))
 
 
-def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether all outputs are floats: noise before a comparison would separate equal values."""
-    return all(tensors[name].dtype in _FLOATS for name in node.outputs)
+def _rounds(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> bool:
+    """Whether kernels may round results differently. Only floats: noise before a comparison would
+    separate equal values."""
+    if node.op.arithmetic is Arithmetic.EXACT:
+        return False
+    if not all(tensors[name].dtype in _FLOATS for name in node.outputs):
+        return False
+    return node.op.arithmetic is not Arithmetic.SUMMED or not sums_are_exact(node, tensors, values)
+
+
+def _is_kept(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether all kernels round equal operands equally, and no pass replaces the operator: passes
+    fold constants into sums, but not into exact ones."""
+    constant = any(name is not None and tensors[name].data is not None for name in node.inputs)
+    return constant and isinstance(node.op, ops.Add | ops.Sub | ops.Mul)
+
+
+def _are_whole(x: Array) -> Mask:
+    """Integers: sums and products of these are exact."""
+    if x.dtype not in _WHOLE:
+        return np.ones(x.shape, np.bool_)
+    with np.errstate(all="ignore"):
+        return np.asarray((x == np.rint(x)) & (np.abs(x) <= _WHOLE[x.dtype]))
+
+
+def _are_exact(node: Node, values: Mapping[str, Array], y: Array) -> Mask:
+    """Results of f32 arithmetic that had to round nothing."""
+    wide = _WIDE.get(type(node.op))
+    if wide is None or y.dtype != np.float32:
+        return np.zeros(y.shape, np.bool_)
+    a, b = (values[name].astype(np.float64) for name in node.inputs[:2] if name is not None)
+    with np.errstate(all="ignore"):
+        return np.asarray(wide(a, b, y.astype(np.float64)))
+
+
+_WIDE: Mapping[type[Operator], Callable[[Array, Array, Array], Array]] = {
+    ops.Add: lambda a, b, y: a + b == y,
+    ops.Sub: lambda a, b, y: a - b == y,
+    ops.Mul: lambda a, b, y: a * b == y,
+    ops.Div: lambda a, b, y: y * b == a,
+}
 
 
 def _roundoff_units(node: Node, tensors: Mapping[str, Tensor]) -> float:

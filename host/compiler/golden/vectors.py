@@ -20,8 +20,9 @@ import numpy as np
 from edgekit.host.common.checked_files import WORK, in_use, is_whole, put_checked
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.golden.margins import flips, margin_of, moved
-from edgekit.host.compiler.golden.noise import Noise, terms_of
-from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.golden.noise import noisy_runs, terms_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.identity import identity
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Tensor
 
@@ -31,15 +32,16 @@ _WAVES = 4  # maximum number of periods of a smooth input along each axis
 
 @dataclass(frozen=True)
 class Range:
-    """Value range: floats from `low` to `high`, quantized inputs in the fraction `codes` of their
-    range, integers below `indices`. `smooth` inputs change slowly along the axes, like pictures
-    and sounds."""
+    """Value range: floats from `low` to `high`, `whole` ones if requested, quantized inputs in the
+    fraction `codes` of their range, integers below `indices`. `smooth` inputs change slowly along
+    the axes, like pictures and sounds."""
 
     low: float = -1.0
     high: float = 1.0
     codes: float = 1.0
     indices: int = _INDICES
     smooth: bool = False
+    whole: bool = False
 
 
 RANGES = (
@@ -53,6 +55,8 @@ RANGES = (
     Range(-30.0, 30.0),
     Range(indices=10_000, smooth=True),  # for sound lengths: features of a single frame cancel out
 )  # candidates for golden inputs, most common first
+# The first candidate of networks that hold integers in floats: nothing is rounded.
+_WHOLE = Range(0.0, 255.0, smooth=True, whole=True)
 
 
 def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGES[0]) -> Array:
@@ -61,10 +65,10 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
     kind = tensor.dtype.numpy
     if tensor.dtype.is_float:
         if values.smooth:
-            return (values.low + (values.high - values.low) * _smooth_input(tensor, rng)).astype(
-                kind
-            )
-        return rng.uniform(values.low, values.high, tensor.shape).astype(kind)
+            found = values.low + (values.high - values.low) * _smooth_input(tensor, rng)
+        else:
+            found = np.asarray(rng.uniform(values.low, values.high, tensor.shape))
+        return (np.rint(found) if values.whole else found).astype(kind)
     if not (tensor.dtype.is_quantized or tensor.is_quantized):
         most = 2 if tensor.dtype is DType.BOOL else values.indices
         return rng.integers(0, most, tensor.shape).astype(kind)
@@ -101,11 +105,15 @@ Values = Mapping[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """An input, the reference's outputs for it, and how far these move under noise."""
+    """An input, the reference's outputs for it, and how far these move in noisy runs."""
 
     inputs: Values
     outputs: Values
-    moved: Values
+    runs: Mapping[str, tuple[Array, ...]]
+
+    @cached_property
+    def moved(self) -> Values:
+        return {name: np.max(runs, axis=0) for name, runs in self.runs.items()}
 
     @property
     def flips(self) -> int:
@@ -159,7 +167,8 @@ def _choose_candidate(graph: Graph) -> _Candidate:
     """Return the first candidate that is good enough, or the best of those tried."""
     best: _Candidate | None = None
     tries = min(max(_STEPS // _count_multiply_adds(graph), 2), len(RANGES))
-    for index, values in enumerate(RANGES[:tries]):
+    ranges = (_WHOLE, *RANGES) if _holds_integers(graph) else RANGES
+    for index, values in enumerate(ranges[:tries]):
         found = _make_candidate(graph, _SEED + index, values)
         if best is None or found.rank < best.rank:
             best = found
@@ -167,6 +176,16 @@ def _choose_candidate(graph: Graph) -> _Candidate:
             break
     assert best is not None
     return best
+
+
+def _holds_integers(graph: Graph) -> bool:
+    """Whether some f32 weights are integers, or multiples of a power of two."""
+    weighted = [n for n in graph.nodes if isinstance(n.op, ops.Weighted)]
+    weights = [(n, graph.tensors[n.inputs[1] or ""]) for n in weighted]
+    return any(
+        w.data is not None and w.dtype is DType.F32 and can_be_exact(rows_of(n.op, w.data))
+        for n, w in weights
+    )
 
 
 def _count_multiply_adds(graph: Graph) -> int:
@@ -183,13 +202,13 @@ def _make_candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
     rng = np.random.default_rng(seed)
     inputs = {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
     with np.errstate(all="ignore"):
-        outputs = evaluate(graph, inputs).outputs
-        most = {name: moved(y, y) for name, y in outputs.items()}
-        for run in range(_RUNS if _is_rounding(graph) else 0):
-            others = evaluate(graph, inputs, runner=Noise(run).run_node).outputs
-            for name, y in outputs.items():
-                np.maximum(most[name], moved(y, others.pop(name)), out=most[name])
-    return _Candidate(inputs, outputs, most)
+        found = noisy_runs(graph, inputs, _RUNS if _is_rounding(graph) else 0)
+    outputs = {name: runs.exact for name, runs in found.items()}
+    each = {
+        name: tuple(moved(runs.exact, y) for y in runs.noisy or (runs.exact,))
+        for name, runs in found.items()
+    }
+    return _Candidate(inputs, outputs, each)
 
 
 def _is_rounding(graph: Graph) -> bool:
@@ -205,7 +224,7 @@ def _make_golden(graph: Graph, chosen: _Candidate) -> Golden:
     margins = [
         margin_of(
             chosen.outputs[name],
-            chosen.moved[name],
+            chosen.runs[name],
             is_index=graph.tensors[name].quant is None,
         )
         for name in graph.outputs

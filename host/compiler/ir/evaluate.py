@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops.state import ReadState, WriteState
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
 
-Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]]
+V = TypeVar("V")  # what stands for the value of a tensor
+Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, V]], list[V]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ def evaluate(
     inputs: Mapping[str, Array],
     states: Mapping[str, Array] | None = None,
     keep_tensors: bool = False,
-    runner: Runner | None = None,
+    runner: Runner[Array] | None = None,
 ) -> Evaluation:
     """Run a graph once. `states` defaults to the initial ones, `runner` to `run_node`.
 
@@ -41,13 +43,25 @@ def evaluate(
     for name in graph.inputs:
         values[name] = _check_input(inputs.get(name), graph.tensors[name])
     memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
-    last_use = {} if keep_tensors else last_uses(graph)
-    for index, node in enumerate(graph.nodes):
-        _run_step(graph, node, values, memory, runner or run_node)
-        for name in last_use.get(index, ()):
-            del values[name]
+    run_nodes(graph, values, memory, runner or run_node, keep_tensors)
     outputs = {name: values[name] for name in graph.outputs}
     return Evaluation(outputs, memory, values if keep_tensors else {})
+
+
+def run_nodes(
+    graph: Graph,
+    values: dict[str, V],
+    memory: dict[str, V],
+    runner: Runner[V],
+    keep_tensors: bool = False,
+) -> None:
+    """Run all nodes. Results are added to `values`, of constants and inputs, and to `memory`, of
+    states; without `keep_tensors`, values are removed after their last use."""
+    last_use = {} if keep_tensors else last_uses(graph)
+    for index, node in enumerate(graph.nodes):
+        _run_step(graph, node, values, memory, runner)
+        for name in last_use.get(index, ()):
+            del values[name]
 
 
 def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
@@ -84,7 +98,7 @@ def _work_inside(body: Graph, node: Node) -> int:
 
 
 def _run_step(
-    graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array], runner: Runner
+    graph: Graph, node: Node, values: dict[str, V], memory: dict[str, V], runner: Runner[V]
 ) -> None:
     if isinstance(node.op, ReadState):
         values[node.outputs[0]] = memory[node.op.state]

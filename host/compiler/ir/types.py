@@ -171,6 +171,8 @@ class Operator(abc.ABC):
     tflite: ClassVar[str] = ""
     # Results are values of the first operand, each used at most once.
     places_values: ClassVar[bool] = False
+    # Float results jump where an operand crosses a threshold.
+    jumps: ClassVar[bool] = False
     # Weights are quantized though the other operands are floats.
     coded_weights: ClassVar[bool] = False
     # A positive factor on a channel commutes with the operator, as needed for equalization.

@@ -33,6 +33,7 @@ class DetectionOutput(Operator):
     """
 
     kind: ClassVar[str] = "detection_output"
+    jumps = True
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"

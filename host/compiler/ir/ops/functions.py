@@ -199,6 +199,7 @@ class Neg(Function):
 @dataclass(frozen=True)
 class Sign(Function):
     kind: ClassVar[str] = "sign"
+    jumps = True
     onnx = "Sign"
     tflite = "SIGN"
     arithmetic = Arithmetic.EXACT
@@ -211,6 +212,7 @@ class Sign(Function):
 @dataclass(frozen=True)
 class Floor(Function):
     kind: ClassVar[str] = "floor"
+    jumps = True
     onnx = "Floor"
     tflite = "FLOOR"
     arithmetic = Arithmetic.EXACT
@@ -222,6 +224,7 @@ class Floor(Function):
 @dataclass(frozen=True)
 class Ceil(Function):
     kind: ClassVar[str] = "ceil"
+    jumps = True
     onnx = "Ceil"
     tflite = "CEIL"
     arithmetic = Arithmetic.EXACT
@@ -235,6 +238,7 @@ class RoundEven(Function):
     """Rounds to the nearest integer, ties to even."""
 
     kind: ClassVar[str] = "round_even"
+    jumps = True
     onnx = "Round"
     tflite = "ROUND"
     arithmetic = Arithmetic.EXACT
@@ -248,6 +252,7 @@ class RoundBfloat16(Function):
     """Rounds to bfloat16 (8 significant bits, f32's exponent range); ties to even."""
 
     kind: ClassVar[str] = "round_bfloat16"
+    jumps = True
     arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:

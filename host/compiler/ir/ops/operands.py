@@ -174,6 +174,7 @@ class FloorDiv(Binary):
     """Quotient rounded toward minus infinity; an integer division by zero gives 0."""
 
     kind: ClassVar[str] = "floor_div"
+    jumps = True
     tflite = "FLOOR_DIV"
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -187,6 +188,7 @@ class Modulo(Binary):
     """Remainder with the sign of a if `truncated` (C's fmod), else of b; integer modulo 0 is 0."""
 
     kind: ClassVar[str] = "modulo"
+    jumps = True
     truncated: bool = False
 
     def formula(self, a: Array, b: Array) -> Array:

@@ -44,6 +44,7 @@ class DecodePoses(Operator):
     """
 
     kind: ClassVar[str] = "decode_poses"
+    jumps = True
     elementwise = False
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
