@@ -142,6 +142,7 @@ for module in (
 def explain(error: Exception) -> tuple[str, int]:
     """The message and exit code for an error that reached the top level."""
     from edgekit.device.runtime.errors import DeviceError
+    from edgekit.host.common.optional import is_optional, missing_package
     from edgekit.host.common.text import one_line
     from edgekit.kb.targets.board import UnknownBoardError
 
@@ -156,6 +157,8 @@ def explain(error: Exception) -> tuple[str, int]:
         command = context.command_path if context else "edgekit"
         message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         return f"{message}; see {command} --help", _INPUT
+    if isinstance(error, ModuleNotFoundError) and is_optional(error.name):
+        return str(missing_package(error.name or "", error)), _INPUT
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         advice = _ADVICE.get(error.errno or 0, "check the path and the disk")

@@ -27,6 +27,7 @@ def main(arguments: list[str], app: typer.Typer | None = None) -> int:
     `app` has the commands (default: those of `edgekit`).
     """
     wanted = [a for a in arguments if a not in _FLAGS]
+    closed = _open_closed_streams()
     try:
         code = _run_command(
             wanted, app, debug="--debug" in arguments, verbose="--verbose" in arguments
@@ -41,7 +42,26 @@ def main(arguments: list[str], app: typer.Typer | None = None) -> int:
         _forget_stdout()
         _print_error(f"stdout: {error.strerror or error}; the command itself is done")
         return _INPUT
+    if closed and not code:
+        _print_error("stdout: expected it open, found it closed; the command itself is done")
+        return _INPUT
     return code
+
+
+def _open_closed_streams() -> bool:
+    """Opens standard streams that the caller closed (`>&-`), so that no file takes their place;
+    returns whether stdout was closed."""
+    closed = sys.stdout is None
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if closed:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (as long as the process)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    return closed
 
 
 def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bool) -> int:

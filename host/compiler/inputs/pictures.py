@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.common.optional import optional
 from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.real import as_input
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL.Image import Image as Picture
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -84,22 +85,20 @@ def _image_extents(
     )
 
 
-def _load_resized(path: Path, width: int, height: int, mode: str) -> Image:
-    try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise InputError(
-            f"{path}: expected Pillow to read pictures, found none; install it: pip install pillow"
-        ) from None
+def _load_resized(path: Path, width: int, height: int, mode: str) -> Picture:
+    _, images, orientation = optional("PIL", "PIL.Image", "PIL.ImageOps")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                upright = ImageOps.exif_transpose(opened)
-                return upright.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+            warnings.simplefilter("error", images.DecompressionBombWarning)
+            with images.open(path) as opened:
+                upright = orientation.exif_transpose(opened)
+                fitting: Picture = upright.convert(mode).resize(
+                    (width, height), images.Resampling.BILINEAR
+                )
+                return fitting
+    except (images.DecompressionBombWarning, images.DecompressionBombError):
         raise InputError(
-            f"{path}: expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more; "
+            f"{path}: expected a picture of at most {images.MAX_IMAGE_PIXELS} pixels, found more; "
             "make it smaller"
         ) from None
     except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgekit.device.runtime.agent.batch import framed
-from edgekit.host.common.paths import install_command
+from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import EdgekitError, IncompatibleError, InputError, UnreachableError
 
@@ -81,14 +81,7 @@ class Bus:
         connect_seconds: float = _CONNECT_SECONDS,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
-        try:
-            import nats
-        except ImportError:
-            raise InputError(
-                "expected nats-py, which talks to NATS, found it not installed; "
-                f"install it: {install_command('fleet')}"
-            ) from None
-        self._nats: Any = nats
+        (self._nats,) = optional("nats")
         self._servers = [one.strip() for one in url.split(",")]
         self.name = ",".join(_redact_address(server) for server in self._servers)
         self._replicas = replicas

@@ -8,8 +8,8 @@ import ssl
 from pathlib import Path
 
 from edgekit.host.common.files import atomic_write, locked, private_folder
+from edgekit.host.common.optional import missing_package
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles.parquet import missing
 
 
 def certificate(path: Path) -> str:
@@ -52,8 +52,8 @@ def _create_certificate() -> bytes:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise missing("cryptography") from None
+    except ImportError as error:
+        raise missing_package("cryptography", error) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "edgekit profile serve")])
     made = (

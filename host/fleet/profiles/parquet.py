@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.host.common.files import atomic_writer
-from edgekit.host.common.paths import install_command
+from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
-from edgekit.host.errors import InputError, TransferError
+from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles.batch import Batch
 from edgekit.host.fleet.profiles.catalogue import Part
 
@@ -50,22 +50,9 @@ class Arrival:
     batch: Batch
 
 
-def libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[Any, ...]:
     """Imports pyarrow and pyarrow.parquet; InputError says how to install them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise missing("pyarrow") from None
-    return pyarrow, pyarrow.parquet
-
-
-def missing(name: str) -> InputError:
-    """The error for a missing library of the `profiles` extra."""
-    return InputError(
-        f"expected {name}, which keeps field profiles, found it not installed; "
-        f"install it: {install_command('profiles')}"
-    )
+    return optional("pyarrow", "pyarrow.parquet")
 
 
 def schema() -> pyarrow.Schema:

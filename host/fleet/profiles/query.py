@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles.parquet import libraries, missing, read_part, schema
+from edgekit.host.fleet.profiles.parquet import libraries, read_part, schema
 
 _MEMORY = "1GB"
 _BATCH_COLUMNS = (
@@ -174,10 +175,7 @@ def _refused(found: str) -> InputError:
 def asking(store: Source) -> Iterator[Any]:
     """A DuckDB connection with the views and no access to files; only for SQL of edgekit or such
     that `query` would run. TransferError names a corrupted file."""
-    try:
-        import duckdb
-    except ImportError:
-        raise missing("duckdb") from None
+    (duckdb,) = optional("duckdb")
     with store.reading() as (_, paths), contextlib.closing(duckdb.connect(":memory:")) as database:
         try:
             _make_views(database, paths, store.remote)

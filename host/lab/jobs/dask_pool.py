@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgekit.host.common.paths import install_command
+from edgekit.host.common.optional import optional
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
 from edgekit.host.lab.jobs.task import Report, Task, lost, run_task
@@ -37,13 +37,7 @@ class DaskPool:
     remote = True
 
     def __init__(self, address: str, connect_seconds: float = _CONNECT_SECONDS) -> None:
-        try:
-            import distributed
-        except ImportError:
-            raise InputError(
-                "--dask: expected the package distributed, found none; "
-                f"install it: {install_command('fleet')}"
-            ) from None
+        (distributed,) = optional("distributed")
         try:
             self._client = distributed.Client(
                 address, timeout=connect_seconds, set_as_default=False

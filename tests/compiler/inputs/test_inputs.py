@@ -327,5 +327,5 @@ def test_without_pillow_a_picture_says_what_to_install(
     photo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(InputError, match="expected Pillow to read pictures, found none; install"):
+    with pytest.raises(InputError, match="expected the Python package Pillow, found none; install"):
         picture(photo, NHWC, PLAIN)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgekit.host.common.paths import install_command
+from edgekit.host.common.optional import optional
 from edgekit.host.compiler.exporters.onnx.rows import row_of
 from edgekit.host.compiler.exporters.onnx.sink import Call, NodeRecord, Sink
 from edgekit.host.compiler.exporters.refusal import refused
@@ -62,16 +62,7 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
 
 
 def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError:
-        raise InputError(
-            "expected the onnx package to write an ONNX model, found none; "
-            f"install it: {install_command('onnx')}"
-        ) from None
-    return onnx
+    return optional("onnx", "onnx.helper", "onnx.numpy_helper")[0]
 
 
 def _build_model(onnx: Any, graph: Graph, sink: Sink) -> Any:

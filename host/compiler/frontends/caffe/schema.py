@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from edgekit.host.common.paths import install_command
-from edgekit.host.errors import InputError
+from edgekit.host.common.optional import optional
 
 # Each field: name, type, default; a * after the type means repeated.
 _ENUMS = {
@@ -131,19 +130,8 @@ _BINARY = {
 
 def protobuf() -> Any:
     """The protobuf modules in use."""
-    try:
-        import google.protobuf
-        import google.protobuf.descriptor_pb2
-        import google.protobuf.descriptor_pool
-        import google.protobuf.message
-        import google.protobuf.message_factory
-        import google.protobuf.text_format
-    except ImportError:
-        raise InputError(
-            "expected the protobuf package to read a Caffe model, found none; "
-            f"install it: {install_command('caffe')}"
-        ) from None
-    return google.protobuf
+    names = ("descriptor_pb2", "descriptor_pool", "message", "message_factory", "text_format")
+    return optional("google.protobuf", *(f"google.protobuf.{name}" for name in names))[0]
 
 
 @functools.cache

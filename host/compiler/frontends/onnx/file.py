@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.common.paths import install_command
+from edgekit.host.common.optional import optional
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.ir.types import Array
@@ -149,15 +149,7 @@ def _is_external(tensor: Any) -> bool:
 
 
 def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.numpy_helper
-    except ImportError:
-        raise InputError(
-            "expected the onnx package to read an ONNX model, found none; "
-            f"install it: {install_command('onnx')}"
-        ) from None
-    return onnx
+    return optional("onnx", "onnx.numpy_helper")[0]
 
 
 class _Reader:
