@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from edgekit.host.compiler.explain import explain
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.chains import members_of, with_chains
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.context import Context
@@ -26,6 +28,7 @@ from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
 from tests.support.group_graphs import expanded_block
 from tests.support.kernel_runs import build, run_here, x86_params
@@ -234,3 +237,58 @@ def test_a_model_with_little_memory_is_chained():
     shown = explain(scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs)
     of = {o["name"]: o["chain_of"] for o in shown["operators"]}
     assert of[chains[0].name] == list(chains[0].op.names)
+
+
+def _blocks(count: int) -> Graph:
+    """Depthwise and 1x1 convolutions by turns; the last images become one, joined by channels."""
+    image, wide = (1, 24, 24, 16), (1, 24, 24, 32)
+    tensors = {"x": Tensor("x", image, DType.F32), "y": Tensor("y", wide, DType.F32)}
+    for name, shape in (("w", (1, 3, 3, 16)), ("v", (16, 1, 1, 16))):
+        tensors[name] = Tensor(name, shape, DType.F32, None, np.ones(shape, np.float32))
+    nodes, last = [], "x"
+    for i in range(count):
+        depth, point = f"d{i}", f"p{i}"
+        tensors |= {name: Tensor(name, image, DType.F32) for name in (depth, point)}
+        op = ops.DepthwiseConv2D(padding=_SAME)
+        nodes.append(Node(f"depth{i}", op, (last, "w", None), (depth,)))
+        nodes.append(Node(f"point{i}", ops.Conv2D(), (depth, "v", None), (point,)))
+        last = point
+    nodes.append(Node("join", ops.Concat(3), (f"p{count - 2}", last), ("both",)))
+    tensors["both"] = Tensor("both", wide, DType.F32)
+    nodes.append(Node("bend", ops.Logistic(), ("both",), ("y",)))
+    return Graph("blocks", tensors, tuple(nodes), ("x",), ("y",))
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """The number of Python functions that `work` calls."""
+    count = 0
+
+    def see(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_the_search_for_chains_is_linear_in_the_size_of_the_graph():
+    board = load_board("rpi4")
+    _chained(_blocks(8), board)  # what is computed once per process
+    calls = [_calls(lambda n=n: _chained(_blocks(n), board)) for n in (10, 40)]
+    assert calls[1] < 6 * calls[0]
+
+
+@pytest.mark.parametrize("joined", [(0,), (1, 2), (3,), (4, 5), (0, 2, 4, 5)])
+def test_the_memory_bound_of_chains_is_no_less_than_their_peak(joined):
+    graph = _blocks(6)
+    pairs = [(graph.nodes[2 * i], graph.nodes[2 * i + 1]) for i in joined]
+    chained = with_chains(graph, {n.name: pair for pair in pairs for n in pair})
+    found = Live(graph).peak_if_joined(pairs)
+    assert found >= Live(chained).peak
+    if 5 not in joined:  # nothing leaves the concatenation
+        assert found == Live(chained).peak

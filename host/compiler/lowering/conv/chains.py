@@ -8,6 +8,7 @@ bytes touched decide.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,11 +255,19 @@ class _Chains:
     """A graph with some links chained; each chain replaces its last member."""
 
     def __init__(
-        self, plain: Graph, context: Context, chain: Mapping[str, tuple[Node, ...]] = NO_CHAINS
+        self,
+        plain: Graph,
+        context: Context,
+        chain: Mapping[str, tuple[Node, ...]] = NO_CHAINS,
+        live: Live | None = None,
     ) -> None:
         self._plain, self._context = plain, context
         self._chain = chain  # keyed by the name of each member
-        self.graph = with_chains(plain, chain) if chain else plain
+        self._live = live or Live(plain)
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        return with_chains(self._plain, self._chain) if self._chain else self._plain
 
     def members_at(self, node: Node) -> int:
         """The length of the chain that contains `node`, at least 1."""
@@ -270,15 +279,23 @@ class _Chains:
         made: _Chains | None = self
         for link in links:
             made = made and made.joined(link)
-        if made is None or Live(made.graph).peak > Live(self._plain).peak:
-            return None
-        return made
+        return made if made is not None and made._fits() else None
+
+    def _fits(self) -> bool:
+        """Whether peak memory is at most that without chains.
+
+        The bound decides nearly always; live bytes of the whole graph for each of its chains would
+        take time quadratic in its size.
+        """
+        limit = self._live.peak
+        chains = {nodes[-1].name: nodes for nodes in self._chain.values()}
+        return self._live.peak_if_joined(chains.values()) <= limit or Live(self.graph).peak <= limit
 
     def ending_pointwise(self) -> _Chains:
         """Drops chains that end with the depthwise convolution, which gain nothing
         (docs/performance.md)."""
         kept = {k: v for k, v in self._chain.items() if isinstance(v[-1].op, ops.Conv2D)}
-        return _Chains(self._plain, self._context, kept)
+        return _Chains(self._plain, self._context, kept, self._live)
 
     def joined(self, link: _Link) -> _Chains | None:
         """Chains one more link.
@@ -293,4 +310,5 @@ class _Chains:
             return None
         if cut(self._context, both) is None:
             return None
-        return _Chains(self._plain, self._context, {**self._chain, **{n.name: both for n in both}})
+        chain = {**self._chain, **{n.name: both for n in both}}
+        return _Chains(self._plain, self._context, chain, self._live)

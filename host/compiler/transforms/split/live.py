@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.ir.views import memory_bases
 
 
@@ -14,7 +14,9 @@ class Live:
     inputs, are in the caller's memory."""
 
     def __init__(self, graph: Graph) -> None:
-        base = memory_bases(graph)
+        self._tensors = graph.tensors
+        self._place = {node.name: i for i, node in enumerate(graph.nodes)}
+        self._base = base = memory_bases(graph)
         outside = {base[t] for t in (*graph.inputs, *graph.outputs) if t in base}
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -30,10 +32,8 @@ class Live:
         for name in graph.outputs:
             self._reader[name] = len(graph.nodes)
         self._bytes = {name: graph.tensors[name].bytes for name in self._first}
-        self._at = [0] * len(graph.nodes)
-        for name, size in self._bytes.items():
-            for i in range(self._first[name], self._last[name] + 1):
-                self._at[i] += size
+        spans = ((self._first[k], self._last[k] + 1, size) for k, size in self._bytes.items())
+        self._at = _sums(spans, len(graph.nodes))
 
     @property
     def peak(self) -> int:
@@ -48,6 +48,26 @@ class Live:
     def worst(self) -> int:
         """Index of the first node that reaches the peak."""
         return self._at.index(self.peak) if self._at else 0
+
+    def peak_if_joined(self, joined: Iterable[Sequence[Node]]) -> int:
+        """An upper bound of the peak if each sequence of nodes becomes one node at the place of its
+        last.
+
+        Each node of a sequence is the only reader of the previous one's output, which disappears;
+        what the others read lives until the last. An output inside a concatenation may leave it.
+        """
+        spans: list[tuple[int, int, int]] = []
+        for nodes in joined:
+            images = {t for node in nodes[:-1] for t in node.outputs} & self._bytes.keys()
+            spans += [(self._first[t], self._last[t] + 1, -self._bytes[t]) for t in images]
+            read = {self._base.get(t or "", "") for node in nodes for t in node.inputs}
+            end = self._place[nodes[-1].name] + 1
+            for name in (read - images) & self._bytes.keys():
+                spans.append((min(self._last[name] + 1, end), end, self._bytes[name]))
+            inside = [t for t in nodes[-1].outputs if self._base.get(t, t) != t]
+            spans += [(0, len(self._at), self._tensors[t].bytes) for t in inside]
+        more = _sums(spans, len(self._at))
+        return max((a + b for a, b in zip(self._at, more, strict=True)), default=0)
 
     def last_reader(self, name: str) -> int:
         """Index of the last node that uses a tensor; past the end for a graph output."""
@@ -71,3 +91,12 @@ class Live:
         before = itertools.takewhile(lambda size: size > limit, reversed(self._at[:first]))
         after = itertools.takewhile(lambda size: size > limit, self._at[end:])
         return sum(1 for _ in itertools.chain(before, after))
+
+
+def _sums(spans: Iterable[tuple[int, int, int]], nodes: int) -> list[int]:
+    """Sum at each of `nodes` nodes of the values of (first node, end, value) that contain it."""
+    changes = [0] * (nodes + 1)
+    for first, end, value in spans:
+        changes[first] += value
+        changes[end] -= value
+    return list(itertools.accumulate(changes[:-1]))
