@@ -105,12 +105,10 @@ def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str)
     assert "--memory-limit: expected a number" in done.complaint and size in done.complaint
 
 
-@pytest.mark.parametrize(("size", "what"), [("1KiB", "parameters"), ("100KiB", "arena")])
-def test_memory_limit_that_cannot_be_met(
-    edgekit: Any, face_model: Path, size: str, what: str
-) -> None:
+@pytest.mark.parametrize("size", ["1KiB", "100KiB"])
+def test_memory_limit_that_cannot_be_met(edgekit: Any, face_model: Path, size: str) -> None:
     done = edgekit("compile", face_model, "--memory-limit", size)
     assert (done.code, done.out) == (2, "")
     limit = int(size[:-3]) << 10
-    assert "operator " in done.complaint and what in done.complaint
+    assert "operator " in done.complaint and "arena" in done.complaint
     assert f"at most {limit} bytes" in done.complaint

@@ -104,6 +104,7 @@ class ReleaseAnswer(TypedDict):
     damage: Text
     placement: PlacementSpecAnswer | None
     loss: LossAnswer | None
+    signatures: NotRequired[tuple[Text, ...]]
 
 
 class FailureAnswer(TypedDict):
