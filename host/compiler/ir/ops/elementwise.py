@@ -168,7 +168,8 @@ class Logistic(Operator):
         return [coded.by_real(_logistic_f32, values, source, out)]
 
     def saturation(self) -> tuple[float, float]:
-        end = math.log(2 / FRACTION_SCALE - 1)  # half a quantization step from 0 and 1
+        # Less than half a quantization step from 0 and 1, to which the ends must be rounded.
+        end = math.log(2.25 / FRACTION_SCALE - 1)
         return -end, end
 
 
