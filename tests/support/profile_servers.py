@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgekit.host.fleet.profiles import Bus, ProfileServer, ProfileStore
+from edgekit.device.runtime.agent.push import Home, read_home
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.fleet.profiles import Bus, ProfileServer, ProfileStore, enroll
 from edgekit.host.fleet.profiles.admission import Limits
 from tests.support.patience import AMPLE
+from tests.support.profile_batches import batch
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
@@ -104,3 +109,19 @@ def post(port: int, board: str, token: str, body: bytes, source: str = "127.0.0.
         return False
     finally:
         connection.close()
+
+
+def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
+    """An enrolled board with three spooled batches, and its home server."""
+    transport = LocalTransport(root / board, board)
+    home = enroll(Device(transport), server.store, "127.0.0.1", server.port)
+    spool = Spool(root / board / "spool")
+    assert read_home(spool.folder / "home.json") == home
+    return fill(spool), home
+
+
+def fill(spool: Spool, first: int = 0, count: int = 3, operators: int = 2) -> Spool:
+    """Adds batches whose numbers begin with `first`."""
+    for number in range(first, first + count):
+        spool.add(batch(number, operators))
+    return spool

@@ -18,10 +18,8 @@ import socket
 import ssl
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -30,20 +28,27 @@ from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.fleet.profiles.admission import Crowd, Known, Limits, Quota
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.certificate import certificate, server_context
+from edgekit.host.fleet.profiles.connection import (
+    LINGER_SECONDS,
+    Connection,
+    linger,
+    open_streams,
+    read_body,
+    read_head,
+    send,
+    unpack,
+)
 from edgekit.host.fleet.profiles.parquet import libraries
-from edgekit.host.fleet.profiles.request import MOST_HEAD, Head, RefusedError, answer, parse_head
+from edgekit.host.fleet.profiles.request import Head, RefusedError, answer
 from edgekit.host.fleet.profiles.store import ProfileStore, Stored
 from edgekit.host.fleet.profiles.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
-_MOST_STREAM = 2 << 20  # unpacked; boards send 256 KiB, or one batch of up to 1 MiB
 _MOST_BATCHES = 1024  # of a request
 _REQUESTS, _REQUESTS_PER_SECOND = 120, 0.2  # of a board: at once, then
-_BYTES, _BYTES_PER_SECOND = (
-    5 << 20,
-    2 << 10,
-)  # of a board's batches: a full spool, then 177 MB a day
+# Of a board's batches: a full spool, then 177 MB a day
+_BYTES, _BYTES_PER_SECOND = 5 << 20, 2 << 10
 _SMALL_STREAM = 512 << 10  # larger ones are stored one after another
 _WORKERS = 4
 _BACKLOG = 1024
@@ -51,7 +56,6 @@ _ACCEPTED = 64  # connections before others get a turn
 _STRANGER_SECONDS = 0.01  # between handshakes of addresses that no board has sent from
 _PACE_SECONDS = 0.001  # between all handshakes, so that other work gets on
 _PAUSE_SECONDS = 0.1  # where the system has no more descriptors
-_LINGER_SECONDS, _LINGER_BYTES = 2.0, 1 << 16  # for a refused client to read why
 _BUSY_SECONDS = 30.0
 _COMPACT_EVERY = 32
 _LIMITS = Limits()
@@ -66,30 +70,6 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
     """The path of the store's server certificate, and its SHA-256."""
     path = store.folder / "server.pem"
     return path, certificate(path)
-
-
-@dataclass(eq=False)
-class _Connection:
-    plain: socket.socket
-    address: str
-    is_served: bool = False  # by a task, which closes it
-
-    def end(self) -> None:
-        """Closes the connection, or lets all its reads and writes fail, so that its task ends."""
-        if not self.is_served:
-            self.plain.close()
-            return
-        with contextlib.suppress(OSError):
-            self.plain.shutdown(socket.SHUT_RDWR)
-
-    def is_dead(self) -> bool:
-        """Whether the other side closed it already."""
-        try:
-            return not self.plain.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
 
 
 class ProfileServer:
@@ -119,9 +99,9 @@ class ProfileServer:
         self._limits = limits
         self._context = server_context(certificate_of(store)[0])
         self._known = Known()
-        self._queue: Crowd[_Connection] = Crowd(limits.queueing, self._known)
-        self._waiting: Crowd[_Connection] = Crowd(limits.waiting, self._known)
-        self._boards: dict[str, list[_Connection]] = {}  # connections with a token
+        self._queue: Crowd[Connection] = Crowd(limits.queueing, self._known)
+        self._waiting: Crowd[Connection] = Crowd(limits.waiting, self._known)
+        self._boards: dict[str, list[Connection]] = {}  # connections with a token
         self._working: set[str] = set()  # boards whose batches are being stored
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
@@ -208,7 +188,7 @@ class ProfileServer:
                 loop.call_later(_PAUSE_SECONDS, self._resume)
                 return
             plain.setblocking(False)
-            self._queue.enter(address, _Connection(plain, address))
+            self._queue.enter(address, Connection(plain, address))
             self._arrived.set()
 
     async def _admit(self) -> None:
@@ -240,15 +220,15 @@ class ProfileServer:
         if self._loop is not None:
             self._loop.add_reader(self._listener, self._accept)
 
-    async def _attend(self, connection: _Connection) -> None:
+    async def _attend(self, connection: Connection) -> None:
         """Serves one connection."""
         writer = None
         try:
             async with asyncio.timeout(self._limits.head_seconds):
-                reader, writer = await self._open(connection.plain)
+                reader, writer = await open_streams(connection.plain, self._context)
             await self._converse(reader, writer, connection)
             writer.close()
-            async with asyncio.timeout(_LINGER_SECONDS):
+            async with asyncio.timeout(LINGER_SECONDS):
                 await writer.wait_closed()
         except (OSError, EOFError) as error:
             _log.debug("profiles: %s ended early: %r", connection.address, error)
@@ -257,27 +237,15 @@ class ProfileServer:
                 writer.transport.abort()
             self._waiting.leave(connection.address, connection)
 
-    async def _open(
-        self, plain: socket.socket
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The streams of a connection, after its handshake; closes it if that fails."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=MOST_HEAD, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, plain, ssl=self._context, ssl_shutdown_timeout=_LINGER_SECONDS
-        )
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
     async def _converse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
     ) -> None:
         """Answers the requests of a connection until it ends or is refused."""
         with contextlib.ExitStack() as place:
             seconds, keeps, waits = self._limits.head_seconds, True, True
             while keeps:
                 try:
-                    head = await _read_head(reader, seconds)
+                    head = await read_head(reader, seconds)
                     board = self._authenticate(head)
                     if wait := self.rates.wait(board):
                         self._known.discard(connection.address)
@@ -287,16 +255,16 @@ class ProfileServer:
                         self._waiting.leave(connection.address, connection)
                         place.enter_context(self._place(board, connection))
                     seconds, waits = self._limits.silent_seconds, False
-                    packed = await self._read_body(reader, head.length)
+                    packed = await read_body(reader, head.length, self._limits)
                     stored = await self._work(board, packed)
                 except RefusedError as refused:
                     text = answer(refused.status, str(refused), False, refused.seconds)
-                    await self._send(writer, text)
-                    await _linger(reader)
+                    await send(writer, text, self._limits)
+                    await linger(reader)
                     return
                 keeps = head.keeps
                 text = answer(HTTPStatus.OK, f"{stored.new} new, {stored.known} known", keeps)
-                await self._send(writer, text)
+                await send(writer, text, self._limits)
 
     def _authenticate(self, head: Head) -> str:
         """The sending board, which the token must match."""
@@ -313,7 +281,7 @@ class ProfileServer:
         return board
 
     @contextlib.contextmanager
-    def _place(self, board: str, connection: _Connection) -> Iterator[None]:
+    def _place(self, board: str, connection: Connection) -> Iterator[None]:
         """A place among the connections with a token. A board's newest connections replace its
         older ones, which it may have given up."""
         own = self._boards.setdefault(board, [])
@@ -329,21 +297,6 @@ class ProfileServer:
             if not own:
                 del self._boards[board]
 
-    async def _read_body(self, reader: asyncio.StreamReader, length: int) -> bytes:
-        parts, left = [], length
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while left:
-                    async with asyncio.timeout(self._limits.silent_seconds):
-                        part = await reader.read(left)
-                    if not part:
-                        raise EOFError
-                    parts.append(part)
-                    left -= len(part)
-        except TimeoutError:
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "expected more bytes") from None
-        return b"".join(parts)
-
     async def _work(self, board: str, packed: bytes) -> Stored:
         """Stores a body in another thread, one at a time of each board."""
         if board in self._working:
@@ -351,7 +304,7 @@ class ProfileServer:
         self._working.add(board)
         try:
             loop = asyncio.get_running_loop()
-            stream = await loop.run_in_executor(self._workers, _unpack, packed)
+            stream = await loop.run_in_executor(self._workers, unpack, packed)
             if wait := self._bytes.wait(board, len(stream) or _SMALL_STREAM):
                 raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many bytes", wait)
             if not stream:
@@ -373,40 +326,6 @@ class ProfileServer:
             count, why = len(stored.refused), stored.refused[0]
             _log.warning("profiles: board '%s': %d batches refused, first: %s", board, count, why)
         return stored
-
-    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        writer.write(data)
-        async with asyncio.timeout(self._limits.silent_seconds):
-            await writer.drain()
-
-
-def _unpack(packed: bytes) -> bytes:
-    """The batches of a body; nothing if it is none."""
-    unpacker = zlib.decompressobj()
-    try:
-        stream = unpacker.decompress(packed, _MOST_STREAM)
-    except zlib.error:
-        return b""
-    return stream if unpacker.eof else b""
-
-
-async def _read_head(reader: asyncio.StreamReader, seconds: float) -> Head:
-    """The head of the next request. EOFError if there is none."""
-    try:
-        async with asyncio.timeout(seconds):
-            return parse_head(await reader.readuntil(b"\r\n\r\n"))
-    except asyncio.LimitOverrunError:
-        why = f"expected at most {MOST_HEAD} bytes of headers"
-        raise RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why) from None
-
-
-async def _linger(reader: asyncio.StreamReader) -> None:
-    """Discards some of what a refused client still sends, so that it can read the answer."""
-    left = _LINGER_BYTES
-    with contextlib.suppress(OSError):
-        async with asyncio.timeout(_LINGER_SECONDS):
-            while left > 0 and (part := await reader.read(left)):
-                left -= len(part)
 
 
 def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import random
 import socket
 import ssl
 import sys
-import threading
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push, read_home
-from edgekit.device.runtime.agent.retry import waits
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.api import Device
@@ -33,10 +29,9 @@ from edgekit.host.fleet.profiles.catalogue import Part
 from edgekit.host.fleet.profiles.parquet import write_part
 from tests.long.hostile_clients import run as attack
 from tests.long.kill_profile_server import run as kill_server
-from tests.long.profile_clients import run as come_back
 from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch, headed, stream
-from tests.support.profile_servers import running_server
+from tests.support.profile_servers import enrolled, fill, running_server
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
 
@@ -45,21 +40,6 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 FAST = 1 << 30
-
-
-def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
-    """An enrolled board with three spooled batches, and its home server."""
-    transport = LocalTransport(root / board, board)
-    home = enroll(Device(transport), server.store, "127.0.0.1", server.port)
-    spool = Spool(root / board / "spool")
-    assert read_home(spool.folder / "home.json") == home
-    return fill(spool), home
-
-
-def fill(spool: Spool, first: int = 0, count: int = 3, operators: int = 2) -> Spool:
-    for number in range(first, first + count):
-        spool.add(batch(number, operators))
-    return spool
 
 
 def stored(store: ProfileStore) -> list[tuple[object, ...]]:
@@ -282,108 +262,6 @@ def test_a_board_that_sends_too_often_is_told_when_to_come_back(
     assert error.value.seconds >= wait - 5
     other, home = enrolled(server, tmp_path, "y")
     push(other, home, Bandwidth(FAST))
-
-
-class Clock:
-    """A clock that advances only in `sleep`."""
-
-    now = 1000.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_64_kbit_per_second_are_kept_within_a_tenth(server: ProfileServer, tmp_path: Path) -> None:
-    spool, home = enrolled(server, tmp_path)
-    chance = random.Random(1)
-    for number in range(10, 50):
-        rows = tuple(
-            row._replace(name=f"{chance.getrandbits(400):x}")
-            for row in batch(number, operators=100).operators
-        )
-        spool.add(replace(batch(number), operators=rows))
-    clock = Clock()
-    bandwidth = Bandwidth(home.bits_per_second, clock, clock.sleep)
-    with running_proxy(home.host, home.port) as proxy:
-        push(spool, replace(home, port=proxy.port), bandwidth)
-    bandwidth.take(0)
-    assert proxy.up > 100_000
-    assert 0.9 * 64_000 < proxy.up * 8 / (clock.now - Clock.now) < 1.1 * 64_000
-
-
-def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() -> None:
-    """A recovered server that accepts ten boards per second and closes other connections."""
-    boards = [random.Random(i) for i in range(1000)]
-    tries: list[tuple[float, int, int]] = []
-    for i, chance in enumerate(boards):
-        heappush(tries, (waits(3, 0.0, 600.0, chance), i, 3))  # three failures so far
-    busy: dict[int, int] = {}
-    served = 0
-    while tries:
-        now, i, failures = heappop(tries)
-        busy[int(now)] = busy.get(int(now), 0) + 1
-        if busy[int(now)] <= 10:
-            served += 1
-        else:
-            heappush(tries, (now + waits(failures + 1, 0.0, 600.0, boards[i]), i, failures + 1))
-    assert served == 1000
-    assert max(busy.values()) < 30
-    assert max(busy) < 3600
-
-
-def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
-    """Sleeps of a busy board overrun, and some answers take long."""
-    chance, clock = random.Random(1), Clock()
-    bandwidth = Bandwidth(64_000, clock, lambda s: clock.sleep(s + chance.uniform(0, 0.15)))
-    sent: list[tuple[float, int]] = []
-    for number in range(3000):
-        bandwidth.take(2158)
-        sent.append((clock(), 2158))
-        if number % 300 == 299:
-            clock.sleep(20.0)  # lost time is not made up for
-    seconds = clock() - Clock.now - 20.0 * 10
-    assert 0.9 * 64_000 < sum(count for _, count in sent) * 8 / seconds < 1.1 * 64_000
-    first = 0
-    for last, (now, _) in enumerate(sent):
-        while sent[first][0] < now - 10.0:
-            first += 1
-        assert sum(count for _, count in sent[first : last + 1]) * 8 < 1.1 * 640_000
-
-
-def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path: Path) -> None:
-    assert come_back(tmp_path, 80, speed=1000) == 0
-
-
-def test_all_boards_are_served_though_few_at_a_time(tmp_path: Path) -> None:
-    few = Limits(waiting=2, boards=2)
-    with running_server(ProfileStore(tmp_path / "store"), few) as server:
-        serve_all(server, tmp_path)
-
-
-def serve_all(server: ProfileServer, tmp_path: Path) -> None:
-    boards = [enrolled(server, tmp_path, f"b{i}") for i in range(4)]
-    for i, (spool, _) in enumerate(boards):
-        fill(spool, 100 * (i + 1))
-
-    def send(spool: Spool, home: Home) -> None:
-        for _ in range(10_000):
-            try:
-                push(spool, home, Bandwidth(FAST))
-                return
-            except LaterError:
-                continue
-
-    threads = [threading.Thread(target=send, args=board) for board in boards]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(spool.fetch(1).data == b"" for spool, _ in boards)
-    total = "SELECT count(*), count(DISTINCT (board, uuid)) FROM batches"
-    assert query(server.store, total, 1).rows == ((24, 24),)
 
 
 def test_a_damaged_note_of_the_home_is_named(server: ProfileServer, tmp_path: Path) -> None:
