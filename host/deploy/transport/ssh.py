@@ -116,26 +116,25 @@ class SshTransport:
     ) -> Completed:
         end = Deadline(deadline)
         name = f"running '{name_of(command)}'"
-        # Nothing has been asked of the board yet, so a cut link is harmless.
-        link, channel = self._run_retrying(
-            name, deadline, lambda link, _: (link, _open_channel(link))
-        )
+        link, channel = self._new_channel(name, deadline)
         with self._abort_at_deadline(name, end, _GRACE_SECONDS):
-            if command[0] == _PYTHON:
-                command = [self.python, *command[1:]]
-            return self._run_order(link, channel, start(self._root, command), end, on_line)
+            order = start(self._root, self._with_python(command))
+            return self._run_order(link, channel, order, end, on_line)
 
     def open(self, command: Sequence[str], *, deadline: float) -> SshStream:
         end = Deadline(deadline)
         name = f"starting '{name_of(command)}'"
-        link, channel = self._run_retrying(
-            name, deadline, lambda link, _: (link, _open_channel(link))
-        )
+        link, channel = self._new_channel(name, deadline)
         with self._abort_at_deadline(name, end, _GRACE_SECONDS):
-            if command[0] == _PYTHON:
-                command = [self.python, *command[1:]]
-            order = start(self._root, command, create=False)
+            order = start(self._root, self._with_python(command), create=False)
             return self._start_stream(link, channel, order, end)
+
+    def _new_channel(self, name: str, seconds: float) -> tuple[Link, Any]:
+        """Retries: nothing has been asked of the board yet, so a cut link is harmless."""
+        return self._run_retrying(name, seconds, lambda link, _: (link, _open_channel(link)))
+
+    def _with_python(self, command: Sequence[str]) -> Sequence[str]:
+        return [self.python, *command[1:]] if command[0] == _PYTHON else command
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -148,9 +147,8 @@ class SshTransport:
                 with self._sftp_session(link, end) as sftp:
                     upload.attempt(sftp, functools.partial(self._prefix_hash, link, end))
             except SftpError:
-                self._make_folder(
-                    link, end
-                )  # says so if it is read-only; SFTP rarely gives reasons
+                # Says so if the folder is read-only; SFTP rarely gives reasons.
+                self._make_folder(link, end)
                 raise
 
         self._run_transfer(f"sending {path!r}", path, deadline, progress, attempt)
