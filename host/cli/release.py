@@ -80,10 +80,13 @@ def status(
         show_rollout(rollout, as_json)
         return
     device = connect(board_name(board), transport=transport).named(model_name)
-    if verify:
-        _print_status(device, device.verify(), "edgekit.verify/1", as_json)
-    else:
-        _print_status(device, device.status(), "edgekit.status/1", as_json)
+    found = device.verify() if verify else device.status()
+    known = (found.current, found.previous, found.last_failure, found.deploying)
+    if model_name and not any(known):
+        raise InputError(
+            f"expected a model deployed as '{model_name}', found none; list them: edgekit status"
+        )
+    _print_status(device, found, "edgekit.verify/1" if verify else "edgekit.status/1", as_json)
 
 
 def rollback(

@@ -55,6 +55,8 @@ def test_commands_take_a_name(edgekit: Any, home: Path, wake: Path) -> None:
         assert found["release"] == current["id"]
         assert edgekit("status", "--verify", *name).code == 0
     assert edgekit("rollback", "--name", "wake").code == 2
+    done = edgekit("status", "--name", "none")
+    assert done.code == 2 and "deployed as 'none', found none" in done.complaint
     done = edgekit("run", *files, "--name", "none")
     assert done.code == 2
     assert "deployed as 'none', found none; deployed: wake" in done.complaint
