@@ -18,6 +18,7 @@ from edgekit.kb.targets.timing import Cluster, parse_cluster
 from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
 LOCAL = "local"  # the machine that edgekit runs on
+_SHORTEST_ALIAS = 3
 CPU = "cpu"  # the unit present on every board
 
 FOLDER = Path(__file__).parent / "boards"
@@ -118,7 +119,8 @@ def profile_names(folder: Path = FOLDER) -> list[str]:
 
 def load_board(name: str, folder: Path = FOLDER) -> BoardProfile:
     """Loads the profile `name` from `folder`; `local` is the best of edgekit's own x86 or ARM
-    profiles that this machine can run."""
+    profiles that this machine can run. A board's common name does as well: Raspberry Pi 4, pi4."""
+    name = _profile_of(name, folder)
     profile = _detect_local() if name == LOCAL else load_profile(name, folder)
     if profile.abstract:
         heirs = [n for n in board_names(folder)[1:] if name in _inheritance_chain(n, folder)]
@@ -135,15 +137,33 @@ def nearest(name: str, known: Iterable[str] | None = None, folder: Path = FOLDER
     Candidates are `known`, or else the boards in `folder`, which also match by chip and
     description.
     """
-    names = {_normalize_name(n): n for n in (board_names(folder) if known is None else known)}
-    for board in board_names(folder)[1:] if known is None else ():
+    names = _aliases(folder) if known is None else {_normalize_name(n): n for n in known}
+    close = difflib.get_close_matches(_normalize_name(name), names, n=3, cutoff=0.6)
+    found = ", ".join(dict.fromkeys(names[key] for key in close))
+    return f" (nearest: {found})" if found else ""
+
+
+def _aliases(folder: Path) -> dict[str, str]:
+    """Boards by their normalized names, chips, and descriptions without details."""
+    names = {_normalize_name(n): n for n in board_names(folder)}
+    for board in board_names(folder)[1:]:
         raw = _read_profile(board, folder)
         chips = (chip.partition(",")[2] for chip in raw.get("compatible", ()))
         for alias in (*chips, re.split("[(:]", raw["description"])[0]):
             names.setdefault(_normalize_name(alias), board)
-    close = difflib.get_close_matches(_normalize_name(name), names, n=3, cutoff=0.6)
-    found = ", ".join(dict.fromkeys(names[key] for key in close))
-    return f" (nearest: {found})" if found else ""
+    return names
+
+
+def _profile_of(name: str, folder: Path) -> str:
+    """The profile that a name means: in any case, by an alias, or by the end of one if that end is
+    one board's only (pi4); else the name itself."""
+    if name == LOCAL or name in profile_names(folder):
+        return name
+    wanted, names = _normalize_name(name), _aliases(folder)
+    ends = {board for alias, board in names.items() if alias.endswith(wanted)}
+    found = [names[wanted]] if wanted in names else sorted(ends)
+    is_name = len(wanted) >= _SHORTEST_ALIAS and not set(name.lower()) - {*wanted, *" -_"}
+    return found[0] if len(found) == 1 and is_name else name
 
 
 def _normalize_name(name: str) -> str:
@@ -154,9 +174,11 @@ def _normalize_name(name: str) -> str:
 def _read_profile(name: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
-        known = ", ".join(board_names(folder))
         near = nearest(name, folder=folder)
-        raise UnknownBoardError(f"expected a board profile ({known}), found '{name}'{near}")
+        known = ", ".join(board_names(folder))
+        raise UnknownBoardError(
+            f"expected a board profile, found '{name}'{near}, which is none of {known}"
+        )
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 

@@ -150,10 +150,7 @@ def test_lanes_and_registers_follow_the_length_of_vectors():
     ("wrong", "right"),
     [
         ("rpi44", "rpi4"),
-        ("pi5", "rpi5"),
-        ("Raspberry Pi 4", "rpi4"),
-        ("bcm2711", "rpi4"),
-        ("rk3568", "rk3566"),
+        ("Raspbery Pi 4", "rpi4"),
         ("jetson", "jetson-nano"),
         ("visionfive", "visionfive2"),
     ],
@@ -162,6 +159,30 @@ def test_a_wrong_name_gets_the_nearest_ones(wrong, right):
     assert nearest(wrong).startswith(f" (nearest: {right}")
     with pytest.raises(UnknownBoardError, match=right):
         load_board(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("RPI4", "rpi4"),
+        ("pi5", "rpi5"),
+        ("raspberry pi 4", "rpi4"),
+        ("Raspberry Pi Zero 2 W", "rpi-zero2w"),
+        ("bcm2711", "rpi4"),
+        ("Jetson Nano", "jetson-nano"),
+        ("VisionFive2", "visionfive2"),
+        ("rk3588", "rk3588"),
+        ("A57", "a57"),
+    ],
+)
+def test_a_common_name_is_enough(name, profile):
+    assert load_board(name).name == profile
+
+
+@pytest.mark.parametrize("name", ["", "4", "i4", "pi", "class", "of 256 bits", "../a57"])
+def test_an_end_of_several_names_or_a_short_one_is_none(name):
+    with pytest.raises(UnknownBoardError):
+        load_board(name)
 
 
 def test_a_name_like_no_other_gets_none():
