@@ -33,6 +33,7 @@ from edgekit.host.cli import (
 )
 from edgekit.host.cli import inspect as inspect_command
 from edgekit.host.cli import run as run_command
+from edgekit.host.cli.meant import meant_by
 from edgekit.host.cli.options import examples
 from edgekit.host.cli.renamed import renamed_option
 from edgekit.host.errors import EdgekitError
@@ -156,7 +157,9 @@ def explain(error: Exception) -> tuple[str, int]:
             return now, _INPUT
         command = context.command_path if context else "edgekit"
         message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
-        return f"{message}; see {command} --help", _INPUT
+        meant = meant_by(error)
+        advice = f"did you mean {meant}?" if meant else f"see {command} --help"
+        return f"{message}; {advice}", _INPUT
     if isinstance(error, ModuleNotFoundError) and is_optional(error.name):
         return str(missing_package(error.name or "", error)), _INPUT
     if isinstance(error, OSError):

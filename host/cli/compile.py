@@ -58,6 +58,7 @@ _Output = Annotated[
 _ListOperators = Annotated[
     bool, typer.Option("--list-operators", help="List the operators that models may use, and exit.")
 ]
+_NO_BUNDLES = frozenset((".so", ".a", ".o", ".c", ".h", ".tflite", ".onnx"))  # names of other files
 
 
 def register(app: typer.Typer) -> None:
@@ -97,6 +98,11 @@ def compile_command(
     path = model_file(model)
     name = board_name(board)
     bundle_file = output or Path(f"{path.stem}-{name}.ekb")
+    if bundle_file.suffix in _NO_BUNDLES:
+        raise InputError(
+            f"-o: expected the name of a bundle, found {bundle_file.name}; a bundle has "
+            f"the library inside: -o {bundle_file.with_suffix('.ekb').name}"
+        )
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in (bundle_file, html):

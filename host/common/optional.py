@@ -9,7 +9,7 @@ from edgekit.host.common.paths import install_command
 from edgekit.host.errors import InputError
 
 # By the name of the import: what pip calls it, and the extra that installs it.
-_EXTRAS = {
+EXTRAS = {
     "PIL": ("Pillow", "demo"),
     "cryptography": ("cryptography", "profiles"),
     "distributed": ("distributed", "fleet"),
@@ -34,7 +34,7 @@ def optional(*modules: str) -> tuple[Any, ...]:
 
 def missing_package(module: str, error: ImportError) -> InputError:
     """The error for a module of an optional package that cannot be imported."""
-    name, extra = _EXTRAS[module.partition(".")[0]]
+    name, extra = EXTRAS[module.partition(".")[0]]
     found = "none" if isinstance(error, ModuleNotFoundError) else f"a broken one ({error})"
     return InputError(
         f"expected the Python package {name}, found {found}; install it: {install_command(extra)}"
@@ -43,4 +43,4 @@ def missing_package(module: str, error: ImportError) -> InputError:
 
 def is_optional(module: str | None) -> bool:
     """Whether a module belongs to an optional package."""
-    return (module or "").partition(".")[0] in _EXTRAS
+    return (module or "").partition(".")[0] in EXTRAS

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from edgekit.host.common.optional import _EXTRAS
+from edgekit.host.common.optional import EXTRAS
 
 _MAIN = """
 import contextlib, io, json, sys
@@ -48,7 +48,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     (folder / "m.prototxt").write_text("layer { }")
     lines = [line.format(folder=folder).split() for line in _COMMANDS]
     done = subprocess.run(
-        [sys.executable, "-c", _MAIN, ",".join(_EXTRAS)],
+        [sys.executable, "-c", _MAIN, ",".join(EXTRAS)],
         env=os.environ | {"EDGEKIT_HOME": str(folder), "COLUMNS": "1000"},
         input=json.dumps(lines),
         capture_output=True,

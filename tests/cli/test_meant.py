@@ -1,0 +1,45 @@
+"""Errors of the command line say what was probably meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("help", "edgekit --help"),
+        ("version", "edgekit --version"),
+        ("list", "edgekit boards"),
+        ("deploy rpi4 my.tflite", "edgekit deploy my.tflite --board rpi4"),
+        ("deploy my.tflite pi4", "edgekit deploy my.tflite --board pi4"),
+        ("run my.tflite photo.png", "edgekit run my.tflite --input photo.png"),
+        ("compile my.tflite --precision FP16", "f16"),
+        ("compile my.tflite --precision int8", "--weights int8"),
+        ("compile my.tflite --memory-limit 512KB", "512KiB"),
+        ("compile my.tflite --memory-limit 1g", "1GiB"),
+    ],
+)
+def test_a_near_miss_gets_a_proposal(edgekit: Any, line: str, meant: str) -> None:
+    done = edgekit(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert f"did you mean {meant}" in done.complaint
+
+
+@pytest.mark.parametrize("line", ["nosuch", "lab list", "deploy a.tflite b", "boards a b"])
+def test_what_is_like_nothing_gets_none(edgekit: Any, line: str) -> None:
+    done = edgekit(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean" not in done.complaint and "--help" in done.complaint
+
+
+@pytest.mark.parametrize("name", ["x.so", "x.tflite"])
+def test_an_output_named_like_another_file_is_refused(
+    edgekit: Any, face_model: Any, home: Any, name: str
+) -> None:
+    done = edgekit("compile", face_model, "-o", home / name)
+    assert (done.code, done.out) == (2, "")
+    assert f"found {name}" in done.complaint and "-o x.ekb" in done.complaint
+    assert not (home / name).exists()
