@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from edgekit.host.virtual import BoardState
     from edgekit.kb.targets.board import BoardProfile
 
+_LESS_IMPORTANT = (8, 7, 5, 6)  # columns: kb, units, caches, memory
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
@@ -111,7 +113,7 @@ def _show_profiles(profiles: Sequence[BoardProfile]) -> None:
         *("profile", "description", "core", "isa", "cores"),
         *("L1d/L2/L3", "memory", "units", "kb"),
     )
-    table(headers, rows, left=4)
+    table(headers, rows, left=4, drop=_LESS_IMPORTANT)
 
 
 def _virtual_document(state: BoardState) -> dict[str, Any]:

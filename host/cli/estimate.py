@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 3600.0  # seconds
 _ELF = b"\x7fELF"
-_NAME_WIDTH = 40
+_LESS_IMPORTANT = (1, 6, 5, 2)  # columns: kind, instructions, cycles, kernel
 
 
 _What = Annotated[
@@ -257,7 +257,7 @@ def _select_placement(
 
 def _show_model(found: ModelEstimate) -> None:
     from edgekit.device.runtime.agent.variants import variant_text
-    from edgekit.host.cli.output import byte_size, table
+    from edgekit.host.cli.output import byte_size, table, three_digits
     from edgekit.host.cli.report import end_of
     from edgekit.host.simulator.report import bound_text, proof_text, sentence
 
@@ -278,17 +278,17 @@ def _show_model(found: ModelEstimate) -> None:
             end_of(o.spec.name),
             o.spec.op,
             o.spec.kernel,
-            f"{1e3 * found.milliseconds(o.cost.cycles):.1f}",
+            three_digits(1e3 * found.milliseconds(o.cost.cycles)),
             f"{100 * o.cost.cycles / (found.cost.cycles or 1):.1f} %",
             str(o.cost.cycles),
             str(o.cost.instructions),
             bound_text(o.cost),
         )
-        for o in found.operators
+        for o in sorted(found.operators, key=lambda o: -o.cost.cycles)
     ]
     if rows:
         heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
-        table((*heads, "bound by"), rows, left=3)
+        table((*heads, "bound by"), rows, left=3, drop=_LESS_IMPORTANT, names=True)
     else:
         print("times per operator are not available")
     if sum(o.cost.cycles for o in found.operators) > found.cost.cycles:

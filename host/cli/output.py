@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -17,6 +18,8 @@ from edgekit.host.errors import InputError
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _SHORT_MS = 0.1  # shorter times are printed in microseconds
 _UNBOUND = 10_000  # columns of a console that never wraps
+_PADDING = 3  # characters around a column
+_SHORTEST_NAME = 16
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -63,14 +66,22 @@ def duration(*values: float) -> tuple[str, ...]:
     return (*(f"{value:.3f}" for value in values), "ms")
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    drop: Sequence[int] = (),
+    names: bool = False,
+) -> None:
     """Prints a table: the first `left` columns left-aligned, the others right-aligned.
 
-    Plain aligned lines if stdout is not a terminal.
+    Plain aligned lines if stdout is not a terminal. On one that is too narrow the columns `drop`
+    are left out, in this order, as far as needed; then, with `names`, the middle of the first
+    column's long words.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _rich_table(headers, rows, left)
+        _rich_table(headers, rows, left, drop, names)
         return
     widths = [max(len(row[i]) for row in (headers, *rows)) for i in range(len(headers))]
     for row in (headers, *rows):
@@ -81,7 +92,31 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
         print("  ".join(cells).rstrip())
 
 
-def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+def _rich_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int,
+    drop: Sequence[int],
+    names: bool,
+) -> None:
+    from rich.console import Console
+
+    columns = Console().width
+    shown = list(range(len(headers)))
+    for dropped in (None, *drop):
+        shown = [i for i in shown if i != dropped]
+        least = [_longest_word(row[i] for row in (headers, *rows)) for i in shown]
+        room = columns - sum(least) - _PADDING * len(shown)
+        if room >= 0:
+            break
+    if names and room < 0:
+        most = max(least[0] + room, _SHORTEST_NAME)
+        rows = [(_without_middle(row[0], most), *row[1:]) for row in rows]
+    kept = [[row[i] for i in shown] for row in (headers, *rows)]
+    _draw(kept[0], kept[1:], sum(i < left for i in shown))
+
+
+def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
     from rich import box
     from rich.console import Console
     from rich.measure import Measurement
@@ -90,16 +125,33 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, header in enumerate(headers):
-        words = (word for row in (headers, *rows) for word in row[i].split() or [""])
         justify: Literal["left", "right"] = "left" if i < left else "right"
-        drawn.add_column(header, justify=justify, min_width=max(map(len, words)))
+        least = _longest_word(row[i] for row in (headers, *rows))
+        drawn.add_column(header, justify=justify, min_width=least)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console = Console()
     # Never break words: if the terminal is narrower than the longest ones, let lines wrap.
     unbound = console.options.update(width=_UNBOUND)
-    least = Measurement.get(console, unbound, drawn).minimum
-    Console(width=max(console.width, least)).print(drawn, crop=False)
+    least_width = Measurement.get(console, unbound, drawn).minimum
+    Console(width=max(console.width, least_width)).print(drawn, crop=False)
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    return max(len(word) for cell in cells for word in cell.split() or [""])
+
+
+def _without_middle(text: str, most: int) -> str:
+    """At most `most` characters of a text: its two ends, which tell names apart."""
+    if len(text) <= most:
+        return text
+    end = most // 2
+    return f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+def three_digits(value: float) -> str:
+    """Formats a time with three significant digits: 0.123, 1.23, 12.3, 123, 1234."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
 
 
 def byte_size(count: int) -> str:

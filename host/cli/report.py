@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.host.cli.output import duration, table, warn
+from edgekit.host.cli.output import duration, table, three_digits, warn
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.release import Benchmark
 
 _SLOWEST = 10
 _NAME_WIDTH = 40
+_KIND = 1  # the column that repeats what kernels are called
 
 
 def time_key(emulated: bool) -> str:
@@ -60,13 +61,12 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     """Prints the slowest operators with their kernels, slowest first."""
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
-        (end_of(o.name), o.op, o.kernel, f"{o.median_us:.1f}", f"{100 * o.share:.1f} %")
+        (end_of(o.name), o.op, o.kernel, three_digits(o.median_us), f"{100 * o.share:.1f} %")
         for o in slowest
     ]
     print(f"slowest  {len(rows)} of {len(timing.operators)} operators")
-    table(
-        ("operator", "kind", "kernel", "emulated µs" if emulated else "µs", "share"), rows, left=3
-    )
+    heads = ("operator", "kind", "kernel", "emulated µs" if emulated else "µs", "share")
+    table(heads, rows, left=3, drop=(_KIND,), names=True)
 
 
 def end_of(name: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from tests.support.terminal import shown_on_terminal
 
@@ -29,3 +32,24 @@ def test_deploy_draws_its_states(face_model: Path) -> None:
     assert " ...\r\n" not in shown
     assert "? bytes" not in shown
     assert "golden output matched" in shown
+
+
+def _widest(shown: str) -> int:
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
+    return max(len(line.rstrip()) for line in lines if "conv" in line or "cortex" in line)
+
+
+@pytest.mark.parametrize("columns", [80, 72])
+def test_tables_fit_a_narrow_terminal(columns: int, face_model: Path) -> None:
+    """Columns that repeat go, then the middle of long names; both ends tell them apart."""
+    assert _widest(shown_on_terminal("boards", columns=80)) <= 80
+    small = str(face_model.with_name("okay_nabu.tflite"))
+    shown = shown_on_terminal("bench", "model", small, "--runs", "3", columns=columns)
+    assert _widest(shown) <= columns
+    assert "kernel" in shown and "kind" not in shown and "…" in shown
+
+
+def test_on_a_wide_terminal_nothing_goes(face_model: Path) -> None:
+    small = str(face_model.with_name("okay_nabu.tflite"))
+    shown = shown_on_terminal("bench", "model", small, "--runs", "3", columns=160)
+    assert "kind" in shown and "…" not in shown
