@@ -228,19 +228,20 @@ def _f32_reason(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
 def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
-    notes = (_split_note(work.graph, fitted, target.board),) if fitted.origin else ()
-    notes = (*done.notes, *notes)
+    notes = (*done.notes, _split_note(work.graph, fitted, target)) if fitted.origin else done.notes
     return replace(done, origin=fitted.origin, groups=fitted.groups, notes=notes)
 
 
-def _split_note(whole: Graph, fitted: InMemory, board: BoardProfile) -> str:
-    """What the split into parts costs."""
-    work = [sum(multiply_adds(g, node) for node in g.nodes) for g in (whole, fitted.graph)]
-    model = CostModel.of(board)
-    time = [sum(model.cost(g, node) for node in g.nodes) for g in (whole, fitted.graph)]
+def _split_note(graph: Graph, fitted: InMemory, target: Target) -> str:
+    """What the split into parts costs, beside the graph with layouts and chains of its own."""
+    whole = fit(graph, None, target.board, target.options, target.table).graph
+    both = [_in_chains(each, target)[0] for each in (whole, fitted.graph)]
+    work = [sum(multiply_adds(g, node) for node in g.nodes) for g in both]
+    model = CostModel.of(target.board)
+    time = [sum(model.cost(g, node) for node in g.nodes) for g in both]
     split = len({*fitted.origin.values()})
     return (
-        f"split to fit into memory: {split} of {len(whole.nodes)} operators became "
+        f"split to fit into memory: {split} of {len(graph.nodes)} operators became "
         f"{len(fitted.origin)}; {_more(*work)} multiply-adds, {_more(*time)} estimated time"
     )
 
@@ -256,11 +257,15 @@ def _fuse_into_products(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
-    board, table = target.board, target.table
-    groups = Groups(board, table, target.options.threads or 1)
-    chained = chain_for_time(with_stems(work.graph, board, table), board, table, groups)
+    chained, groups = _in_chains(work.graph, target)
     done = work.then("chain_convolutions", chained)
     return replace(done, groups=(*done.groups, *groups.made.values()))
+
+
+def _in_chains(graph: Graph, target: Target) -> tuple[Graph, Groups]:
+    board, table = target.board, target.table
+    groups = Groups(board, table, target.options.threads or 1)
+    return chain_for_time(with_stems(graph, board, table), board, table, groups), groups
 
 
 PIPELINE: tuple[Transform, ...] = (

@@ -26,7 +26,7 @@ def channels_last_chains(
     """Returns the savings of each chain that compile would build in a channels-last `graph`.
 
     Empty if nothing is pruned or the table has no cost for chains. For chains of three operators,
-    only the savings of the last two are counted.
+    only the savings of the last two are counted. Chains that `graph` has already stay anyway.
     """
     if table is None or not table.knows(CHAIN):
         return ()
@@ -37,7 +37,9 @@ def channels_last_chains(
     pairs = [
         (nodes[node.op.names[-2]], nodes[node.op.names[-1]])
         for node in chained.nodes
-        if type(node.op) is ops.RowChain and type(node.op.members[-1]) is ops.Conv2D
+        if type(node.op) is ops.RowChain
+        and type(node.op.members[-1]) is ops.Conv2D
+        and node.op.names[-2] in nodes
     ]
     every = [saved_by_chain(graph, pair, table, board.isa.vl) for pair in pairs]
     return tuple(saved for saved in every if saved.cost > 0)

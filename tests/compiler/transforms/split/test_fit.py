@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,23 @@ def test_what_fits_is_channel_major_where_that_fits_too(
     )
     _, plan = plan_of(made.graph, board, options)
     assert plan.memory.arena_bytes + plan.state_bytes <= kib << 10
+
+
+def test_a_pruned_model_that_memory_chains_chooses_layouts() -> None:
+    """The chains that memory needs are none of those whose savings layouts would lose."""
+    board, options = load_board("rpi4"), CompileOptions(memory_limit=2 << 20)
+    made = prepare(_MODELS / "hand_landmark_lite.tflite", board, options)
+    _, plan = plan_of(made.graph, board, options)
+    assert plan.memory.arena_bytes + plan.state_bytes <= 2 << 20
+
+
+@pytest.mark.parametrize("kib", [1500, 1280])
+def test_the_note_compares_equal_layouts(kib: int) -> None:
+    """A split multiplies some rows twice and none less, also where pruned weights are skipped."""
+    options = CompileOptions(memory_limit=kib << 10)
+    path = _MODELS / "face_detection_full_range_sparse.tflite"
+    (note,) = [n for n in prepare(path, load_board("rpi4"), options).notes if "split to fit" in n]
+    assert re.search(r"; \+\d+\.\d% multiply-adds", note), note
 
 
 def test_a_pruned_model_in_bands_computes_what_the_whole_model_does() -> None:
