@@ -190,3 +190,16 @@ def test_winograd_rounds_sums_and_is_not_used_for_integers(weight, family):
     case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (tensor((1, 32, 32, 32)), weights, None))
     [step] = lower(graph_of([case]), load_board("rpi4")).lowered.steps
     assert step.compiled is not None and step.compiled.method.family == family
+
+
+def test_a_flat_part_crosses_a_threshold_as_one(tmp_path):
+    """A mean behind the step does not cancel it."""
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("Floor", ["e"], ["f"]),
+        node("ReduceMean", ["f"], ["y"], axes=[1], keepdims=1),
+    ]
+    graph = _graph(nodes, (1, 64), tmp_path)
+    x = np.full((1, 64), np.log(_NEAR), np.float32)
+    [runs] = noisy_runs(graph, {"x": x}, 3).values()
+    assert max(float(np.abs(y - runs.exact).max()) for y in runs.noisy) == 1.0
