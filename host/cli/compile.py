@@ -98,16 +98,16 @@ def compile_command(
     path = model_file(model)
     name = board_name(board)
     bundle_file = output or Path(f"{path.stem}-{name}.ekb")
-    if bundle_file.suffix in _NO_BUNDLES:
-        raise InputError(
-            f"-o: expected the name of a bundle, found {bundle_file.name}; a bundle has "
-            f"the library inside: -o {bundle_file.with_suffix('.ekb').name}"
-        )
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in (bundle_file, html):
         if file is not None:
             _check_target(file, path)
+    if bundle_file.suffix in _NO_BUNDLES:
+        raise InputError(
+            f"-o: expected the name of a bundle, found {bundle_file.name}; a bundle has "
+            f"the library inside: -o {bundle_file.with_suffix('.ekb').name}"
+        )
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(bundle_file)
     _print_bundle(bundle, bundle_file, as_json)
