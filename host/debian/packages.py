@@ -88,6 +88,10 @@ def apt_configuration(folder: Path, architecture: str, machine: str) -> str:
             f'Dir::State "{folder}/state";',
             f'Dir::State::status "{folder}/status";',
             f'Dir::Cache "{folder}/cache";',
+            # apt's binary caches are larger than the packages, and quickly rebuilt in memory.
+            'Dir::Cache::pkgcache "";',
+            'Dir::Cache::srcpkgcache "";',
+            'Acquire::GzipIndexes "true";',
             f'Dir::Etc "{folder}/etc";',
             f'Dir::Log "{folder}/log";',
             f'APT::Architecture "{architecture}";',
