@@ -2,12 +2,14 @@
 """Estimates every model and other engines on boards, for docs/results/boards.csv.
 
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
-        [--only NAME ...] [--seconds S] [--kept] [--write]
+        [--allow auto,f32] [--only NAME ...] [--seconds S] [--kept] [--write]
 
 Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first, one
-model after the other. Every result is cached immediately, so an interrupted run, by --seconds too,
-can be resumed; several may run at once on different boards. Prints the rows of the file. --kept
-runs nothing and prints the cached results; --write puts the rows into the file.
+model after the other. With --allow auto, each engine computes in the fastest precision whose
+outputs are close to the reference's; with f32, none computes in half precision. Every result is
+cached immediately, so an interrupted run, by --seconds too, can be resumed; several may run at once
+on different boards. Prints the rows of the file. --kept runs nothing and prints the cached results;
+--write puts the rows into the file.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
-_KEY = ("board", "threads", "model")
+_KEY = ("board", "threads", "allowed", "model")
 
 
 def main() -> int:
@@ -40,8 +42,9 @@ def main() -> int:
     every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
     models = [m for m in every if not options.only or m.stem in options.only]
     places = [
-        Place(board, threads, options.timeout)
+        Place(board, threads, allowed, options.timeout)
         for threads in options.threads
+        for allowed in options.allow
         for board in options.boards
     ]
     try:
@@ -64,6 +67,7 @@ def _parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
     parser.add_argument("--threads", type=_split_numbers, default="1,4", metavar="N,...")
+    parser.add_argument("--allow", type=_split_names, default="auto,f32", metavar="P,...")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
@@ -83,7 +87,7 @@ def _split_numbers(text: str) -> list[int]:
 def _request_rows(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
     """Request rows in the order of threads, models and boards; False if time ran out."""
     end = time.monotonic() + seconds
-    for _, same in itertools.groupby(places, key=lambda place: place.threads):
+    for _, same in itertools.groupby(places, key=lambda place: (place.threads, place.allowed)):
         boards = list(same)
         for model, place in itertools.product(models, boards):
             if time.monotonic() > end:
@@ -91,7 +95,7 @@ def _request_rows(models: Sequence[Path], places: Sequence[Place], seconds: floa
             ask_peers(model, place, _log)
             row = ask_ours(model, place)
             said = row.failure or ", ".join(f"{k} {v:.2f}" for k, v in row.ratios().items())
-            _log(f"{place.board:12} {place.threads} {model.stem:40} {said}")
+            _log(f"{place.board:12} {place.threads} {place.allowed:4} {model.stem:40} {said}")
     return True
 
 
@@ -109,7 +113,8 @@ def _print_results(place: Place, models: Sequence[Path], write: bool) -> None:
     core = place.target.core
     source = (
         f"estimated, {core.name.upper()} at {core.clock_mhz:g} MHz",
-        f"scripts/performance --boards {place.board} --threads {place.threads}",
+        f"scripts/performance --boards {place.board} --threads {place.threads} "
+        f"--allow {place.allowed}",
     )
     print(csv_text(known))
     if write:

@@ -75,7 +75,12 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for name, source in DERIVED.items():
         files[name] = summary(files[source])
         yield FOLDER / name, csv_text(files[name])
-    yield CHART, results_chart.chart(files["board_summary.csv"])
+    yield (
+        CHART,
+        results_chart.chart(
+            [row for row in files["board_summary.csv"] if row["allowed"] == "auto"]
+        ),
+    )
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         yield page, filled(page.read_text(encoding="utf-8"), files, page.name)
 
@@ -168,17 +173,20 @@ def heading(column: str) -> str:
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """A row for each board and number of threads: geometric means of each engine's time over
-    edgekit's, and the model with the lowest ratio to the fastest engine."""
-    places = dict.fromkeys((row.get("board", "local"), row["threads"]) for row in rows)
+    """A row for each board, number of threads and precision allowed: geometric means of each
+    engine's time over edgekit's, and the model with the lowest ratio to the fastest engine."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        place = (row.get("board", "local"), row["threads"], row.get("allowed", ""))
+        groups.setdefault(place, []).append(row)
     found = []
-    for board, threads in places:
-        own = [r for r in rows if (r.get("board", "local"), r["threads"]) == (board, threads)]
+    for (board, threads, allowed), own in groups.items():
         fastest = {row["model"]: float(row["fastest_ratio"]) for row in own if row["fastest_ratio"]}
         lowest = min(fastest, key=lambda model: fastest[model])
         line = {
             "board": board,
             "threads": threads,
+            **({"allowed": allowed} if allowed else {}),
             "models": str(len(fastest)),
             "fastest_engine": _format_mean(fastest.values()),
             "lowest": f"{fastest[lowest]:.2f}",

@@ -20,7 +20,7 @@ def peers_beside(
     model: Path, board: BoardProfile, threads: int, options: CompileOptions, seconds: float
 ) -> tuple[PeerEstimate, ...]:
     """Estimates each engine that has wheels for the board: in f32 if `options` request it, else in
-    its default precision."""
+    its fastest precision whose outputs are close to the reference's."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.board_peers import PeerJob, estimate_peers
@@ -43,7 +43,7 @@ def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
     for peer in peers:
         if peer.cost is not None:
             ratio = f"{peer.milliseconds / ours.total_ms:.2f}"
-            name = f"{peer.name} {peer.version}"
+            name = f"{peer.name} {peer.version} {peer.precision}"
             rows.append((name, milliseconds(peer.milliseconds), ratio, bound_text(peer.cost)))
     print(f"peers    on {ours.board}'s core, each estimate {error_text(ours.proof)}")
     table(("engine", "estimated ms", "edgekit is faster by", "bound by"), rows)

@@ -2,20 +2,30 @@
 
 An engine's wheel for the board's architecture runs in a system root in which programs detect the
 board's core, so it selects the same kernels as on the board. Models are converted on this machine.
+Each engine runs in the fastest precision whose outputs are as close to the reference's as ours must
+be; one whose outputs are not has no time.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.host.compiler.pipeline import HALF_LOSS
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.lab.bench.engines import mnn_conversion, onnx_inputs
+from edgekit.host.lab.bench.engines import mnn_conversion
 from edgekit.host.lab.bench.environments import interpreter
+from edgekit.host.lab.bench.peer_check import (
+    Expected,
+    expected_of,
+    largest_error,
+    read_outputs,
+    write_inputs,
+)
 from edgekit.host.lab.bench.peer_times import PeerTimes
 from edgekit.host.simulator.emulator import Emulator, find_emulator
 from edgekit.host.simulator.identity import view_of
@@ -26,11 +36,16 @@ from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.core import Core
 
 Tell = Callable[[str], None]
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, tuple[int, ...]]
 
 _ARM, _RISCV = "aarch64", "riscv64"
 _DRIVER = "peer.py"
 _CONVERSION_S = 300
+_MOST_ERROR = 1e9  # reported for outputs that cannot be compared
+_TO_HALF = (
+    "import sys, onnx; from onnxruntime.transformers.float16 import convert_float_to_float16 as f; "
+    "onnx.save(f(onnx.load(sys.argv[1]), keep_io_types=True), sys.argv[2])"
+)
 _FIND_PNNX = (
     "import importlib.util as u; print(u.find_spec('pnnx').submodule_search_locations[0] + '/pnnx')"
 )
@@ -38,32 +53,38 @@ _FIND_PNNX = (
 
 @dataclass(frozen=True)
 class _Engine:
-    """wheels: to install for the board; suffixes: model files it runs; architectures: those for
-    which wheels exist."""
+    """wheels: to install for the board; suffixes: model files it runs; half: architectures on which
+    it computes in half precision if asked; architectures: those for which wheels exist."""
 
     wheels: tuple[str, ...]
     suffixes: tuple[str, ...]
+    half: tuple[str, ...] = ()
     architectures: tuple[str, ...] = (_ARM,)
 
 
 _NUMPY = "numpy<2.4"  # the last version for the root's Python
 ENGINES: Mapping[str, _Engine] = {
+    # No switch of LiteRT's wheel makes XNNPACK compute f32 models in half precision.
     "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
-    "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",)),
-    "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx")),
-    "ncnn": _Engine(("ncnn",), (".onnx",), (_ARM, _RISCV)),
+    "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",), half=(_ARM,)),
+    "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx"), half=(_ARM,)),
+    # ncnn's RISC-V wheel lacks f16 functions and aborts.
+    "ncnn": _Engine(("ncnn",), (".onnx",), half=(_ARM,), architectures=(_ARM, _RISCV)),
 }
 
 
 @dataclass(frozen=True)
 class PeerEstimate:
-    """An engine's cost of one inference, or why it is missing."""
+    """An engine's cost of one inference, or why it is missing. `precision`: f32 or f16; `error`:
+    the largest error of an output relative to the reference's largest value."""
 
     name: str
     version: str = ""
     missing: str = ""
     cost: Cost | None = None
     milliseconds: float = 0.0
+    precision: str = "f32"
+    error: float = 0.0
 
     def times(self, ours_ms: float) -> PeerTimes:
         """The times for a report, with the ratio to ours."""
@@ -71,6 +92,8 @@ class PeerEstimate:
             return PeerTimes(missing=self.missing)
         return PeerTimes(
             version=self.version,
+            precision=self.precision,
+            error=self.error,
             estimated_ms=self.milliseconds,
             ours_estimated_ms=ours_ms,
             ratio=self.milliseconds / ours_ms,
@@ -81,7 +104,7 @@ class PeerEstimate:
 @dataclass(frozen=True)
 class PeerJob:
     """What each engine runs: a model with the `shapes` of its inputs by name, the number of
-    threads, float32 if `f32` or else the engine's default precision, and a limit in seconds."""
+    threads, only float32 if `f32`, and a limit in seconds."""
 
     model: Path
     target: Target
@@ -91,15 +114,68 @@ class PeerJob:
     seconds: float
 
 
+def _convert_for_engine(
+    name: str, model: Path, expected: Expected, folder: Path, precision: str, tell: Tell
+) -> Path:
+    """The model in the engine's own format."""
+    if name == "mnn":
+        made = folder / "model.mnn"
+        _run_converter(mnn_conversion(interpreter(name, model, tell), model, made), made)
+        return made
+    if name == "ncnn":
+        copy, made = folder / "model.onnx", folder / "model.ncnn.param"
+        copy.write_bytes(model.read_bytes())
+        shapes = (list(values.shape) for values in expected.inputs.values())
+        listed = ",".join(str(shape).replace(" ", "") for shape in shapes)
+        _run_converter([_find_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
+        return made
+    if name == "onnxruntime" and precision == "f16":
+        made = folder / "half.onnx"
+        python = interpreter(name, model, tell)
+        _run_converter([python, "-c", _TO_HALF, str(model.resolve()), str(made)], made)
+        return made
+    return model.resolve()
+
+
+def _find_pnnx(model: Path, tell: Tell) -> str:
+    """The path of the converter program, in whichever environment its wheel is installed."""
+    python = interpreter("ncnn", model, tell)
+    done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError("its converter pnnx is not installed")
+    return done.stdout.strip()
+
+
+def _run_converter(command: Sequence[str], made: Path) -> None:
+    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=made.parent,
+            timeout=_CONVERSION_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"its converter was still running after {_CONVERSION_S} s") from None
+    if not made.is_file():
+        raise InputError(f"its converter wrote no model (exit code {done.returncode})")
+
+
 @dataclass(frozen=True)
 class Tools:
     """What an engine runs with: `root` is the system root of an architecture, `site` a folder with
-    wheels for it, `view` the root as programs on a core see it, and `run` runs a program there."""
+    wheels for it, `view` the root as programs on a core see it, and `run` runs a program there;
+    `expected` are a model's inputs and outputs, `convert` writes it in an engine's format."""
 
     root: Callable[[str, Tell], SystemRoot] = system_root
     site: Callable[[SystemRoot, Sequence[str], Tell], Path] = wheels
     view: Callable[[str, Core, SystemRoot], SystemRoot] = view_of
     run: Callable[[Emulator, Target, Job], Run] = run_job
+    expected: Callable[[Path, Shapes], Expected] = expected_of
+    convert: Callable[[str, Path, Expected, Path, str, Tell], Path] = _convert_for_engine
 
 
 _TOOLS = Tools()
@@ -131,78 +207,52 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
         return PeerEstimate(name, missing=f"has no wheels for {arch}")
     if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
-    half = not job.f32 and arch != _RISCV  # ncnn's RISC-V wheel lacks f16 functions and aborts
+    half = not job.f32 and arch in engine.half and job.target.board.computes_half
+    tried = [_try(name, job, each, tell, tools) for each in (["f16"] if half else []) + ["f32"]]
+    ran = [each for each in tried if each.cost is not None]
+    return min(ran, key=lambda each: each.milliseconds) if ran else tried[-1]
+
+
+def _try(name: str, job: PeerJob, precision: str, tell: Tell, tools: Tools) -> PeerEstimate:
+    """The engine in one precision; without a time if it fails or its outputs are wrong."""
+    arch = job.target.board.arch
     try:
         root = tools.root(arch, tell)
-        site = tools.site(root, engine.wheels, tell)
+        site = tools.site(root, ENGINES[name].wheels, tell)
         view = tools.view(job.target.core.name, job.target.core, root)
-        with tempfile.TemporaryDirectory() as folder:
-            file, sizes = _convert_for_engine(name, job.model, job.shapes, Path(folder), tell)
-            driver = Path(folder) / _DRIVER
+        expected = tools.expected(job.model, job.shapes)
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            file = tools.convert(name, job.model, expected, folder, precision, tell)
+            write_inputs(expected, folder)
+            driver = folder / _DRIVER
             driver.write_bytes(driver_content())
             command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
             program = Job(
-                (*command, json.dumps(sizes), "default" if half else "f32"),
+                (*command, made, precision),
                 view.folder,
                 quiet=True,
                 seconds=job.seconds,
                 variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
             run = tools.run(find_emulator(arch, tell), job.target, program)
-    except EdgekitError as error:
-        return PeerEstimate(name, missing=str(error))
+            error = largest_error(expected, read_outputs(folder))
+    except EdgekitError as failure:
+        return PeerEstimate(name, missing=str(failure))
     version = run.said.rpartition("version ")[2].strip()
+    found = PeerEstimate(name, version, precision=precision, error=min(error, _MOST_ERROR))
+    if error > HALF_LOSS:
+        why = (
+            f"expected outputs within {HALF_LOSS:.0%} of the reference's largest value, found "
+            + (f"{error:.2%}" if math.isfinite(error) else "others")
+            + f" in {precision}"
+        )
+        return replace(found, missing=why)
     cost = run.regions[0].cost
-    return PeerEstimate(name, version, "", cost, job.target.milliseconds(cost.cycles))
+    return replace(found, cost=cost, milliseconds=job.target.milliseconds(cost.cycles))
 
 
 def _guest_folder() -> Path:
     import edgekit.host.simulator
 
     return Path(next(iter(edgekit.host.simulator.__path__))) / "guest"
-
-
-def _convert_for_engine(
-    name: str, model: Path, shapes: Shapes, folder: Path, tell: Tell
-) -> tuple[Path, dict[str, list[int]]]:
-    """The model in the engine's own format, and the input shapes the engine must be given."""
-    sizes = {key: list(shape) for key, shape in shapes.items()}
-    if name == "mnn":
-        made = folder / "model.mnn"
-        _run_converter(mnn_conversion(interpreter(name, model, tell), model, made), made)
-        return made, sizes
-    if name == "ncnn":
-        every = [list(shape) for shape, _ in onnx_inputs(model, shapes)]
-        copy, made = folder / "model.onnx", folder / "model.ncnn.param"
-        copy.write_bytes(model.read_bytes())
-        listed = ",".join(str(shape).replace(" ", "") for shape in every)
-        _run_converter([_find_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
-        return made, {str(place): shape for place, shape in enumerate(every)}
-    return model.resolve(), sizes
-
-
-def _find_pnnx(model: Path, tell: Tell) -> str:
-    """The path of the converter program, in whichever environment its wheel is installed."""
-    python = interpreter("ncnn", model, tell)
-    done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError("its converter pnnx is not installed")
-    return done.stdout.strip()
-
-
-def _run_converter(command: Sequence[str], made: Path) -> None:
-    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=made.parent,
-            timeout=_CONVERSION_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise InputError(f"its converter was still running after {_CONVERSION_S} s") from None
-    if not made.is_file():
-        raise InputError(f"its converter wrote no model (exit code {done.returncode})")

@@ -19,7 +19,7 @@ from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import model_hash
-from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.options import CompileOptions, Precision
 from edgekit.host.deploy.bundle import Bundle, build_bundle
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_peers import (
@@ -42,11 +42,13 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True)
 class Row:
     """The results for a model on a board: `ours` is None until estimated, and `failure` is the
-    reason if that failed. The keys identify the inputs that the results depend on."""
+    reason if that failed. `allowed`: f32 or auto, which allows half precision. The keys identify
+    the inputs that the results depend on."""
 
     model: str
     board: str
     threads: int
+    allowed: Precision = "auto"
     ours: ModelEstimate | None = None
     failure: str = ""
     ours_key: str = ""
@@ -74,26 +76,31 @@ class Row:
         assert self.ours is not None, "only measured rows have a record"
         half = any("f16" in operator.spec.kernel for operator in self.ours.operators)
         usual = "int8" if self.ours.kind == "int8" else "f32"
-        times = {name: self.peers[name].milliseconds for name in self.ratios()}
+        ran = {name: self.peers[name] for name in self.ratios()}
+        times = {name: peer.milliseconds for name, peer in ran.items()}
         engines = {f"{name}_ms": f"{times[name]:.3g}" if name in times else "" for name in ENGINES}
         return {
             "board": self.board,
             "threads": str(self.threads),
+            "allowed": self.allowed,
             "model": self.model,
             "type": self.ours.kind,
             "precision": "f16" if half else usual,
             "edgekit_ms": f"{self.ours.total_ms:.3g}",
             **engines,
+            "in_half": " ".join(name for name, peer in ran.items() if peer.precision == "f16"),
             "fastest_ratio": "" if self.best is None else f"{self.best:.2f}",
         }
 
 
 @dataclass(frozen=True)
 class Place:
-    """A board by name, the number of threads, and a limit in seconds for one run."""
+    """A board by name, the number of threads, the precision that all engines may use (f32 or auto),
+    and a limit in seconds for one run."""
 
     board: str
     threads: int = 1
+    allowed: Precision = "auto"
     seconds: float = 3600.0
 
     @property
@@ -106,7 +113,12 @@ def kept_row(model: Path, place: Place) -> Row:
     try:
         return msgspec.json.decode(_row_path(model, place).read_bytes(), type=Row)
     except (OSError, msgspec.MsgspecError):
-        return Row(model.stem, place.board, place.threads)
+        return _empty_row(model, place)
+
+
+def _empty_row(model: Path, place: Place, peers_key: str = "") -> Row:
+    about = (model.stem, place.board, place.threads, place.allowed)
+    return Row(*about, peers_key=peers_key)
 
 
 def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -> Bundle:
@@ -134,12 +146,15 @@ _STEPS = Steps()
 
 
 def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> Row:
-    """The row with all engines, each in its default precision."""
+    """The row with all engines, each in its fastest precision."""
     row, key = kept_row(model, place), _peers_key(model, place, steps)
     if row.peers_key != key:
-        row = Row(model.stem, place.board, place.threads, peers_key=key)  # redo ours as well
+        row = Row(
+            model.stem, place.board, place.threads, place.allowed, peers_key=key
+        )  # redo ours as well
     shapes = zoo_options(model).shapes
-    job = PeerJob(model, place.target, place.threads, shapes, f32=False, seconds=place.seconds)
+    f32 = place.allowed == "f32"
+    job = PeerJob(model, place.target, place.threads, shapes, f32, place.seconds)
     for name in ENGINES:
         if name not in row.peers:
             row = replace(row, peers={**row.peers, name: steps.peer(name, job, tell)})
@@ -148,9 +163,9 @@ def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> R
 
 
 def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> Row:
-    """The row with our result at `--precision auto`; compiles, and estimates again on a change."""
+    """The row with our result in the precision allowed; compiles, and redoes it on a change."""
     row, target = kept_row(model, place), place.target
-    options = replace(zoo_options(model), precision="auto", threads=place.threads)
+    options = replace(zoo_options(model), precision=place.allowed, threads=place.threads)
     try:
         bundle = steps.bundle(model, target.board, options)
         manifest, files = bundle.manifest, bundle.files
@@ -167,7 +182,7 @@ def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> Row:
 
 
 def _row_path(model: Path, place: Place) -> Path:
-    name = f"{place.board}-{place.threads}-{model.stem}.json"
+    name = f"{place.board}-{place.threads}-{place.allowed}-{model.stem}.json"
     return cache_folder() / "performance" / name
 
 

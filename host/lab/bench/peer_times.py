@@ -11,10 +11,13 @@ from typing import Any
 class PeerTimes:
     """Another engine's times next to ours; None if unknown. `missing` is the reason for absence.
 
-    ratio: its time over ours; p10 and p90 over the rounds of a measurement.
+    ratio: its time over ours; p10 and p90 over the rounds of a measurement. error: the largest of
+    an output, relative to the reference's largest value.
     """
 
     version: str | None = None
+    precision: str | None = None
+    error: float | None = None
     missing: str | None = None
     latency_ms: Mapping[str, float] | None = None
     ours_latency_ms: Mapping[str, float] | None = None

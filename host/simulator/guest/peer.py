@@ -1,26 +1,62 @@
 """Runs a model in another engine, between simulation marks.
 
-    python3 peer.py ENGINE MODEL THREADS SHAPES PRECISION
+    python3 peer.py ENGINE MODEL THREADS FOLDER PRECISION
 
 Runs in a system root under qemu-user, with the engine's wheel and NumPy on PYTHONPATH. MODEL is in
-the engine's own format; SHAPES is JSON with the shapes of dynamic inputs by name; PRECISION is
-f32, or default for the engine's default float precision. Prints the engine's version. Inputs are
-random, as in the comparison on this machine, except ncnn's.
+the engine's own format. FOLDER has inputs.json, a list of {name, shape, dtype}, and the inputs' raw
+values in in0, in1, ...; the outputs of the first inference are written likewise: outputs.json, a
+list of {shape, dtype}, and out0, out1, ... PRECISION is f32, or f16 for the engine's own half
+precision; ONNX Runtime's is in the model. Prints the engine's version.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-Shapes = Mapping[str, Sequence[int]]
-Engine = tuple[str, Callable[[], object]]  # its version, and one inference
 _BEGIN, _END, _WARM, _WARMED = 777001, 777002, 777004, 777005
+_FORMATS = {"float32": "f", "int32": "i", "int64": "q", "int8": "b", "uint8": "B", "bool": "?"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output: `shape`, NumPy name of its type, and raw values."""
+
+    name: str
+    shape: Sequence[int]
+    dtype: str
+    content: bytes
+
+    @property
+    def array(self) -> Any:
+        numpy: Any = importlib.import_module("numpy")
+        return numpy.frombuffer(self.content, self.dtype).reshape(tuple(self.shape))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Its version, one inference, and the outputs of the last one."""
+
+    version: str
+    run: Callable[[], object]
+    outputs: Callable[[], Sequence[Value]]
+
+
+def _values(arrays: Sequence[Any]) -> list[Value]:
+    return [Value("", each.shape, each.dtype.name, each.tobytes()) for each in arrays]
+
+
+def _named(values: Sequence[Value], name: str, place: int) -> Value:
+    """The value of an engine's input: by name, or by place if the engine has names of its own."""
+    return next((each for each in values if each.name == name), values[place])
 
 
 def _mark(number: int) -> None:
@@ -28,97 +64,154 @@ def _mark(number: int) -> None:
         os.close(number)
 
 
-def _random(shape: Sequence[int], dtype: Any) -> Any:
-    numpy: Any = importlib.import_module("numpy")
-    return numpy.random.default_rng(0).random(tuple(shape)).astype(dtype)
-
-
-def litert(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """LiteRT with XNNPACK; f32 stays f32."""
-    del f32
+def litert(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+    """LiteRT with XNNPACK; its wheel has no switch for half precision."""
+    del half
     module: Any = importlib.import_module("ai_edge_litert.interpreter")
     interpreter = module.Interpreter(model_path=model, num_threads=threads)
-    for detail in interpreter.get_input_details():
-        if detail["name"] in shapes:
-            interpreter.resize_tensor_input(detail["index"], list(shapes[detail["name"]]))
+    details = interpreter.get_input_details()
+    given = [_named(inputs, detail["name"], place) for place, detail in enumerate(details)]
+    for detail, value in zip(details, given, strict=True):
+        if list(detail["shape"]) != list(value.shape):
+            interpreter.resize_tensor_input(detail["index"], list(value.shape))
     interpreter.allocate_tensors()
-    for detail in interpreter.get_input_details():
-        interpreter.set_tensor(detail["index"], _random(detail["shape"], detail["dtype"]))
+    for detail, value in zip(details, given, strict=True):
+        interpreter.set_tensor(detail["index"], value.array)
+
+    def outputs() -> list[Value]:
+        places = [detail["index"] for detail in interpreter.get_output_details()]
+        return _values([interpreter.get_tensor(place) for place in places])
+
     package: Any = importlib.import_module("ai_edge_litert")
-    return str(getattr(package, "__version__", "")), interpreter.invoke
+    return Engine(str(getattr(package, "__version__", "")), interpreter.invoke, outputs)
 
 
-def onnxruntime(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """ONNX Runtime's CPU provider; f32 stays f32."""
-    del f32
+def onnxruntime(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+    """ONNX Runtime's CPU provider."""
+    del half
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
-    types = {"float": "float32", "double": "float64"}
-    feed = {}
-    for item in session.get_inputs():
-        kind = item.type.partition("(")[2][:-1]
-        feed[item.name] = _random(shapes.get(item.name, item.shape), types.get(kind, kind))
-    return str(ort.__version__), lambda: session.run(None, feed)
+    names = [item.name for item in session.get_inputs()]
+    feed = {name: _named(inputs, name, place).array for place, name in enumerate(names)}
+
+    def infer() -> Any:
+        return session.run(None, feed)
+
+    return Engine(str(ort.__version__), infer, lambda: _values(infer()))
 
 
-def mnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """MNN; its default precision is "normal"."""
+def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+    """MNN, in precision "low", its half precision, or "high"."""
     module: Any = importlib.import_module("MNN")
+    numpy: Any = importlib.import_module("numpy")
     interpreter = module.Interpreter(model)
-    options = {"numThread": threads, "precision": "high" if f32 else "normal", "backend": "CPU"}
+    options = {"numThread": threads, "precision": "low" if half else "high", "backend": "CPU"}
     session = interpreter.createSession(options)
     tensors = interpreter.getSessionInputAll(session)
-    for name, shape in shapes.items():
-        interpreter.resizeTensor(tensors[name], tuple(shape))
-    if shapes:
-        interpreter.resizeSession(session)
-    for tensor in tensors.values():
-        array = _random(tensor.getShape(), "float32")
-        given = module.Tensor(array.shape, tensor.getDataType(), array, tensor.getDimensionType())
-        tensor.copyFrom(given)
-    return str(module.version()), lambda: interpreter.runSession(session)
+    given = {name: _named(inputs, name, place) for place, name in enumerate(tensors)}
+    for name, tensor in tensors.items():
+        if list(tensor.getShape()) != list(given[name].shape):
+            interpreter.resizeTensor(tensor, tuple(given[name].shape))
+    interpreter.resizeSession(session)
+    for name, tensor in tensors.items():
+        kind = tensor.getDataType()
+        if kind is None:
+            sys.exit("its Python package cannot feed 8-bit models")
+        number = "float32" if kind == module.Halide_Type_Float else "int32"
+        values = given[name].array.astype(number)
+        tensor.copyFrom(module.Tensor(values.shape, kind, values, tensor.getDimensionType()))
+
+    def infer() -> None:
+        if code := interpreter.runSession(session):
+            sys.exit(f"its session ended with error {code}")
+
+    def outputs() -> list[Value]:
+        found = []
+        for tensor in interpreter.getSessionOutputAll(session).values():
+            kind, layout = tensor.getDataType(), tensor.getDimensionType()
+            packed = layout == module.Tensor_DimensionType_Caffe_C4
+            layout = module.Tensor_DimensionType_Caffe if packed else layout
+            number = "float32" if kind == module.Halide_Type_Float else "int32"
+            blank = numpy.zeros(tuple(tensor.getShape()), number)
+            copy = module.Tensor(blank.shape, kind, blank, layout)
+            tensor.copyToHostTensor(copy)
+            found.append(numpy.array(copy.getNumpyData()))
+        return _values(found)
+
+    return Engine(str(module.version()), infer, outputs)
 
 
-def ncnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """ncnn; half precision by default if the core has it; `shapes` has all inputs, in order."""
+def ncnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+    """ncnn, which computes in half precision by default; `inputs` in the model's order."""
     # Its RISC-V wheel references missing functions, which are never called.
     sys.setdlopenflags(os.RTLD_LAZY)
     module: Any = importlib.import_module("ncnn")
     net = module.Net()
     net.opt.num_threads = threads
     net.opt.use_vulkan_compute = False
-    options = ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage")
-    for option in options if f32 else ():
-        setattr(net.opt, f"use_{option}", False)
-    net.load_param(model)
-    net.load_model(f"{model.removesuffix('.param')}.bin")
-    given = [module.Mat(*reversed(shape[1:])) for shape in shapes.values()]
-    for mat in given:
-        mat.fill(0.5)  # there is no NumPy wheel for RISC-V
-    names, outputs = list(net.input_names()), list(net.output_names())
+    for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        if not half:
+            setattr(net.opt, f"use_{option}", False)
+    if net.load_param(model) or net.load_model(f"{model.removesuffix('.param')}.bin"):
+        sys.exit("ncnn cannot load the converted model")
+    given = [_mat(module, value) for value in inputs]
+    names, results = list(net.input_names()), list(net.output_names())
 
-    def infer() -> object:
+    def infer() -> list[Any]:
         with net.create_extractor() as extractor:
             for name, mat in zip(names, given, strict=True):
                 extractor.input(name, mat)
-            return [extractor.extract(name)[1] for name in outputs]
+            found = [extractor.extract(name) for name in results]
+        if any(code for code, _ in found):
+            sys.exit("ncnn cannot compute an output")
+        return [mat for _, mat in found]
 
-    return str(module.__version__), infer
+    def outputs() -> list[Value]:
+        views = [memoryview(mat) for mat in infer()]
+        names = {letter: name for name, letter in _FORMATS.items()}
+        return [Value("", v.shape or (), names[v.format.strip("<=@")], v.tobytes()) for v in views]
+
+    return Engine(str(module.__version__), infer, outputs)
 
 
-def main(engine: str, model: str, threads: int, shapes: Shapes, precision: str) -> None:
+def _mat(module: Any, value: Value) -> Any:
+    """An input of ncnn, which has no batch; without NumPy, which has no wheel for RISC-V."""
+    elements: Any = array.array(_FORMATS[value.dtype], value.content)
+    if elements.typecode == "q":
+        elements = array.array("i", elements)
+    shape = tuple(value.shape[1:]) or tuple(value.shape)
+    view = memoryview(elements).cast("B").cast(elements.typecode, shape)
+    return module.Mat(view).clone()
+
+
+def _read_inputs(folder: Path) -> list[Value]:
+    described = json.loads((folder / "inputs.json").read_text())
+    return [
+        Value(**each, content=(folder / f"in{i}").read_bytes()) for i, each in enumerate(described)
+    ]
+
+
+def _write_outputs(folder: Path, values: Sequence[Value]) -> None:
+    described = [{"shape": list(value.shape), "dtype": value.dtype} for value in values]
+    for place, value in enumerate(values):
+        (folder / f"out{place}").write_bytes(value.content)
+    (folder / "outputs.json").write_text(json.dumps(described))
+
+
+def main(name: str, model: str, threads: int, folder: Path, precision: str) -> None:
     engines = {"litert": litert, "onnxruntime": onnxruntime, "mnn": mnn, "ncnn": ncnn}
-    version, run = engines[engine](model, threads, shapes, precision == "f32")
-    run()
+    engine = engines[name](model, threads, _read_inputs(folder), precision == "f16")
+    engine.run()
+    _write_outputs(folder, engine.outputs())
     for begin, end in ((_WARM, _WARMED), (_BEGIN, _END)):
         _mark(begin)
-        run()
+        engine.run()
         _mark(end)
-    print(f"version {version}", flush=True)
+    print(f"version {engine.version}", flush=True)
     os._exit(0)  # some engines fail to shut down under the emulator
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]), sys.argv[5])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])

@@ -94,10 +94,15 @@ def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
     assert asked.names == [*ENGINES, "edgekit", "edgekit"]
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_ours_is_compiled_for_the_threads_that_it_is_timed_with(asked, model, threads):
-    ask_ours(model, Place("rpi4", threads), asked.steps)
-    assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, "auto")]
+@pytest.mark.parametrize(("threads", "allowed"), [(1, "auto"), (4, "f32")])
+def test_ours_is_compiled_for_the_threads_and_precision_of_its_row(asked, model, threads, allowed):
+    ask_ours(model, Place("rpi4", threads, allowed), asked.steps)
+    assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, allowed)]
+
+
+def test_rows_of_each_precision_are_apart(asked, model):
+    ask_peers(model, _PLACE, str, asked.steps)
+    assert not kept_row(model, replace(_PLACE, allowed="f32")).peers
 
 
 def test_a_model_that_does_not_compile_says_why(asked, model):
@@ -109,10 +114,13 @@ def test_a_model_that_does_not_compile_says_why(asked, model):
 
 
 def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
-    record = Row("b", "rpi4", 4, ours(1, "int8"), peers=peers(litert=4, mnn=0.5)).record()
+    found = peers(litert=4, mnn=0.5)
+    found["mnn"] = replace(found["mnn"], precision="f16")
+    record = Row("b", "rpi4", 4, ours=ours(1, "int8"), peers=found).record()
     assert record == {
         "board": "rpi4",
         "threads": "4",
+        "allowed": "auto",
         "model": "b",
         "type": "int8",
         "precision": "int8",
@@ -121,5 +129,6 @@ def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
         "onnxruntime_ms": "",
         "mnn_ms": "0.5",
         "ncnn_ms": "",
+        "in_half": "mnn",
         "fastest_ratio": "0.50",
     }

@@ -1,0 +1,98 @@
+"""Whether another engine computes a model: its outputs against those of the NumPy reference.
+
+An engine that refuses a model, or that computes something else, can be arbitrarily fast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.ir.types import Array
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Inputs by name, in the model's order, the reference's outputs, and for each the value that
+    errors are relative to: the largest one of floats, the range of codes, 0 where no error is
+    allowed."""
+
+    inputs: Mapping[str, Array]
+    outputs: tuple[Array, ...]
+    units: tuple[float, ...]
+
+
+def expected_of(model: Path, shapes: Shapes) -> Expected:
+    """The golden inputs of a model and the reference's outputs for them, from zero states.
+
+    Raises InputError for a model that cannot be imported.
+    """
+    graph = import_model(model, shapes)
+    golden = golden_of(graph, cache_folder() / "golden")
+    units = (
+        _unit(values, graph.tensors[name].quant is not None)
+        for name, values in zip(graph.outputs, golden.outputs, strict=True)
+    )
+    inputs = dict(zip(graph.inputs, golden.inputs, strict=True))
+    return Expected(inputs, golden.outputs, tuple(units))
+
+
+def _unit(values: Array, codes: bool) -> float:
+    if values.dtype.kind == "f":
+        return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+    return float(np.iinfo(values.dtype).max) - np.iinfo(values.dtype).min if codes else 0.0
+
+
+def write_inputs(expected: Expected, folder: Path) -> None:
+    """Writes the files that the guest program peer.py reads."""
+    described = []
+    for place, (name, values) in enumerate(expected.inputs.items()):
+        (folder / f"in{place}").write_bytes(np.ascontiguousarray(values).tobytes())
+        described.append({"name": name, "shape": list(values.shape), "dtype": values.dtype.name})
+    (folder / "inputs.json").write_text(json.dumps(described))
+
+
+def read_outputs(folder: Path) -> list[Array]:
+    """The outputs that peer.py wrote."""
+    described = json.loads((folder / "outputs.json").read_text())
+    return [
+        np.frombuffer((folder / f"out{place}").read_bytes(), each["dtype"]).reshape(each["shape"])
+        for place, each in enumerate(described)
+    ]
+
+
+def largest_error(expected: Expected, found: Sequence[Array]) -> float:
+    """The largest error of an output relative to its unit; infinite if one is missing.
+
+    Engines order and name outputs differently, and add or drop dimensions of 1, so each output is
+    compared with the nearest one of its size.
+    """
+    with np.errstate(all="ignore"):
+        return max(
+            (
+                min((_error(want, each, unit) for each in found), default=math.inf)
+                for want, unit in zip(expected.outputs, expected.units, strict=True)
+            ),
+            default=0.0,
+        )
+
+
+def _error(want: Array, found: Array, unit: float) -> float:
+    if want.size != found.size:
+        return math.inf
+    exact, given = (each.astype(np.float64).ravel() for each in (want, found))
+    equal = (exact == given) | (np.isnan(exact) & np.isnan(given))
+    worst = float(np.max(np.where(equal, 0.0, np.abs(given - exact)), initial=0.0))
+    if worst == 0:
+        return 0.0
+    return worst / unit if unit and math.isfinite(worst) else math.inf
