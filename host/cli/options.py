@@ -172,12 +172,12 @@ def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
     text = given.strip()
     unit = next((u for u in _UNITS if text.endswith(u)), "")
     number = text.removesuffix(unit).strip()
-    if not number.isdecimal() or int(number) < 1:
-        short = re.fullmatch(r"(\d+) ?([KMG])B?", text, re.IGNORECASE)
+    if not re.fullmatch(r"\d{1,18}", number) or int(number) < 1:
+        short = re.fullmatch(r"(\d{1,18}) ?([KMG])B?", text, re.IGNORECASE)
         meant = f"; did you mean {short[1]}{short[2].upper()}iB?" if short else ""
         raise InputError(
             f"{option}: expected a number of at least 1 with B, KiB, MiB or GiB (512KiB), "
-            f"found {given}{meant}"
+            f"found {given:.60}{meant}"
         )
     return int(number) * _UNITS.get(unit, 1)
 

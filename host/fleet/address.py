@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
 
-_ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
+_ADDRESS = re.compile(
+    r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?::(?P<port>[0-9]{1,5}))?"
+)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ A column is an inventory key, `fingerprint` of the host key, or otherwise a labe
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -133,8 +134,8 @@ def _parse_candidate(where: str, cells: Mapping[str, str], file: Path) -> Candid
         raise InputError(f"{where}: host: expected [USER@]ADDRESS[:PORT], found none")
     address = parse_address(given["host"], f"{where}: host")
     port = given.get("port")
-    if port is not None and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise InputError(f"{where}: port: expected 1 to 65535, found '{port}'")
+    if port is not None and not (re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 1 << 16):
+        raise InputError(f"{where}: port: expected 1 to 65535, found '{port:.60}'")
     identity = given.get("identity")
     entry = BoardEntry(
         given.get("name", address.host),

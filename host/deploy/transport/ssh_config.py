@@ -19,7 +19,9 @@ _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _MOST_HOPS = 8
 _INCLUDE = re.compile(r"\s*include[\s=]+(.+)", re.IGNORECASE)
 _SECTION = re.compile(r"\s*(host|match)[\s=]+", re.IGNORECASE)
-_JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:@]+)(?::(?P<port>\d+))?")
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:@]+)(?::(?P<port>[0-9]{1,5}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class _Config:
         for number, text in enumerate(proxy.split(",")):
             match = _JUMP.fullmatch(text.strip())
             if match is None:
-                raise InputError(f"expected ProxyJump [USER@]HOST[:PORT], found '{text}'")
+                raise InputError(f"expected ProxyJump [USER@]HOST[:PORT], found '{text:.99}'")
             name = match["host"].strip("[]")
             if number == 0:
                 way += self._resolve_jumps(self._lookup(name).get("proxyjump"), known, depth + 1)
@@ -200,6 +202,6 @@ def _identity_files(found: tuple[str, ...]) -> tuple[Path, ...]:
 
 
 def _parse_port(text: str, name: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
-        raise InputError(f"ssh config: {name}: expected Port 1 to 65535, found '{text}'")
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+        raise InputError(f"ssh config: {name}: expected Port 1 to 65535, found '{text:.60}'")
     return int(text)

@@ -30,7 +30,7 @@ def _read(path: Path, count: int) -> bytes:
         if size > _SIZE_LIMIT:
             raise InputError(f"{path}: expected at most {_SIZE_LIMIT} bytes, found {size}")
         with path.open("rb") as file:
-            content = file.read(count)
+            content = file.read(min(count, size))  # Python allocates what it is asked for
     except OSError as error:
         raise InputError(f"{path}: expected a readable file, found: {error.strerror}") from error
     if not content:
