@@ -123,6 +123,8 @@ def test_hosts_of_an_ssh_config_become_boards(
         (["name,host", "a,h", "b,h:22"], "line 3: expected each board once, found 'b' at"),
         (["name,host", "a,h,x"], "line 2: expected 2 cells, found 3"),
         (["name,host,host", "a,h,h"], "each once, found host"),
+        (["name,host,port", f"a,h,{'9' * 5000}"], "line 2: port: expected 1 to 65535, found '999"),
+        (["name,host", f"a,h:{'9' * 5000}"], "line 2: host: expected"),
         (["name,host,port", "a,h,ssh"], "line 2: port: expected 1 to 65535, found 'ssh'"),
         (["name,host,host_key", "a,h,nokey"], "line 2: host_key: expected a host key"),
         (["name,host,fingerprint", "a,h,aa:bb"], "line 2: fingerprint: expected SHA256:"),

@@ -98,11 +98,13 @@ def test_output_that_is_a_device(edgekit: Any, face_model: Path, command: list[s
     assert Path("/dev/null").is_char_device()
 
 
-@pytest.mark.parametrize("size", ["", "4K", "-1MiB", "0", "1.5MiB", "many", "12 parsecs"])
+@pytest.mark.parametrize(
+    "size", ["", "4K", "-1MiB", "0", "1.5MiB", "many", "9" * 5000, "12 parsecs"]
+)
 def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str) -> None:
     done = edgekit("compile", face_model, f"--memory-limit={size}")
     assert (done.code, done.out) == (2, "")
-    assert "--memory-limit: expected a number" in done.complaint and size in done.complaint
+    assert "--memory-limit: expected a number" in done.complaint and size[:50] in done.complaint
 
 
 @pytest.mark.parametrize("size", ["1KiB", "100KiB"])

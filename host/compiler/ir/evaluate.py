@@ -13,6 +13,9 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops.state import ReadState, WriteState
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
 
+_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that folding one node may cost
+_FOLDED_BYTES = 64 << 20
+_FOLDED_GROWTH = 4  # from codes of 8 bits to f32
 V = TypeVar("V")  # what stands for the value of a tensor
 Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, V]], list[V]]
 
@@ -72,6 +75,21 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
             [None if name is None else tensors[name] for name in node.inputs],
             [tensors[name] for name in node.outputs],
         )
+
+
+def is_foldable(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> bool:
+    """Whether all inputs are constants, and the outputs are cheap to compute and to keep.
+
+    A result may be large if the file is, since exporters convert and transpose weights, but a
+    small file must not claim all memory by a Range or an Expand.
+    """
+    if isinstance(op, ReadState | WriteState) or any(t.data is None for t in ins):
+        return False
+    given, made = (sum(t.elements * t.dtype.bytes for t in ts) for ts in (ins, outs))
+    return (
+        made <= max(_FOLDED_BYTES, _FOLDED_GROWTH * given)
+        and folding_work(op, ins, outs) <= _FOLD_LIMIT
+    )
 
 
 def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:

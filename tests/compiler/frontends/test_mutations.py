@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.errors import InputError
-from tests.long.hostile_models import ATTACKS, case, outcome
+from tests.long.hostile_models import ATTACKS, case, forked, outcome
 from tests.support.onnx_models import model, node, value
 
 _MODELS = sorted((Path(__file__).parents[3] / "models").glob("*.tflite"))
@@ -60,3 +60,23 @@ def test_caffe_files_cut_anywhere(tmp_path):
     assert _cut(tmp_path / "net.prototxt", text.encode()) > 30
     (tmp_path / "net.prototxt").write_text(text)
     _cut(tmp_path / "net.caffemodel", bytes(range(256)) * 4)
+
+
+def test_a_small_model_takes_little_memory(tmp_path):
+    proto = model([node("Tanh", ["x"], ["y"])], [value("x", [1, 3])], ["y"])
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    assert forked(tmp_path / "m.onnx", "rpi4", tmp_path)[0] == "compiled"
+
+
+def test_a_large_constant_from_a_small_file_is_not_computed(tmp_path):
+    """512 MiB of ones: the file has 20 bytes of them."""
+    nodes = [
+        node("Expand", ["one", "shape"], ["a"]),
+        node("Expand", ["one", "shape"], ["b"]),
+        node("Mul", ["a", "b"], ["c"]),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    given = {"one": np.ones((1, 1)), "shape": np.array([1 << 13, 1 << 13])}
+    proto = model(nodes, [value("x", [1, 1], np.dtype(np.float64))], ["y"], given)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    assert forked(tmp_path / "m.onnx", "rpi4", tmp_path)[0] in ("compiled", "refused")

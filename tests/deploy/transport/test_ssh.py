@@ -322,6 +322,7 @@ def test_jumps(server: Sshd, tmp_path: Path) -> None:
         ("Host board\n ProxyJump board", "expected a ProxyJump that ends"),
         ("Host board\n ProxyJump a:b:c", r"expected ProxyJump \[USER@\]HOST\[:PORT\], found"),
         ("Host board\n ProxyCommand nc %h %p", "expected ProxyJump, found ProxyCommand"),
+        (f"Host board\n Port {'9' * 5000}", "expected Port 1 to 65535, found '999"),
         ("Host board\n Port many", "expected Port 1 to 65535, found 'many'"),
         ("Host board\n Port", "expected an ssh config"),
     ],

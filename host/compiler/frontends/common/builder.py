@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_elements
-from edgekit.host.compiler.ir.evaluate import folding_work, run_node
+from edgekit.host.compiler.ir.evaluate import is_foldable, run_node
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import (
     Array,
@@ -30,7 +30,6 @@ from edgekit.host.compiler.ir.types import (
 
 _BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
 _CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
-_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that folding one node may cost
 _NAME_LIMIT = 200
 _RANK_LIMIT = 8
 UNNAMED = "tensor_"  # name prefix of tensors without a usable name in the file
@@ -225,7 +224,7 @@ class Builder:
             for t in outs:
                 self._charge_activation(t.shape, t.dtype)
             return [self._fold_empty(t) for t in outs]
-        if _is_foldable(op, ins, outs):
+        if is_foldable(op, [t for t in ins if t is not None], outs):
             key = (op, node.inputs, tuple(t.quant for t in outs))
             return self.once(
                 key, lambda: [self._add_tensor(t) for t in self._fold_node(node, ins, outs)]
@@ -339,13 +338,3 @@ class Builder:
             raise ShapeError(
                 f"expected activations of at most {_BYTES_LIMIT >> 30} GiB in total, found more"
             )
-
-
-def _is_foldable(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
-    """Whether all inputs are constants and computing the outputs at import time is fast."""
-    if isinstance(op, ops.ReadState | ops.WriteState):
-        return False
-    present = [t for t in ins if t is not None]
-    return all(t.data is not None for t in present) and (
-        folding_work(op, present, outs) <= _FOLD_LIMIT
-    )

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.evaluate import folding_work, run_node
+from edgekit.host.compiler.ir.evaluate import is_foldable, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
-
-_WORK_LIMIT = 1 << 26  # maximum multiply–adds or copies for folding one node
 
 
 def fold(graph: Graph) -> Graph:
@@ -34,10 +32,5 @@ def fold(graph: Graph) -> Graph:
 
 
 def _is_foldable(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    if isinstance(node.op, ops.ReadState | ops.WriteState):
-        return False
     ins = [tensors[n] for n in node.inputs if n is not None]
-    outs = [tensors[n] for n in node.outputs]
-    if any(t.data is None for t in ins):
-        return False
-    return folding_work(node.op, ins, outs) <= _WORK_LIMIT
+    return is_foldable(node.op, ins, [tensors[n] for n in node.outputs])
