@@ -80,3 +80,12 @@ def test_a_large_constant_from_a_small_file_is_not_computed(tmp_path):
     proto = model(nodes, [value("x", [1, 1], np.dtype(np.float64))], ["y"], given)
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     assert forked(tmp_path / "m.onnx", "rpi4", tmp_path)[0] in ("compiled", "refused")
+
+
+def test_padding_of_gigabytes_is_refused(tmp_path):
+    pads = np.array([0, 1 << 40, 0, 0], np.int64)
+    given = {"pads": pads, "one": np.float32(1)}
+    proto = model([node("Pad", ["x", "pads", "one"], ["y"])], [value("x", [1, 3])], ["y"], given)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(InputError, match="expected padding of at most 256 MiB"):
+        import_model(tmp_path / "m.onnx")

@@ -12,6 +12,7 @@ from edgekit.host.compiler.frontends.common.emitter import Emitter, need_axes, n
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.reduce import average
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_filled
 from edgekit.host.compiler.ir.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
 
@@ -190,6 +191,7 @@ def surround(
         parts = []
         for count in (before[axis], 0, after[axis]):
             shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+            need_filled(shape, x.dtype)
             block = np.full(shape, value, x.dtype.numpy)
             parts.append(call.constant(block) if count else None)
         parts[1] = x

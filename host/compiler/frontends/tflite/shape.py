@@ -8,6 +8,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_filled
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
 
@@ -133,6 +134,7 @@ def pad_v2(call: Call) -> Tensor:
         for at, size in zip((0, 2), sizes, strict=True):
             if size:
                 shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+                need_filled(shape, x.dtype)
                 part = call.constant(np.full(shape, value.reshape(()), x.dtype.numpy))
                 parts.insert(
                     at, part if x.quant is None else call.builder.with_quant(part, x.quant)
