@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tflite
+from flatbuffers.builder import OffsetArithmeticError
 
 from tests.compiler.frontends.conftest import Files
 from tests.support.hostile_files import EDGES
@@ -101,7 +102,7 @@ def drawn(rng: random.Random) -> bytes:
     graph = _FILES.graph([*tensors, *outs], [op], inputs, places)
     try:
         return bytes(_FILES.model(*[graph] * rng.choice((1, 1, 1, 3))))
-    except (TypeError, AttributeError, struct.error, ValueError, AssertionError):
+    except (TypeError, OffsetArithmeticError):
         plain = _FILES.op(kind, ins, places)  # a value that this option cannot hold
         return bytes(_FILES.model(_FILES.graph([*tensors, *outs], [plain], inputs, places)))
 
