@@ -347,3 +347,10 @@ def test_a_huge_variable_is_refused_before_it_is_made(files):
     op = files.op("SVDF", ["x", "w", "t", -1, "state"], ["y"], "SVDFOptions", {"Rank": 1})
     with pytest.raises(InputError, match="expected a variable of at most 1024 MiB"):
         graph_from_tflite(files.model(files.graph(tensors, [op], ["x"], ["y"])), "m")
+
+
+def test_more_operators_than_any_model_has(files):
+    tensors = [files.tensor("x", [1]), files.tensor("y", [1])]
+    graph = files.graph(tensors, [files.op("RELU", [0], [1])] * 16_385, [0], [1])
+    with pytest.raises(InputError, match="at most 16,384 operators, found 16,385"):
+        graph_from_tflite(files.model(graph), "m")

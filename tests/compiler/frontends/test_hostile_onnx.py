@@ -85,3 +85,22 @@ def test_quantizations_beyond_all_bounds(scale, zero, match, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _refused(tmp_path, made, [2], constants, match)
+
+
+def test_more_operators_than_any_model_has(tmp_path):
+    chain = [node("Relu", ["x" if i == 0 else f"t{i}"], [f"t{i + 1}"]) for i in range(16_385)]
+    path = save(model(chain, [value("x", [1])], ["t16385"]), tmp_path)
+    with pytest.raises(InputError, match="at most 16,384 operators, found 16,385"):
+        import_model(path)
+
+
+def test_constants_that_a_small_file_computes_are_bounded_in_total(tmp_path):
+    """Each is small enough to be folded, all of them take 1 GiB; the rest is left to the board."""
+    shape = np.array([4096, 1024], np.int64)
+    made = [node("Expand", [f"c{i}", "s"], [f"e{i}"]) for i in range(64)]
+    made += [node("Add", ["x" if i == 0 else f"a{i}", f"e{i}"], [f"a{i + 1}"]) for i in range(64)]
+    constants = {f"c{i}": np.array([i], np.float32) for i in range(64)} | {"s": shape}
+    graph = import_model(save(model(made, [value("x", [1])], ["a64"], constants), tmp_path))
+    large = {t.data.nbytes for t in graph.tensors.values() if t.data is not None}
+    held = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
+    assert held <= 160 << 20 and max(large) == 16 << 20

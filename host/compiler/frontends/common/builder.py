@@ -29,6 +29,8 @@ from edgekit.host.compiler.ir.types import (
 )
 
 _BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
+_COMPUTED_BYTES = 128 << 20  # of constants computed from others, or a multiple of those in the file
+_COMPUTED_GROWTH = 16
 _CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
 _NAME_LIMIT = 200
 _RANK_LIMIT = 8
@@ -54,6 +56,7 @@ class Builder:
         self._taken: set[str] = set()  # tensor names, used or reserved
         self._bytes = 0
         self._constant_bytes = 0
+        self._computed_bytes = 0  # of constants computed from others
         self._mark = 0
         self._label = ""
         self._notes: dict[str, None] = {}
@@ -224,7 +227,7 @@ class Builder:
             for t in outs:
                 self._charge_activation(t.shape, t.dtype)
             return [self._fold_empty(t) for t in outs]
-        if is_foldable(op, [t for t in ins if t is not None], outs):
+        if is_foldable(op, [t for t in ins if t is not None], outs) and self._may_compute(outs):
             key = (op, node.inputs, tuple(t.quant for t in outs))
             return self.once(
                 key, lambda: [self._add_tensor(t) for t in self._fold_node(node, ins, outs)]
@@ -305,12 +308,20 @@ class Builder:
         values = {t.name: t.data for t in ins if t is not None and t.data is not None}
         with np.errstate(all="ignore"):
             results = run_node(node, tensors, values)
+        self._computed_bytes += sum(v.nbytes for v in results)
         kept = isinstance(node.op, ops.Cast | ops.Convert)
         sparse = kept and any(t.sparse for t in ins if t is not None)
         return [
             replace(t, data=np.ascontiguousarray(v).reshape(t.shape), sparse=sparse)
             for t, v in zip(outs, results, strict=True)
         ]
+
+    def _may_compute(self, outs: Sequence[Tensor]) -> bool:
+        """Whether constants for `outs` are in proportion to those of the file; else they are
+        computed on the board."""
+        computed = self._computed_bytes + sum(t.elements * t.dtype.bytes for t in outs)
+        given = self._constant_bytes - self._computed_bytes
+        return computed <= max(_COMPUTED_BYTES, _COMPUTED_GROWTH * given)
 
     def _add_tensor(self, t: Tensor) -> Tensor:
         if t.data is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 
+_NODE_LIMIT = 1 << 14  # of a graph in a file: importing more takes longer than any user waits
 _SIZE_LIMIT = 2 << 30
 _START = 64
 
@@ -36,3 +37,11 @@ def _read(path: Path, count: int) -> bytes:
     if not content:
         raise InputError(f"{path}: expected a model, found an empty file; fetch it again")
     return content
+
+
+def check_nodes(count: int) -> None:
+    """Refuses a graph that would take minutes to import, before it is read."""
+    if count > _NODE_LIMIT:
+        raise InputError(
+            f"expected at most {_NODE_LIMIT:,} operators, found {count:,}; compile it in parts"
+        )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.common.optional import optional
-from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.files import check_nodes, read_model_file
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.errors import InputError
@@ -183,6 +183,7 @@ class _Reader:
         return {_decode_text(t.name): self.array(t) for t in graph.initializer}
 
     def _read_nodes(self, graph: Any) -> tuple[FileNode, ...]:
+        check_nodes(len(graph.node))
         return _in_order([self._read_node(n, i) for i, n in enumerate(graph.node)])
 
     def _read_graph(self, graph: Any) -> FileGraph:

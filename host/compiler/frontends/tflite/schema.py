@@ -19,6 +19,7 @@ import numpy as np
 import tflite
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.frontends.common.files import check_nodes
 from edgekit.host.compiler.ir.types import Array, Quant, Shape
 from edgekit.host.errors import InputError
 
@@ -258,6 +259,9 @@ class _Reader:
     budget: _Budget
 
     def subgraph(self, graph: Any) -> FileSubgraph:
+        with corruption("the operators"):
+            count = graph.OperatorsLength()
+        check_nodes(count)
         with corruption("the tensors"):
             tables = _iter_tables(graph.TensorsLength, graph.Tensors)
             tensors = tuple(self._read_tensor(t, i) for i, t in enumerate(tables))
