@@ -11,10 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ek.h"
 
-enum { MAX_ARRAYS = 1024 };
+/* What ek.h promises of the arena, and of inputs and outputs. */
+enum { MAX_ARRAYS = 1024, ALIGNMENT = 64, NATURAL = 8 };
 
 typedef struct {
     int count;
@@ -36,13 +39,24 @@ static void *symbol(const char *name) {
     return found;
 }
 
-static void *block(size_t bytes) {
-    size_t rounded = (bytes + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, rounded ? rounded : 64);
-    if (!memory)
+/* Memory that ends with its last byte, up to `alignment`: a page that nobody may touch follows, or
+ * the sanitizer's own. Nonzero: a model may not rely on its arena's contents. */
+static void *block(size_t bytes, size_t alignment) {
+    void *memory = NULL;
+#if __has_feature(address_sanitizer)
+    if (posix_memalign(&memory, alignment, bytes ? bytes : 1) != 0)
         fail("out of memory");
-    /* Nonzero: a model may not rely on its arena's contents. */
-    memset(memory, 0xA5, rounded);
+#else
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page) / page * page;
+    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *pages = mmap(NULL, room + 2 * page, PROT_READ | PROT_WRITE, kind, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages, page, PROT_NONE) != 0 ||
+        mprotect(pages + page + room, page, PROT_NONE) != 0)
+        fail("out of memory");
+    memory = pages + page + room - rounded;
+#endif
+    memset(memory, 0xA5, bytes);
     return memory;
 }
 
@@ -51,7 +65,7 @@ static arrays allocate(const char *sizes) {
     for (const char *at = sizes; *at && result.count < MAX_ARRAYS; result.count++) {
         char *end;
         result.bytes[result.count] = strtoul(at, &end, 10);
-        result.data[result.count] = block(result.bytes[result.count]);
+        result.data[result.count] = block(result.bytes[result.count], NATURAL);
         at = *end == ',' ? end + 1 : end;
         if (*at && result.count + 1 == MAX_ARRAYS)
             fail("more inputs or outputs than this driver takes");
@@ -65,7 +79,7 @@ static void *read_whole(const char *path, size_t *bytes) {
         fail(path);
     *bytes = (size_t)ftell(file);
     rewind(file);
-    void *data = block(*bytes);
+    void *data = block(*bytes, ALIGNMENT);
     if (fread(data, 1, *bytes, file) != *bytes)
         fail(path);
     fclose(file);
@@ -117,8 +131,8 @@ int main(int argc, char **argv) {
     ek_model model = {0};
     size_t weight_bytes;
     model.weights = read_whole(argv[2], &weight_bytes);
-    model.arena = block(strtoul(argv[3], NULL, 10));
-    model.state = block(strtoul(argv[4], NULL, 10));
+    model.arena = block(strtoul(argv[3], NULL, 10), ALIGNMENT);
+    model.state = block(strtoul(argv[4], NULL, 10), ALIGNMENT);
     int threads = atoi(argv[9]);
     if (threads > 1) {
         model.pool = ((ek_pool * (*)(int)) symbol("ek_pool_create"))(threads);

@@ -1,17 +1,23 @@
-"""Compiles random networks and compares their outputs with ONNX Runtime's.
+"""Compiles random networks and compares their outputs with ONNX Runtime's or LiteRT's.
 
-    python -m tests.long.random_graphs --count 5000 [--first 0] [--board local ...] [--type f32 ...]
+    python -m tests.long.random_graphs --count 5000 [--first 0] [--format onnx ...]
+        [--board local ...] [--type f32 ...] [--sanitize]
 
-Cycles through boards and number types. Boards other than the local one run under qemu-user. A
-network is wrong if its library differs from ONNX Runtime by more than rounding can explain, rolled
-back if its golden outputs fail the health check, and refused if the compiler rejects what ONNX
-Runtime runs. Prints each failure with its seed; exit code 1 if any network was wrong or rolled
-back.
+Cycles through boards, formats and number types. Boards other than the local one run under
+qemu-user. A network is wrong if its library differs from the peer by more than rounding can explain
+(a .tflite network of codes: at all, from LiteRT's reference kernels), rolled back if its golden
+outputs fail the health check, and refused if the compiler rejects what the peer runs. Prints each
+failure with its seed; exit code 1 if any network was wrong, rolled back or crashed.
+
+With --sanitize, libraries for x86 are built with AddressSanitizer and UndefinedBehaviorSanitizer,
+those for other cores with traps on undefined behavior, and all of their memory ends at a page that
+may not be touched. A network whose library breaks a rule is crashed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,23 +26,36 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.artifact import Artifact
-from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.driver import compile_artifact, prepare, units_of
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.lowering.groups import choices_of
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.zoo.cases import Cases
-from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.cross.conftest import CPUS, VirtualBoard, compile_driver
 from tests.long.zoo_one import apart, nudged
+from tests.support import random_litert, random_networks
+from tests.support import sanitized as sanitizers
 from tests.support.golden_runs import worst_of_golden
 from tests.support.kernel_runs import run_here
-from tests.support.random_networks import TYPES, random_network
 
 _BOARDS = ("local", "a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3")
+# With sanitizers: x86 by instruction set; rvv128 has kernels of f16 that build for any processor.
+_SANITIZED = ("scalar", "sse2", "avx2", "avx512vnni", "rvv128", "a7", "a76", "rv64gcv")
+_TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
+_TYPES = {"onnx": random_networks.TYPES, "tflite": random_litert.TYPES}
 _BATCH = 25  # networks per process: a crash of generated code costs a batch, not the run
 _SECONDS = 3600  # per batch
 _NUDGES = 3
@@ -46,6 +65,8 @@ _MARGIN = 16  # an output may differ by this multiple of the peer's change under
 # in networks of codes: their steps do not get smaller with the output.
 _ROUNDING = {"f32": (2.0**-22, 2e-4), "f16": (2.0**-11, 2e-2), "s16": (2.0**-14, 1e-3)}
 _CODES = (2.0**-6, 0.12)
+_LITERT = (2.0**-22, 2e-4)
+_EXACT = ("u8", "s8", "s16")  # .tflite networks of codes: LiteRT's reference kernels, bit by bit
 
 Peer = Callable[[Mapping[str, Array]], list[Array]]
 
@@ -65,111 +86,195 @@ def onnx_peers(content: bytes) -> list[Peer]:
     return peers
 
 
-def judge(seed: int, board: str, kind: str, runner: VirtualBoard | None) -> tuple[str, str]:
+def litert_peers(content: bytes) -> list[Peer]:
+    """LiteRT's reference kernels, and those that it uses itself."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    peers: list[Peer] = []
+    for kind in (OpResolverType.BUILTIN_REF, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES):
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kind)
+        interpreter.allocate_tensors()
+
+        def run(inputs: Mapping[str, Array], held: Any = interpreter) -> list[Array]:
+            for detail, value in zip(held.get_input_details(), inputs.values(), strict=True):
+                held.set_tensor(detail["index"], value)
+            held.invoke()
+            return [held.get_tensor(d["index"]) for d in held.get_output_details()]
+
+        peers.append(run)
+    return peers
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network: `form` is its file format, `kind` its number type."""
+
+    seed: int
+    board: str
+    form: str
+    kind: str
+    sanitize: bool
+
+    def content(self) -> bytes:
+        if self.form == "tflite":
+            return random_litert.random_litert(self.seed, self.kind)
+        return random_networks.random_network(self.seed, self.kind).SerializeToString()
+
+    def peers(self, content: bytes) -> list[Peer]:
+        return litert_peers(content) if self.form == "tflite" else onnx_peers(content)
+
+    def profile(self) -> BoardProfile:
+        if not self.on_x86:
+            return load_board(self.board)
+        if self.board == "rvv128":
+            return replace(sanitizers.BOARDS[sanitizers.usable("avx2")], simd="rvv128")
+        return sanitizers.BOARDS[sanitizers.usable(self.board)]
+
+    @property
+    def on_x86(self) -> bool:
+        return self.sanitize and self.board not in CPUS
+
+    def rounding(self) -> tuple[float, float]:
+        """The relative size of a nudge, and the floor of the tolerance."""
+        if self.form == "onnx":
+            return _ROUNDING.get(self.kind, _CODES)
+        return (0.0, 0.0) if self.kind in _EXACT else _LITERT
+
+
+def judge(case: Case, runner: VirtualBoard | None) -> tuple[str, str]:
     """The verdict on one network, and its reason."""
-    content = random_network(seed, kind).SerializeToString()
+    content = case.content()
     try:
-        peers = onnx_peers(content)
+        peers = case.peers(content)
     except Exception as error:  # the peer's own limits, of many types
         return "no peer", str(error)[:200]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "m.onnx"
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / f"m.{case.form}"
         path.write_bytes(content)
         try:
-            artifact = compile_artifact(path, load_board(board))
+            golden = _sanitized(case, path) if case.sanitize else _compiled(case, path)
         except InputError as error:
             return "refused", str(error)
-        (path.parent / "model.so").write_bytes(artifact.library)
-        (path.parent / "weights.bin").write_bytes(artifact.weights)
-        return _compared(artifact, path.parent, runner, peers, seed, kind)
+        return _compared(case, golden, path.parent, runner, peers)
+
+
+def _compiled(case: Case, model: Path) -> Golden:
+    """Writes model.so and weights.bin next to the model."""
+    artifact = compile_artifact(model, case.profile())
+    (model.parent / "model.so").write_bytes(artifact.library)
+    (model.parent / "weights.bin").write_bytes(artifact.weights)
+    return artifact.golden
+
+
+def _sanitized(case: Case, model: Path) -> Golden:
+    """The same with sanitizers."""
+    board, folder = case.profile(), model.parent
+    made = prepare(model, board)
+    choices = choices_of(made.groups)
+    plan = plan_of(made.graph, board, DEFAULT_OPTIONS, threads=1, choices=choices)[1]
+    if case.on_x86:
+        simd = sanitizers.usable("avx2" if case.board == "rvv128" else case.board)
+        sanitizers.build_library(units_of(plan, board), simd, folder)
+    else:
+        toolchain = Toolchain(board, cache_folder() / "objects", _TRAPS)
+        (folder / "model.so").write_bytes(toolchain.build(units_of(plan, board)))
+    (folder / "weights.bin").write_bytes(plan.lowered.weights)
+    return golden_of(made.imported, cache_folder() / "golden")
 
 
 def _compared(
-    artifact: Artifact,
-    folder: Path,
-    runner: VirtualBoard | None,
-    peers: Sequence[Peer],
-    seed: int,
-    kind: str,
+    case: Case, golden: Golden, folder: Path, runner: VirtualBoard | None, peers: Sequence[Peer]
 ) -> tuple[str, str]:
-    rng = np.random.default_rng(seed)
-    shape, dtype = artifact.golden.inputs[0].shape, artifact.golden.inputs[0].dtype
-    random_input = rng.normal(0, 1, shape).astype(dtype)
-    runs = [{"x": artifact.golden.inputs[0]}, {"x": random_input}]
-    found = _run(artifact, folder, runner, runs)
-    worst = worst_of_golden(found[0], artifact.golden)
+    rng = np.random.default_rng(case.seed)
+    given = golden.inputs[0]
+    runs = [{"x": given}, {"x": _random_input(given, rng)}]
+    found = _run(folder, runner, runs, 1 + case.seed % 2)
+    worst = worst_of_golden(found[0], golden)
     if not worst <= 1:
         return "rolled back", f"{worst:.3g} of the tolerance"
-    nudge, floor = _ROUNDING.get(kind, _CODES)
+    nudge, floor = case.rounding()
     wanted = [peer(runs[1]) for peer in peers]
     moved = [peers[0](nudged(runs[1], rng, nudge)) for _ in range(_NUDGES)] + [wanted[1]]
     most = 0.0
     for number, (y, want) in enumerate(zip(found[1], wanted[0], strict=True)):
-        spread = max(apart(m[number], want) for m in moved)
+        spread = max(apart(m[number], want) for m in moved) if floor else 0.0
         largest = float(np.abs(np.nan_to_num(want.astype(np.float64))).max(initial=0))
-        allowed = _MARGIN * spread + floor * max(largest, 1e-3 if kind in _ROUNDING else 1.0)
-        most = max(most, apart(y, want) / allowed)
+        least = 1.0 if (nudge, floor) == _CODES else 1e-3
+        allowed = _MARGIN * spread + floor * max(largest, least)
+        off = apart(y, want)
+        most = max(most, off / allowed if allowed else np.inf * off if off else 0.0)
         if not np.array_equal(np.isnan(y), np.isnan(want)):
             return "wrong", f"output {number}: NaN in other places"
     return ("right" if most <= 1 else "wrong"), f"{most:.3g} of what it may differ"
 
 
+def _random_input(like: Array, rng: np.random.Generator) -> Array:
+    if like.dtype.kind == "f":
+        return rng.normal(0, 1, like.shape).astype(like.dtype)
+    ends = np.iinfo(like.dtype)
+    return rng.integers(ends.min, ends.max, like.shape, like.dtype, endpoint=True)
+
+
 def _run(
-    artifact: Artifact,
-    folder: Path,
-    runner: VirtualBoard | None,
-    runs: Sequence[Mapping[str, Array]],
+    folder: Path, runner: VirtualBoard | None, runs: Sequence[Mapping[str, Array]], threads: int
 ) -> list[list[Array]]:
     """The outputs of each run."""
     if runner is None:
-        each = [run_here(folder, dict(inputs)) for inputs in runs]
+        each = [run_here(folder, {"x": inputs["x"]}, threads) for inputs in runs]
         return [list(outputs.values()) for outputs in each]
     stacked = Cases((np.stack([inputs["x"] for inputs in runs]),), steps=1)
-    rows = runner.run(folder, stacked, folder)
+    rows = runner.run(folder, stacked, folder, threads)
     return [[row[i] for row in rows] for i in range(len(runs))]
 
 
-def _batch(first: int, count: int, boards: Sequence[str], kinds: Sequence[str]) -> int:
+class _Here(VirtualBoard):
+    """This machine, with a driver that the sanitizers check as well."""
+
+    def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
+        command = [str(self.driver), *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False, env=environment
+        )
+
+
+def _runner(case: Case, drivers: Path) -> VirtualBoard | None:
+    """What runs the network's library; None: this process."""
+    if case.on_x86:
+        driver = drivers / "here"
+        return _Here("", "", driver if driver.exists() else sanitizers.build_driver(driver))
+    if case.board == "local":
+        return None
+    profile = case.profile()
+    driver = drivers / profile.arch
+    if not driver.exists():
+        compile_driver(profile.target, driver)
+    return VirtualBoard(profile.arch, CPUS[case.board], driver)
+
+
+def _batch(cases: Sequence[Case]) -> int:
     """Judges networks in this process, one line per network."""
     warnings.simplefilter("ignore")
-    drivers = Path(tempfile.mkdtemp())
-    runners: dict[str, VirtualBoard | None] = {"local": None}
-    for seed in range(first, first + count):
-        board = boards[seed % len(boards)]
-        kind = kinds[seed // len(boards) % len(kinds)]
-        if board not in runners:
-            profile = load_board(board)
-            driver = drivers / profile.arch
-            if not driver.exists():
-                compile_driver(profile.target, driver)
-            runners[board] = VirtualBoard(profile.arch, CPUS[board], driver)
-        print(f"{seed} {board} {kind}", end=" ", flush=True)
-        begin = time.process_time()
-        try:
-            verdict, detail = judge(seed, board, kind, runners[board])
-        except (EdgekitError, AssertionError, ValueError, KeyError) as error:
-            verdict, detail = "crashed", f"{type(error).__name__}: {error}"
-        print(
-            f"| {verdict} | {time.process_time() - begin:.1f} s | {detail[:300]}".replace("\n", " ")
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            print(f"{case.seed} {case.board} {case.form} {case.kind}", end=" ", flush=True)
+            begin = time.process_time()
+            try:
+                verdict, detail = judge(case, _runner(case, Path(folder)))
+            except (EdgekitError, AssertionError, ValueError, KeyError) as error:
+                verdict, detail = "crashed", f"{type(error).__name__}: {error}"
+            spent, detail = time.process_time() - begin, detail[:2000].replace("\n", " ")
+            print(f"| {verdict} | {spent:.1f} s | {detail}")
     return 0
 
 
-def _in_process(first: int, count: int, boards: Sequence[str], kinds: Sequence[str]) -> list[str]:
+def _in_process(first: int, count: int, choice: Sequence[str]) -> list[str]:
     """The lines of a batch; a network that ended its process is crashed, the rest follows."""
     lines: list[str] = []
     while len(lines) < count:
-        arguments = [
-            "--batch",
-            "--first",
-            str(first + len(lines)),
-            "--count",
-            str(count - len(lines)),
-        ]
-        for name, values in (("--board", boards), ("--type", kinds)):
-            arguments += [a for v in values for a in (name, v)]
+        numbers = (f"--first={first + len(lines)}", f"--count={count - len(lines)}")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.long.random_graphs", *arguments],
+            [sys.executable, "-m", "tests.long.random_graphs", "--batch", *numbers, *choice],
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -188,24 +293,37 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--board", action="append", choices=_BOARDS)
-    parser.add_argument("--type", action="append", choices=TYPES)
+    parser.add_argument("--format", action="append", choices=_TYPES)
+    parser.add_argument("--board", action="append", choices=sorted({*_BOARDS, *_SANITIZED}))
+    parser.add_argument("--type", action="append", choices=sorted({*sum(_TYPES.values(), ())}))
+    parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--batch", action="store_true", help="judge in this process")
     options = parser.parse_args()
-    boards, kinds = options.board or _BOARDS, options.type or TYPES
+    boards = options.board or (_SANITIZED if options.sanitize else _BOARDS)
+    kinds = [
+        (form, kind)
+        for form in options.format or _TYPES
+        for kind in _TYPES[form]
+        if kind in (options.type or _TYPES[form])
+    ]
+    seeds = range(options.first, options.first + options.count)
     if options.batch:
-        return _batch(options.first, options.count, boards, kinds)
+        pairs = [(boards[s % len(boards)], kinds[s // len(boards) % len(kinds)]) for s in seeds]
+        return _batch(
+            [Case(s, b, *k, options.sanitize) for s, (b, k) in zip(seeds, pairs, strict=True)]
+        )
+    choice = ["--sanitize"] if options.sanitize else []
+    for name in ("format", "board", "type"):
+        choice += [f"--{name}={value}" for value in getattr(options, name) or ()]
     verdicts: Counter[str] = Counter()
-    starts = range(options.first, options.first + options.count, _BATCH)
-    ends = options.first + options.count
     with ThreadPoolExecutor(2) as pool:
-        batches = pool.map(lambda s: _in_process(s, min(_BATCH, ends - s), boards, kinds), starts)
-        for lines in batches:
-            for line in lines:
-                verdict = line.split(" | ")[1] if " | " in line else line
-                verdicts[verdict] += 1
-                if verdict not in ("right", "no peer"):
-                    print(line, flush=True)
+        starts = seeds[::_BATCH]
+        batches = pool.map(lambda s: _in_process(s, min(_BATCH, seeds.stop - s), choice), starts)
+        for line in (line for lines in batches for line in lines):
+            verdict = line.split(" | ")[1] if " | " in line else line
+            verdicts[verdict] += 1
+            if verdict not in ("right", "no peer"):
+                print(line, flush=True)
     total = sum(verdicts.values())
     print(f"{total} networks:", ", ".join(f"{n} {v}" for v, n in verdicts.most_common()))
     return 1 if verdicts.keys() & {"wrong", "rolled back", "crashed"} else 0
