@@ -10,6 +10,7 @@ from edgekit.host.compiler.ir.types import DType, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import cores
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -83,6 +84,24 @@ def test_borders_equal_the_reference(board, cpu, threads, virtual_board, tmp_pat
     folder = build(graph, load_board(board), tmp_path / "release", threads=threads)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     rows = virtual_board(board, cpu).run(folder, cases, tmp_path, threads)
+    check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
+
+
+@pytest.mark.cross
+@pytest.mark.parametrize("board", cores("a57", "a53", "a76", "a7", "rv64gcv"))
+def test_windows_of_few_bytes_are_not_read_past_the_image(board, virtual_board, tmp_path):
+    """Behind each input of a virtual board is a page that ends the run when it is read."""
+    graph = graph_of(
+        [
+            _convolution((1, 19, 16, channels), Padding(), kernel, stride, dtype=dtype)
+            for channels, kernel, stride in ((1, (5, 1), 3), (1, (2, 2), 1), (2, (3, 1), 2))
+            for dtype in (DType.I8, DType.U8)
+        ]
+    )
+    inputs = inputs_of(graph)
+    folder = build(graph, load_board(board), tmp_path / "release")
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = virtual_board(board).run(folder, cases, tmp_path)
     check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
 
 

@@ -85,10 +85,13 @@ static long inside(const ek_i8_conv_args *a, const TX *image, long iy, long ix, 
     const long bottom = iy + (g->kh - 1) * g->dh, fit = g->w - g->kw - ix;
     if (!I8_IN_PLACE || g->dw != 1 || ix < 0 || fit < 0 || iy < 0 || bottom >= g->h)
         return 0;
-    const long count = ek_min(left, fit / g->sw + 1);
+    long count = ek_min(left, fit / g->sw + 1);
     const long last = (bottom * g->w + ix + (count - 1) * g->sw) * g->c;
     const TX *end = (const TX *)a->x + (long)g->n * g->h * g->w * g->c;
-    return count - (image + last + (long)g->kw * g->c + 15 > end);
+    /* Several windows of few bytes may end near the end of x. */
+    for (const TX *at = image + last + (long)g->kw * g->c + 15; count && at > end; count--)
+        at -= (long)g->sw * g->c;
+    return count;
 }
 
 #if FLIPPED
