@@ -101,11 +101,12 @@ def depthwise(
     padding=0,
     activation=0,
     hybrid_channels=False,
+    channels=5,
 ):
-    x = case.activation("x", [2, 7, 6, 5])
+    x = case.activation("x", [2, 7, 6, channels])
     per_channel = case.type == "INT8" or hybrid_channels
-    case.weights([1, 3, 2, 5 * multiplier], 3, x, per_channel)
-    case.activation("y", [1, 1, 1, 5 * multiplier], 0.6)
+    case.weights([1, 3, 2, channels * multiplier], 3, x, per_channel)
+    case.activation("y", [1, 1, 1, channels * multiplier], 0.6)
     fields = {"Padding": padding, "StrideH": stride, "StrideW": stride}
     fields |= {"DilationHFactor": dilation, "DilationWFactor": dilation}
     fields |= {"FusedActivationFunction": activation, "DepthMultiplier": multiplier}
@@ -246,6 +247,7 @@ ROWS = [
     Row("conv-hybrid", lambda c: conv(c, (2, 1), activation=1, per_channel=False), ("HYBRID",)),
     Row("conv-hybrid-per-channel", lambda c: conv(c, hybrid_channels=True), ("HYBRID",)),
     Row("depthwise-hybrid", lambda c: depthwise(c, hybrid_channels=True), ("HYBRID",)),
+    Row("depthwise-hybrid-one", lambda c: depthwise(c, channels=1), ("HYBRID",)),
     Row("dense-hybrid", dense, ("HYBRID",)),
     Row("dense-hybrid-asymmetric", lambda c: dense(c, asymmetric=True), ("HYBRID",)),
     Row("dense-hybrid-per-channel", lambda c: dense(c, per_channel=True), ("HYBRID",)),
