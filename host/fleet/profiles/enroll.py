@@ -25,12 +25,12 @@ def enroll(
     bits_per_second: int = BITS_PER_SECOND,
 ) -> Home:
     """Gives a board a token and the certificate of the store's server at `host`. Invalidates any
-    earlier token of the board."""
+    earlier token of the board once the board has the new one."""
     fingerprint = certificate_of(store)[1]
     board.call("profile", "--most-bytes", "1", deadline=_SECONDS)  # creates the spool folder
-    token = tokens_of(store).issue(board.name)
-    home = Home(host, port, board.name, token, fingerprint, bits_per_second)
-    board.transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
+    with tokens_of(store).issuing(board.name) as token:
+        home = Home(host, port, board.name, token, fingerprint, bits_per_second)
+        board.transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
     return home
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
+import os
 import re
 import secrets
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,17 +19,25 @@ from edgekit.host.common.files import atomic_write, locked, private_folder
 from edgekit.host.errors import InputError
 
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-_Hashes = dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]]
+# Of each board, with spaces between; several until an enrollment has succeeded
+_Hashes = dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}( [0-9a-f]{64})*$")]]
 
 
-@dataclass(frozen=True)
 class Tokens:
-    """The file at `path`: one hash per board."""
+    """The file at `path`: the hashes of each board's tokens. It is only ever replaced, never
+    written in place."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._boards: dict[str, str] = {}  # by hash, of the file that is held open
+        self._descriptor = -1
+        self._release: Callable[[], object] = lambda: None
 
-    def issue(self, board: str) -> str:
-        """Issues a new token for `board`, replacing any previous one."""
+    @contextlib.contextmanager
+    def issuing(self, board: str) -> Iterator[str]:
+        """Adds a token for `board`, for the body of the `with` statement to install; only then
+        earlier ones end. If the body fails, the board may have either, and both stay valid. One
+        enrollment of a board at a time; InputError if it was revoked meanwhile."""
         if not _BOARD.fullmatch(board):
             raise InputError(
                 "expected a board's name of at most 64 letters, digits, '.', '-' and '_', "
@@ -35,51 +45,76 @@ class Tokens:
             )
         token = secrets.token_hex(32)
         private_folder(self.path.parent)
-        with locked(self.path.with_suffix(".lock")):
-            self._write({**self._read(), board: _hash_token(token)})
-        return token
+        with locked(self.path.parent / "enrolling" / f"{board}.lock"):
+            with self._changing() as hashes:
+                hashes[board] = f"{hashes.get(board, '')} {_hash_token(token)}".strip()
+            yield token
+            with self._changing() as hashes:
+                if _hash_token(token) not in hashes.get(board, "").split():
+                    raise InputError(
+                        f"expected to enroll '{board}', found that it was revoked meanwhile; "
+                        "enroll it again if it is to send"
+                    )
+                hashes[board] = _hash_token(token)
+
+    def issue(self, board: str) -> str:
+        """Issues a new token for `board`, replacing any previous one."""
+        with self.issuing(board) as token:
+            return token
 
     def revoke(self, board: str) -> None:
         """Revokes the token of `board`. InputError if it has none."""
-        with locked(self.path.with_suffix(".lock")):
-            hashes = self._read()
+        with self._changing() as hashes:
             if board not in hashes:
                 raise InputError(
                     f"expected an enrolled board, found '{board}'; enrolled: "
                     f"{', '.join(sorted(hashes)) or 'none'}"
                 )
             del hashes[board]
-            self._write(hashes)
 
     def board_of(self, token: str) -> str | None:
-        """The board that owns the token, or None."""
+        """The board that owns the token, or None. Decoding the file for every request would
+        dominate the cost from about a thousand boards on; while the file that was decoded is held
+        open, its inode is not given to another, so a replaced file is always noticed."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
             return None
-        boards = _boards_by_hash(self, found.st_ino, found.st_mtime_ns)
-        return boards.get(_hash_token(token))  # tokens are random, so lookup timing reveals nothing
+        if self._descriptor < 0 or not os.path.samestat(found, os.fstat(self._descriptor)):
+            self._load()
+        return self._boards.get(_hash_token(token))  # random, so lookup timing reveals nothing
 
-    def _read(self) -> _Hashes:
+    def _load(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_Hashes)
-        except FileNotFoundError:
-            return {}
+            hashes = self._decode(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._release()
+        self._descriptor = descriptor
+        self._release = weakref.finalize(self, os.close, descriptor)
+        self._boards = {one: board for board, own in hashes.items() for one in own.split()}
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[_Hashes]:
+        """The hashes, which replace the file's afterwards."""
+        with locked(self.path.with_suffix(".lock")):
+            try:
+                hashes = self._decode(self.path.read_bytes())
+            except FileNotFoundError:
+                hashes = {}
+            yield hashes
+            atomic_write(self.path, msgspec.json.encode(hashes))
+
+    def _decode(self, data: bytes) -> _Hashes:
+        try:
+            return msgspec.json.decode(data, type=_Hashes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self.path}: expected the boards' tokens, found: {error}; "
                 "remove it and enroll the boards again"
             ) from None
-
-    def _write(self, hashes: _Hashes) -> None:
-        atomic_write(self.path, msgspec.json.encode(hashes))
-
-
-@functools.lru_cache(maxsize=2)
-def _boards_by_hash(tokens: Tokens, *_: int) -> dict[str, str]:
-    """Maps hashes to boards, cached until the file is replaced: reading it for every request would
-    dominate the cost from about a thousand boards on."""
-    return {found: board for board, found in tokens._read().items()}
 
 
 def _hash_token(token: str) -> str:
