@@ -7,6 +7,7 @@
 #ifndef EK_CONV_EPILOGUE_H
 #define EK_CONV_EPILOGUE_H
 #include "../kernel.h"
+#include "../elementwise/activations.h"
 
 /* f16 sums start at 0: added to a large bias first, their products would lose digits to
  * rounding. */
@@ -27,7 +28,11 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
     (void)e, (void)channel;
 #if defined OP_HARD_SWISH
     const vf gate = vf_min(vf_max(x + (ek_real)3.0f, vf_splat(0)), vf_splat((ek_real)6.0f));
-    return x * (gate * (ek_real)(1.0f / 6.0f));
+#ifdef EK_HALF
+    return x * vf_fma(gate, vf_splat((ek_real)EK_SIXTH), gate * (ek_real)EK_SIXTH_REST);
+#else
+    return x * (gate * (1.0f / 6.0f));
+#endif
 #elif defined OP_LEAKY_RELU
     return vf_where(EK_MASK(x < (ek_real)0.0f), x * (ek_real)e->p, x);
 #elif defined OP_PRELU
@@ -43,11 +48,22 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #define TY ek_real
 #include "../elementwise/functions.h"
 
-/* Applies it in place to a vector of channels `channel` and up. */
-EK_INLINE void epilogue_vector(const ek_epilogue *e, ek_real *restrict y, long channel) {
+/* Vectors in flight: four chains of f32 operations on 64-bit ARM, whose vectors are short. */
+#if !defined __aarch64__
+#define EPILOGUE_VECTORS 1
+#elif defined EK_HALF
+#define EPILOGUE_VECTORS 2
+#else
+#define EPILOGUE_VECTORS 4
+#endif
+
+/* Applies it in place to `count` vectors of channels `channel` and up. These are computed side by
+ * side, because one alone would wait for each of its results. */
+EK_INLINE void epilogue_vectors(const int count, const ek_epilogue *e, ek_real *restrict y,
+                                long channel) {
     (void)channel;
-#pragma clang loop vectorize_width(EK_VL) interleave_count(1) unroll(disable)
-    for (int i = 0; i < EK_VL; i++)
+#pragma clang loop vectorize_width(EK_VL) interleave_count(EPILOGUE_VECTORS) unroll(disable)
+    for (int i = 0; i < count * EK_VL; i++)
 #if EPILOGUE == 2
         y[i] = f(y[i], ((const ek_real *)e->operand)[channel + i], e->p, e->q);
 #else
@@ -64,12 +80,14 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
         n *= rows, rows = 1;
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;
-        for (; i + EK_VL <= n; i += EK_VL)
-            epilogue_vector(&e, y + i, channel + i);
+        for (; i + EPILOGUE_VECTORS * EK_VL <= n; i += EPILOGUE_VECTORS * EK_VL)
+            epilogue_vectors(EPILOGUE_VECTORS, &e, y + i, channel + i);
+        for (; EPILOGUE_VECTORS > 1 && i + EK_VL <= n; i += EK_VL)
+            epilogue_vectors(1, &e, y + i, channel + i);
         if (i < n) {
             ek_real last[EK_VL] = {0};
             ek_copy_short(last, y + i, (n - i) * (long)sizeof *y);
-            epilogue_vector(&e, last, channel + i);
+            epilogue_vectors(1, &e, last, channel + i);
             ek_copy_short(y + i, last, (n - i) * (long)sizeof *y);
         }
     }

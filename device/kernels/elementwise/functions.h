@@ -2,67 +2,8 @@
 #ifndef EK_FUNCTIONS_H
 #define EK_FUNCTIONS_H
 #include <math.h>
-#include "exp.h"
+#include "activations.h"
 #include "half.h"
-#include "log.h"
-
-#ifdef EK_HALF
-/* erf in f32: x P(x^2) in [-1, 1] (Cephes' erff, S. L. Moshier), elsewhere 1 - e^(-x^2) Q(t) with t
- * = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: error at most 1.5e-7). */
-static inline __attribute__((unused)) float ek_erff(float x) {
-    const float z = x * x, m = x < 0.0f ? -x : x;
-    float p = 7.853861353153693e-5f;
-    p = p * z - 8.010193625184903e-4f;
-    p = p * z + 5.188327685732524e-3f;
-    p = p * z - 2.685381193529856e-2f;
-    p = p * z + 1.128358514861418e-1f;
-    p = p * z - 3.761262582423300e-1f;
-    p = p * z + 1.128379165726710e+0f;
-    const float t = 1.0f / (1.0f + 0.3275911f * m);
-    float q = 1.061405429f;
-    q = q * t - 1.453152027f;
-    q = q * t + 1.421413741f;
-    q = q * t - 0.284496736f;
-    q = q * t + 0.254829592f;
-    const float tail = 1.0f - q * t * ek_expf(-z);
-    const float outside = x < 0.0f ? -tail : tail;
-    return m <= 1.0f ? x * p : outside;
-}
-#else
-/* Faster, for f32, where a GELU near 0 needs less relative accuracy than with f16: the minimax
- * quotient x P(x^2) / Q(x^2), within 2e-8 of erf (4e-7 with rounding); from 3.92 up, erf is 1 in
- * f32. */
-static inline __attribute__((unused)) float ek_erff(float x) {
-    const float z = x * x, end = 3.92f;
-    float p = 2.0500740447459975e-6f;
-    p = p * z + 2.84883426502347e-4f;
-    p = p * z + 3.7656647618860006e-3f;
-    p = p * z + 5.2748873829841614e-2f;
-    p = p * z + 1.904076188802719e-1f;
-    p = p * z + 1.1283791065216064f;
-    float q = 3.8091613532742485e-5f;
-    q = q * z + 1.162546337582171e-3f;
-    q = q * z + 1.4969314448535442e-2f;
-    q = q * z + 1.141095906496048e-1f;
-    q = q * z + 5.020771026611328e-1f;
-    q = q * z + 1.0f;
-    const float inside = x * p / q;
-    return x > end ? 1.0f : x < -end ? -1.0f : inside;
-}
-#endif
-
-/* tanh in f32: a polynomial near 0, where the quotient of exponentials would cancel (Cephes). */
-static inline __attribute__((unused)) float ek_tanhf(float x) {
-    const float z = x * x, m = x < 0.0f ? -x : x;
-    float p = -5.70498872745e-3f;
-    p = p * z + 2.06390887954e-2f;
-    p = p * z - 5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z - 3.33332819422e-1f;
-    const float tail = 1.0f - 2.0f / (ek_expf(2.0f * m) + 1.0f);
-    const float outside = x < 0.0f ? -tail : tail;
-    return m < 0.625f ? x + x * z * p : outside;
-}
 
 /* x clamped to [0, high]. */
 static inline __attribute__((unused)) float ek_clamp(float x, float high) {
@@ -109,7 +50,7 @@ static inline __attribute__((unused)) uint64_t ek_int_sqrt(uint64_t x) {
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA x, float p, float q) {                                                       \
         const COMPUTED a = x;                                                                      \
-        (void)p, (void)q;                                                                          \
+        (void)a, (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
 #define BINARY(expression)                                                                         \
@@ -154,7 +95,7 @@ EK_INLINE TY convert(TA a) {
 #endif
 
 #if defined OP_EXP
-UNARY(ek_expf(a))
+UNARY(ek_exp(x))
 #elif defined OP_LOG
 UNARY(ek_logf(a))
 #elif defined OP_SQRT
@@ -188,31 +129,30 @@ UNARY(acoshf(a))
 #elif defined OP_ATANH
 UNARY(atanhf(a))
 #elif defined OP_LOGISTIC
-UNARY(1.0f / (1.0f + ek_expf(-a)))
+UNARY(ek_logistic(x))
 #elif defined OP_SILU
-UNARY(a / (1.0f + ek_expf(-p * a)))
+UNARY(ek_silu(x, p))
 #elif defined OP_HARD_SWISH && defined EK_HALF
-/* Rounds after each step, as in conv/epilogue.h. */
+/* Rounds after each step, as in conv/epilogue.h; 1/6 is the sum of two factors. */
 EK_INLINE TY f(TA a, float p, float q) {
     TA gate = a + (TA)3.0f;
     (void)p, (void)q;
     gate = gate > (TA)0.0f ? gate : (TA)0.0f;
     gate = gate < (TA)6.0f ? gate : (TA)6.0f;
-    gate = gate * (TA)(1.0f / 6.0f);
-    return a * gate;
+    return a * __builtin_elementwise_fma(gate, (TA)EK_SIXTH, gate * (TA)EK_SIXTH_REST);
 }
 #elif defined OP_HARD_SWISH
-UNARY(a *ek_clamp(a + 3.0f, 6.0f) / 6.0f)
+UNARY(a *(ek_clamp(a + 3.0f, 6.0f) * (1.0f / 6.0f)))
 #elif defined OP_TANH
-UNARY(ek_tanhf(a))
+UNARY(ek_tanh(x))
 #elif defined OP_ERF
-UNARY(ek_erff(a))
+UNARY(ek_erf(x))
 #elif defined OP_GELU
-UNARY(0.5f * a * (1.0f + ek_erff(a * 0.70710678f)))
+UNARY(ek_gelu(x))
 #elif defined OP_GELU_TANH
-UNARY(0.5f * a * (1.0f + ek_tanhf(0.7978845608f * (a + 0.044715f * a * a * a))))
+UNARY(ek_gelu_tanh(x))
 #elif defined OP_SOFTPLUS
-UNARY((a > 0 ? a : 0.0f) + ek_log1pf_unit(ek_expf(a > 0 ? -a : a)))
+UNARY(ek_softplus(x))
 #elif defined OP_ABS
 UNARY(a < 0 ? -a : a)
 #elif defined OP_NEG
@@ -234,7 +174,7 @@ UNARY(a<(TA)p ? (TA)p : a>(TA) q ? (TA)q : a)
 #elif defined OP_LEAKY_RELU
 UNARY(a < 0 ? p * a : a)
 #elif defined OP_ELU
-UNARY(q *(a > 0 ? a : p * (a > -0.3f ? expm1f(a) : ek_expf(a) - 1.0f)))
+UNARY(q *(a > 0 ? a : p * ek_expm1_falling(a > 0 ? 0.0f : a)))
 #elif defined OP_HARD_SIGMOID
 UNARY(p *a + q < 0.0f ? 0.0f : p * a + q > 1.0f ? 1.0f : p * a + q)
 #elif defined OP_CONVERT

@@ -5,11 +5,11 @@
 
 EK_INLINE float apply_logistic(float x, float a, float b) {
     (void)a, (void)b;
-    return 1.0f / (1.0f + ek_expf(-x));
+    return ek_logistic(x);
 }
 EK_INLINE float apply_tanh(float x, float a, float b) {
     (void)a, (void)b;
-    return ek_tanhf(x);
+    return ek_tanh(x);
 }
 EK_INLINE float apply_clamp(float x, float low, float high) {
     return x < low ? low : x > high ? high : x;

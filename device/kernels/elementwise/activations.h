@@ -1,0 +1,263 @@
+/* Activations in f32, from operations that vectorize, without divisions. With EK_HALF, results are
+ * within 2 ulp of f16: polynomials are shorter, and arguments are clamped in f16, which takes half
+ * as many instructions.
+ *
+ * Polynomials are minimax: least squares on 3000 Chebyshev nodes, whose weights are multiplied by
+ * their errors until all errors are equal (Lawson), in f64. The comments give errors before
+ * rounding to f32. */
+#ifndef EK_ACTIVATIONS_H
+#define EK_ACTIVATIONS_H
+#include <math.h>
+#include "exp.h"
+#include "log.h"
+
+#ifdef EK_HALF
+typedef _Float16 ek_argument;
+#else
+typedef float ek_argument;
+#endif
+
+#define EK_SIXTH 0.16662598f /* in f16 */
+#define EK_SIXTH_REST (1.0f / 6.0f - EK_SIXTH)
+
+#define EK_ACTIVATION static inline __attribute__((always_inline, unused))
+
+/* The larger and the smaller of two values, or x if it is NaN: fmax and fmin of ARM. */
+#if defined __aarch64__
+#define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
+#define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
+#else
+#define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
+#define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))
+#endif
+
+EK_ACTIVATION ek_argument ek_bounded(ek_argument x, ek_argument low, ek_argument high) {
+    const ek_argument above = EK_AT_LEAST(x, low);
+    return EK_AT_MOST(above, high);
+}
+
+/* 1 / d for d from 2^-126 to 2^126, within 1.4e-4 (EK_HALF) or 2e-8: from the bits of d an
+ * estimate within 5.1 %, a step of third order, and one of Newton. */
+EK_ACTIVATION float ek_reciprocal(float d) {
+    uint32_t bits;
+    float y, rest;
+    memcpy(&bits, &d, 4);
+    bits = 0x7EF30000u - bits;
+    memcpy(&y, &bits, 4);
+    rest = 1.0f - d * y;
+    rest = rest * rest + rest;
+    y = y * rest + y;
+#ifndef EK_HALF
+    rest = 1.0f - d * y;
+    y = y * rest + y;
+#endif
+    return y;
+}
+
+/* e^x = scale + scale * part, where scale is a power of 2. */
+typedef struct {
+    float scale, part;
+} ek_power;
+
+#define EK_SHIFT 12583039.0f /* 1.5 * 2^23 rounds to an integer; 127 is the bias of exponents */
+
+/* The power of 2 whose logarithm was added to EK_SHIFT. */
+EK_ACTIVATION float ek_scale(float shifted) {
+    uint32_t bits;
+    float scale;
+    memcpy(&bits, &shifted, 4);
+    bits <<= 23;
+    memcpy(&scale, &bits, 4);
+    return scale;
+}
+
+/* For |x| <= 87.3: x + low = n ln2 + r with |r| <= ln2 / 2. (e^r - 1) / r within 1.5e-5 (EK_HALF)
+ * or 1.1e-8. */
+EK_ACTIVATION ek_power ek_power_of(float x, float low) {
+    const float shifted = x * 1.44269504f + EK_SHIFT, n = shifted - EK_SHIFT;
+#ifdef EK_HALF
+    const float r = (x - n * 0.69314718f) + low;
+    float p = 4.166659e-2f;
+    p = p * r + 1.6766717e-1f;
+    p = p * r + 5.0001252e-1f;
+    p = p * r + 9.9998511e-1f;
+#else
+    const float r = (x - n * 0.693359375f) + (n * 2.12194440e-4f + low);
+    float p = 0.00138825225f;
+    p = p * r + 0.00836651517f;
+    p = p * r + 0.0416671997f;
+    p = p * r + 0.166665437f;
+    p = p * r + 0.499999982f;
+    p = p * r + 1.0f;
+#endif
+    return (ek_power){ek_scale(shifted), p * r};
+}
+
+#ifdef EK_HALF
+/* e^(factor * x) for |factor * x| <= 87: 2^r for |r| <= 1/2 within 7.5e-5. */
+EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
+    const float each = factor * 1.44269504f, shifted = x * each + EK_SHIFT;
+    const float r = x * each - (shifted - EK_SHIFT);
+    float p = 5.5171671e-2f;
+    p = p * r + 2.4261112e-1f;
+    p = p * r + 6.9326099e-1f;
+    p = p * r + 9.9992807e-1f;
+    return p * ek_scale(shifted);
+}
+#else
+EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
+    const ek_power e = ek_power_of(x * factor, 0.0f);
+    return e.scale * e.part + e.scale;
+}
+#endif
+
+#ifdef EK_HALF
+#define EK_EDGE 80.0f /* e^-80 times the largest f16 rounds to 0 */
+EK_ACTIVATION float ek_exp(ek_argument x) {
+    return ek_exp_scaled(ek_bounded(x, -24.0f16, 12.0f16), 1.0f);
+}
+#else
+#define EK_EDGE 87.0f
+EK_ACTIVATION float ek_exp(ek_argument x) {
+    return ek_expf(x);
+}
+#endif
+
+EK_ACTIVATION float ek_logistic(ek_argument x) {
+    const float e = ek_exp_scaled(ek_bounded(x, -(ek_argument)EK_EDGE, (ek_argument)EK_EDGE), -1.0f);
+    return ek_reciprocal(1.0f + e);
+}
+
+/* x / (1 + e^(-p x)); 0 for x = -inf if p > 0. */
+EK_ACTIVATION float ek_silu(ek_argument x, float p) {
+    const float size = p < 0.0f ? -p : p;
+    const ek_argument edge = (ek_argument)(EK_EDGE / size);
+    const ek_argument low = p < 0.0f ? -(ek_argument)INFINITY : -edge;
+    const ek_argument factor = EK_AT_LEAST(x, low);
+    return factor * ek_reciprocal(1.0f + ek_exp_scaled(ek_bounded(factor, -edge, edge), -p));
+}
+
+#ifdef EK_HALF
+/* x P(x^2) / Q(x^2) within 3.3e-5 up to 4.6, where tanh is 1 in f16. Q(0) is chosen such that the
+ * reciprocal of Q(4.6^2) is nearly exact. */
+EK_ACTIVATION float ek_tanh(ek_argument x) {
+    const float a = ek_bounded(x, -4.6f16, 4.6f16), z = a * a;
+    const float p = (0.00101823178f * z + 0.148700829f) * z + 1.43495396f;
+    const float q = (0.0189375659f * z + 0.626731486f) * z + 1.435f;
+    return a * p * ek_reciprocal(q);
+}
+
+/* x P(x^2) within 1.9e-4 up to 2.7, where erf is 1 in f16. */
+EK_ACTIVATION float ek_erf(ek_argument x) {
+    const float a = ek_bounded(x, -2.7f16, 2.7f16), z = a * a;
+    float p = 7.254042e-6f;
+    p = p * z - 2.21271763e-4f;
+    p = p * z + 2.89850454e-3f;
+    p = p * z - 2.17990683e-2f;
+    p = p * z + 1.07090406e-1f;
+    p = p * z - 3.73501966e-1f;
+    p = p * z + 1.12816602f;
+    return a * p;
+}
+
+/* max(x, 0) - |x| Phi(-|x|), where log2 Phi(-m) is within 4.7e-4 up to 5.8: |x| Phi(-|x|) rounds to
+ * 0 from there. */
+EK_ACTIVATION _Float16 ek_gelu(ek_argument x) {
+    const ek_argument size = __builtin_elementwise_abs(x);
+    const float m = EK_AT_MOST(size, 5.8f16);
+    float p = -2.13112892e-4f;
+    p = p * m + 4.6171607e-3f;
+    p = p * m - 4.35068995e-2f;
+    p = p * m - 4.71570444e-1f;
+    p = p * m - 1.14514603f;
+    p = p * m - 1.00046095f;
+    return EK_AT_LEAST(x, 0.0f16) - (_Float16)(m * ek_exp_scaled(p, 0.69314718f));
+}
+
+/* max(x, 0) + ln(1 + e^-|x|); ln(1 + t) / t within 5.7e-5. */
+EK_ACTIVATION float ek_softplus(ek_argument x) {
+    const ek_argument size = __builtin_elementwise_abs(x);
+    const float t = ek_exp_scaled(EK_AT_MOST(size, 24.0f16), -1.0f);
+    float p = 4.134729e-2f;
+    p = p * t - 1.5742718e-1f;
+    p = p * t + 3.0630092e-1f;
+    p = p * t - 4.969778e-1f;
+    p = p * t + 9.9994328e-1f;
+    return p * t + (float)EK_AT_LEAST(x, 0.0f16);
+}
+#else
+/* (e^2x - 1) / (e^2x + 1). */
+EK_ACTIVATION float ek_tanh(float x) {
+    const ek_power e = ek_power_of(2.0f * ek_bounded(x, -10.0f, 10.0f), 0.0f);
+    const float above = e.scale * e.part + (e.scale - 1.0f);
+    return above * ek_reciprocal(above + 2.0f);
+}
+
+/* The minimax quotient x P(x^2) / Q(x^2) within 2e-8 (4e-7 with rounding); from 3.92 up, erf is 1
+ * in f32. */
+EK_ACTIVATION float ek_erf(float x) {
+    const float a = ek_bounded(x, -3.92f, 3.92f), z = a * a;
+    float p = 2.0500740447459975e-6f;
+    p = p * z + 2.84883426502347e-4f;
+    p = p * z + 3.7656647618860006e-3f;
+    p = p * z + 5.2748873829841614e-2f;
+    p = p * z + 1.904076188802719e-1f;
+    p = p * z + 1.1283791065216064f;
+    float q = 3.8091613532742485e-5f;
+    q = q * z + 1.162546337582171e-3f;
+    q = q * z + 1.4969314448535442e-2f;
+    q = q * z + 1.141095906496048e-1f;
+    q = q * z + 5.020771026611328e-1f;
+    q = q * z + 1.0f;
+    return a * p * ek_reciprocal(q);
+}
+
+/* max(x, 0) - m Phi(-m) for m = |x|, where Phi(-m) = e^(-m^2 / 2) P(t) with t = 1 / (1 + 0.4 m),
+ * within 1.5e-8. Below -13.2 it is nearly 0. */
+EK_ACTIVATION float ek_gelu(float x) {
+    const float size = x < 0.0f ? -x : x, m = EK_AT_MOST(size, 13.2f);
+    const float square = m * m;
+#if EK_FMA
+    const float rest = __builtin_fmaf(m, m, -square); /* e^x multiplies the error of x */
+#else
+    uint32_t bits;
+    float upper; /* 12 bits, whose square is exact */
+    memcpy(&bits, &m, 4);
+    bits &= 0xFFFFF000u;
+    memcpy(&upper, &bits, 4);
+    const float rest = (upper * upper - square) + (m - upper) * (m + upper);
+#endif
+    const ek_power e = ek_power_of(-0.5f * square, -0.5f * rest);
+    const float t = ek_reciprocal(1.0f + 0.4f * m);
+    float p = 0.0319045396f;
+    p = p * t - 0.175132839f;
+    p = p * t + 0.378357787f;
+    p = p * t - 0.368778008f;
+    p = p * t + 0.115135975f;
+    p = p * t - 0.0245228437f;
+    p = p * t + 0.0905455014f;
+    p = p * t + 0.133304673f;
+    p = p * t + 0.1596084f;
+    p = p * t + 0.159576822f;
+    return EK_AT_LEAST(x, 0.0f) - m * (p * t) * (e.scale * e.part + e.scale);
+}
+
+EK_ACTIVATION float ek_softplus(float x) {
+    return (x > 0.0f ? x : 0.0f) + ek_log1pf_unit(ek_expf(x > 0.0f ? -x : x));
+}
+#endif
+
+/* x / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3). */
+EK_ACTIVATION float ek_gelu_tanh(ek_argument x) {
+    const ek_argument factor = EK_AT_LEAST(x, (ek_argument)-9.5f);
+    const float a = EK_AT_MOST(factor, (ek_argument)9.5f);
+    const float twice = a * (a * a * 0.071354816f + 1.5957691f);
+    return factor * ek_reciprocal(1.0f + ek_exp_scaled(twice, -1.0f));
+}
+
+/* e^x - 1 for x <= 0. */
+EK_ACTIVATION float ek_expm1_falling(float x) {
+    const ek_power e = ek_power_of(EK_AT_LEAST(x, -EK_EDGE), 0.0f);
+    return e.scale * e.part + (e.scale - 1.0f);
+}
+#endif
