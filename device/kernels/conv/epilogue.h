@@ -57,18 +57,26 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #define EPILOGUE_VECTORS 4
 #endif
 
-/* Applies it in place to `count` vectors of channels `channel` and up. These are computed side by
- * side, because one alone would wait for each of its results. */
-EK_INLINE void epilogue_vectors(const int count, const ek_epilogue *e, ek_real *restrict y,
-                                long channel) {
+#if EPILOGUE == 2
+#define EPILOGUE_OF(v, i) f(v, ((const ek_real *)e->operand)[channel + (i)], e->p, e->q)
+#else
+#define EPILOGUE_OF(v, i) f(v, e->p, e->q)
+#endif
+
+/* Applies it in place to a vector of channels `channel` and up. */
+EK_INLINE void epilogue_vector(const ek_epilogue *e, ek_real *restrict y, long channel) {
+    (void)channel;
+#pragma clang loop vectorize_width(EK_VL) interleave_count(1) unroll(disable)
+    for (int i = 0; i < EK_VL; i++)
+        y[i] = EPILOGUE_OF(y[i], i);
+}
+
+/* Applies it to EPILOGUE_VECTORS side by side: one alone would wait for each of its results. */
+EK_INLINE void epilogue_vectors(const ek_epilogue *e, ek_real *restrict y, long channel) {
     (void)channel;
 #pragma clang loop vectorize_width(EK_VL) interleave_count(EPILOGUE_VECTORS) unroll(disable)
-    for (int i = 0; i < count * EK_VL; i++)
-#if EPILOGUE == 2
-        y[i] = f(y[i], ((const ek_real *)e->operand)[channel + i], e->p, e->q);
-#else
-        y[i] = f(y[i], e->p, e->q);
-#endif
+    for (int i = 0; i < EPILOGUE_VECTORS * EK_VL; i++)
+        y[i] = EPILOGUE_OF(y[i], i);
 }
 
 /* Applies it to `rows` rows of n values, `pitch` apart, that start at the same channel. */
@@ -81,13 +89,13 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;
         for (; i + EPILOGUE_VECTORS * EK_VL <= n; i += EPILOGUE_VECTORS * EK_VL)
-            epilogue_vectors(EPILOGUE_VECTORS, &e, y + i, channel + i);
+            epilogue_vectors(&e, y + i, channel + i);
         for (; EPILOGUE_VECTORS > 1 && i + EK_VL <= n; i += EK_VL)
-            epilogue_vectors(1, &e, y + i, channel + i);
+            epilogue_vector(&e, y + i, channel + i);
         if (i < n) {
             ek_real last[EK_VL] = {0};
             ek_copy_short(last, y + i, (n - i) * (long)sizeof *y);
-            epilogue_vectors(1, &e, last, channel + i);
+            epilogue_vector(&e, last, channel + i);
             ek_copy_short(y + i, last, (n - i) * (long)sizeof *y);
         }
     }

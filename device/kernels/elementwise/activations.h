@@ -97,7 +97,7 @@ EK_ACTIVATION ek_power ek_power_of(float x, float low) {
 /* e^(factor * x) for |factor * x| <= 87: 2^r for |r| <= 1/2 within 7.5e-5. */
 EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
     const float each = factor * 1.44269504f, shifted = x * each + EK_SHIFT;
-    const float r = x * each - (shifted - EK_SHIFT);
+    const float r = x * each + (EK_SHIFT - shifted); /* no negation */
     float p = 5.5171671e-2f;
     p = p * r + 2.4261112e-1f;
     p = p * r + 6.9326099e-1f;
@@ -132,7 +132,7 @@ EK_ACTIVATION float ek_logistic(ek_argument x) {
 EK_ACTIVATION float ek_silu(ek_argument x, float p) {
     const float size = p < 0.0f ? -p : p;
     const ek_argument edge = (ek_argument)(EK_EDGE / size);
-    const ek_argument low = p < 0.0f ? -(ek_argument)INFINITY : -edge;
+    const ek_argument low = (ek_argument)(-EK_EDGE / (p < 0.0f ? 0.0f : p)); /* -inf or -edge */
     const ek_argument factor = EK_AT_LEAST(x, low);
     return factor * ek_reciprocal(1.0f + ek_exp_scaled(ek_bounded(factor, -edge, edge), -p));
 }
