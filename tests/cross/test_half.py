@@ -112,8 +112,7 @@ def test_elements_of_f16_are_rounded_once(core, tmp_path):
     inputs = {name: 6 * x for name, x in inputs_of(graph).items()}
     made = _run(graph, inputs, core, tmp_path)
     for name, want in evaluate(graph, inputs).outputs.items():
-        # Half a unit of the reference's rounding is added to the kernels' 2 units. Where terms cancel
-        # to nearly 0 (GELU), one f16 ulp is less.
+        # The reference's rounding adds half a unit to the 2 units of the kernels.
         _check_units(made[name], want, 2.5, 2**-21, name)
 
 

@@ -71,11 +71,17 @@ EK_INLINE void epilogue_vector(const ek_epilogue *e, ek_real *restrict y, long c
         y[i] = EPILOGUE_OF(y[i], i);
 }
 
-/* Applies it to EPILOGUE_VECTORS side by side: one alone would wait for each of its results. */
-EK_INLINE void epilogue_vectors(const ek_epilogue *e, ek_real *restrict y, long channel) {
+/* Applies it to 2 or 4 vectors side by side: one alone would wait for each of its results. */
+EK_INLINE void epilogue_pair(const ek_epilogue *e, ek_real *restrict y, long channel) {
     (void)channel;
-#pragma clang loop vectorize_width(EK_VL) interleave_count(EPILOGUE_VECTORS) unroll(disable)
-    for (int i = 0; i < EPILOGUE_VECTORS * EK_VL; i++)
+#pragma clang loop vectorize_width(EK_VL) interleave_count(2) unroll(disable)
+    for (int i = 0; i < 2 * EK_VL; i++)
+        y[i] = EPILOGUE_OF(y[i], i);
+}
+EK_INLINE void epilogue_four(const ek_epilogue *e, ek_real *restrict y, long channel) {
+    (void)channel;
+#pragma clang loop vectorize_width(EK_VL) interleave_count(4) unroll(disable)
+    for (int i = 0; i < 4 * EK_VL; i++)
         y[i] = EPILOGUE_OF(y[i], i);
 }
 
@@ -88,9 +94,11 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
         n *= rows, rows = 1;
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;
-        for (; i + EPILOGUE_VECTORS * EK_VL <= n; i += EPILOGUE_VECTORS * EK_VL)
-            epilogue_vectors(&e, y + i, channel + i);
-        for (; EPILOGUE_VECTORS > 1 && i + EK_VL <= n; i += EK_VL)
+        for (; EPILOGUE_VECTORS == 4 && i + 4 * EK_VL <= n; i += 4 * EK_VL)
+            epilogue_four(&e, y + i, channel + i);
+        for (; EPILOGUE_VECTORS > 1 && i + 2 * EK_VL <= n; i += 2 * EK_VL)
+            epilogue_pair(&e, y + i, channel + i);
+        for (; i + EK_VL <= n; i += EK_VL)
             epilogue_vector(&e, y + i, channel + i);
         if (i < n) {
             ek_real last[EK_VL] = {0};

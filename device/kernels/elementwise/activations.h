@@ -71,18 +71,18 @@ EK_ACTIVATION float ek_scale(float shifted) {
     return scale;
 }
 
-/* For |x| <= 87.3: x + low = n ln2 + r with |r| <= ln2 / 2. (e^r - 1) / r within 1.5e-5 (EK_HALF)
+/* For |x| <= 87.3: x = n ln2 + r with |r| <= ln2 / 2. (e^r - 1) / r within 1.5e-5 (EK_HALF)
  * or 1.1e-8. */
-EK_ACTIVATION ek_power ek_power_of(float x, float low) {
+EK_ACTIVATION ek_power ek_power_of(float x) {
     const float shifted = x * 1.44269504f + EK_SHIFT, n = shifted - EK_SHIFT;
 #ifdef EK_HALF
-    const float r = (x - n * 0.69314718f) + low;
+    const float r = x - n * 0.69314718f;
     float p = 4.166659e-2f;
     p = p * r + 1.6766717e-1f;
     p = p * r + 5.0001252e-1f;
     p = p * r + 9.9998511e-1f;
 #else
-    const float r = (x - n * 0.693359375f) + (n * 2.12194440e-4f + low);
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 0.00138825225f;
     p = p * r + 0.00836651517f;
     p = p * r + 0.0416671997f;
@@ -106,7 +106,7 @@ EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
 }
 #else
 EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
-    const ek_power e = ek_power_of(x * factor, 0.0f);
+    const ek_power e = ek_power_of(x * factor);
     return e.scale * e.part + e.scale;
 }
 #endif
@@ -124,7 +124,8 @@ EK_ACTIVATION float ek_exp(ek_argument x) {
 #endif
 
 EK_ACTIVATION float ek_logistic(ek_argument x) {
-    const float e = ek_exp_scaled(ek_bounded(x, -(ek_argument)EK_EDGE, (ek_argument)EK_EDGE), -1.0f);
+    const float e =
+        ek_exp_scaled(ek_bounded(x, -(ek_argument)EK_EDGE, (ek_argument)EK_EDGE), -1.0f);
     return ek_reciprocal(1.0f + e);
 }
 
@@ -188,7 +189,7 @@ EK_ACTIVATION float ek_softplus(ek_argument x) {
 #else
 /* (e^2x - 1) / (e^2x + 1). */
 EK_ACTIVATION float ek_tanh(float x) {
-    const ek_power e = ek_power_of(2.0f * ek_bounded(x, -10.0f, 10.0f), 0.0f);
+    const ek_power e = ek_power_of(2.0f * ek_bounded(x, -10.0f, 10.0f));
     const float above = e.scale * e.part + (e.scale - 1.0f);
     return above * ek_reciprocal(above + 2.0f);
 }
@@ -212,34 +213,9 @@ EK_ACTIVATION float ek_erf(float x) {
     return a * p * ek_reciprocal(q);
 }
 
-/* max(x, 0) - m Phi(-m) for m = |x|, where Phi(-m) = e^(-m^2 / 2) P(t) with t = 1 / (1 + 0.4 m),
- * within 1.5e-8. Below -13.2 it is nearly 0. */
+/* By erf: cancels for negative x, but takes half the instructions of a form that does not. */
 EK_ACTIVATION float ek_gelu(float x) {
-    const float size = x < 0.0f ? -x : x, m = EK_AT_MOST(size, 13.2f);
-    const float square = m * m;
-#if EK_FMA
-    const float rest = __builtin_fmaf(m, m, -square); /* e^x multiplies the error of x */
-#else
-    uint32_t bits;
-    float upper; /* 12 bits, whose square is exact */
-    memcpy(&bits, &m, 4);
-    bits &= 0xFFFFF000u;
-    memcpy(&upper, &bits, 4);
-    const float rest = (upper * upper - square) + (m - upper) * (m + upper);
-#endif
-    const ek_power e = ek_power_of(-0.5f * square, -0.5f * rest);
-    const float t = ek_reciprocal(1.0f + 0.4f * m);
-    float p = 0.0319045396f;
-    p = p * t - 0.175132839f;
-    p = p * t + 0.378357787f;
-    p = p * t - 0.368778008f;
-    p = p * t + 0.115135975f;
-    p = p * t - 0.0245228437f;
-    p = p * t + 0.0905455014f;
-    p = p * t + 0.133304673f;
-    p = p * t + 0.1596084f;
-    p = p * t + 0.159576822f;
-    return EK_AT_LEAST(x, 0.0f) - m * (p * t) * (e.scale * e.part + e.scale);
+    return 0.5f * x * (1.0f + ek_erf(x * 0.70710678f));
 }
 
 EK_ACTIVATION float ek_softplus(float x) {
@@ -257,7 +233,7 @@ EK_ACTIVATION float ek_gelu_tanh(ek_argument x) {
 
 /* e^x - 1 for x <= 0. */
 EK_ACTIVATION float ek_expm1_falling(float x) {
-    const ek_power e = ek_power_of(EK_AT_LEAST(x, -EK_EDGE), 0.0f);
+    const ek_power e = ek_power_of(EK_AT_LEAST(x, -EK_EDGE));
     return e.scale * e.part + (e.scale - 1.0f);
 }
 #endif

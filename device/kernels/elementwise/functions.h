@@ -50,7 +50,7 @@ static inline __attribute__((unused)) uint64_t ek_int_sqrt(uint64_t x) {
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA x, float p, float q) {                                                       \
         const COMPUTED a = x;                                                                      \
-        (void)a, (void)p, (void)q;                                                                          \
+        (void)a, (void)p, (void)q;                                                                 \
         return (TY)(expression);                                                                   \
     }
 #define BINARY(expression)                                                                         \
