@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,38 @@ def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
     assert edgekit("remove", "--name", "one").code == 0
     assert not supervisor.lives()
     assert (tmp_path / "board" / "table").read_text() == ""
+
+
+@pytest.mark.parametrize("who", ["systemd", "cron"])
+def test_the_supervisor_ends_with_its_application_and_comes_back_with_it(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
+) -> None:
+    board = board_with(
+        tmp_path / "board", monkeypatch, systemd=who == "systemd", cron=who == "cron"
+    )
+    folder = AppFolder(Store(deployed))
+    idle = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
+    assert edgekit("app", "install", write(home / "idle", idle)).code == 0
+    first = folder.supervisor()
+    assert first is not None
+    assert edgekit("deploy", home / "tiny.ekb", "--no-application").code == 0
+    while first.lives():
+        time.sleep(0.01)
+    assert not units(board) and (who == "systemd" or (board / "table").read_text() == "")
+    assert edgekit("app", "status", "--json").document["state"] == "nothing"
+
+    assert edgekit("rollback").code == 0
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        time.sleep(0.01)
+    assert edgekit("app", "status", "--json").document["boot"] == who
+    killed = folder.supervisor()
+    assert killed is not None and killed != first
+    os.kill(killed.pid, signal.SIGKILL)
+    while killed.lives():
+        time.sleep(0.01)
+    edgekit("status")  # any later command finds it missing
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        time.sleep(0.01)
 
 
 def units(board: Path) -> list[str]:

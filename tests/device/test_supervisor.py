@@ -10,11 +10,15 @@ from typing import Any
 
 from edgekit.device.runtime.agent.app_folder import RUNNING, AppFolder, AppState
 from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.boot import Boot
 from edgekit.device.runtime.agent.child import Child
-from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.service import boot_entry
+from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
 from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release import enroll_host
+from tests.support.applications import write_application
 
 SILENT = "import os, signal\nprint('on', flush=True)\nos.close(1)\nos.close(2)\nsignal.pause()\n"
 
@@ -57,7 +61,9 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
             kept.stopped.touch()
         return next(ticks)
 
-    Supervisor(Store(board_root), Pace(look=0.0), clock, no_handler).run()
+    Supervisor(
+        Store(board_root), boot_entry(Store(board_root)), Pace(look=0.0), clock, no_handler
+    ).run()
     (path,) = (board_root / "bytecode").iterdir()
     assert "edgekit.device.runtime.application.model" in marshal.loads(path.read_bytes()[4:])
 
@@ -79,8 +85,52 @@ def test_the_first_sign_of_life_may_take_longer(
             kept.stopped.touch()
         return next(ticks)
 
-    Supervisor(Store(board_root), Pace(look=0.0, first_sign=3), clock, no_handler).run()
+    Supervisor(
+        Store(board_root),
+        boot_entry(Store(board_root)),
+        Pace(look=0.0, first_sign=3),
+        clock,
+        no_handler,
+    ).run()
     assert "edgekit: slow gave no sign of life for 21 s" in kept.last_lines(5)
+
+
+class BootAtCommit(Boot):
+    """A boot entry; a release with an application is committed just when it is removed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.root, [], store.root / "lock")
+        self.store, self.calls = store, list[str]()
+
+    def forget(self) -> None:
+        self.calls.append("forget")
+        links = self.store.links()
+        self.store.set_links(Links(links.previous, links.current))
+
+    def arrange(self) -> str:
+        self.calls.append("arrange")
+        return ""
+
+
+def test_an_application_committed_while_its_supervisor_ends_is_supervised(
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path
+) -> None:
+    enroll_host(device)
+    device.install(write_application(tmp_path / "once", "print('done')"), tiny())
+    device.deploy(sign_bundle(tiny()), application=False)
+    store = Store(board_root)
+    kept, boot = AppFolder(store), BootAtCommit(store)
+    ticks = itertools.count(step=0.1)
+
+    def clock() -> float:
+        if any("ended" in line for line in kept.last_lines(5)):
+            kept.stopped.touch()
+        return next(ticks)
+
+    Supervisor(store, boot, Pace(look=0.0), clock, no_handler).run()
+    assert boot.calls == ["forget", "arrange"]
+    assert kept.last_lines(2)[0] == "done"
+    assert kept.supervisor() is None
 
 
 def test_a_state_that_cannot_be_written_is_the_one_before(tmp_path: Path) -> None:

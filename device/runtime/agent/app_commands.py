@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
 from edgekit.device.runtime.agent.arguments import positive, release_id
@@ -13,11 +16,46 @@ from edgekit.device.runtime.errors import Document
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.store import Store
 
+# After these another release may be in service, also after an error: a damaged one is left.
+_SWITCH = (
+    "activate", "apply", "bench", "release", "report-failure", "rollback", "run", "serve-session",
+    "status", "verify",
+)  # fmt: skip
 _SECONDS = 20
 _LINES = 40
 
 Run = Callable[[argparse.Namespace], Optional[Document]]
 AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
+
+
+def run_and_resume(options: argparse.Namespace) -> Optional[Document]:
+    """Runs a command, then the supervisor of an application that came into service without one,
+    also by an earlier command that was killed."""
+    run: Run = options.run
+    try:
+        return run(options)
+    finally:
+        if options.command in _SWITCH and options.root.is_dir():
+            _resume(options.root)
+
+
+def _resume(root: Path) -> None:
+    from edgekit.device.runtime.agent.store import Store
+
+    stores = [each for each in Store(root).beside() if (each.root / "app").is_dir()]
+    if not stores:
+        return  # loading the rest takes a small board longer than the command
+    from edgekit.device.runtime.agent.service import resume
+
+    try:
+        for each in stores:
+            resume(each)
+    except OSError as error:  # the command itself is complete
+        with contextlib.suppress(OSError):
+            sys.stderr.write(
+                f"note application: expected to start it, found {error.strerror}; start it: "
+                "edgekit app start\n"
+            )
 
 
 def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], Store]) -> None:
@@ -45,9 +83,10 @@ def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], 
         return log(store(options), options.lines)
 
     def supervise(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.service import boot_entry
         from edgekit.device.runtime.agent.supervisor import Supervisor
 
-        supervisor = Supervisor(store(options))
+        supervisor = Supervisor(store(options), boot_entry(store(options)))
         keep_bytecode()  # it runs until it is killed
         supervisor.run()
         return {"schema": "edgekit.runtime.app.supervise/1"}

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
 
-from edgekit.device.runtime.agent.app_commands import AddCommand, Run, add_app_commands
+from edgekit.device.runtime.agent.app_commands import add_app_commands, run_and_resume
 from edgekit.device.runtime.agent.arguments import (
     Parser,
     add_placement,
@@ -33,15 +33,14 @@ from edgekit.device.runtime.errors import (
 )
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.app_commands import AddCommand, Run
     from edgekit.device.runtime.agent.manifest import Manifest
     from edgekit.device.runtime.agent.placement import Placement
     from edgekit.device.runtime.agent.session import Session
     from edgekit.device.runtime.agent.store import Store
 
 
-def main(
-    arguments: Optional[List[str]] = None, run: Run = lambda options: options.run(options)
-) -> int:
+def main(arguments: Optional[List[str]] = None, run: Run = run_and_resume) -> int:
     """Runs one command; returns its exit code: 0, or the error's. `run` gets its options."""
     try:
         document, code = run(_build_parser().parse_args(arguments)), 0

@@ -76,14 +76,10 @@ def start(
     folder.create()
     folder.stopped.unlink(missing_ok=True)
     own = (runtime or Path(sys.argv[0])).read_bytes()
-    boot = _boot_entry(store, folder)
+    boot = boot_entry(store)
     if not _runs_from(folder, own) or folder.state().state == ENDED:
         _end_supervisor(folder)
-        folder.forget_state()
-        write_synced(folder.runtime, own)
-        boot.arrange()
-        if not boot.start():
-            detach(_supervisor_command(store, folder))
+        _launch(store, own, detach)
     else:
         boot.arrange()
     state = _wait_until_settled(store, folder, release, seconds)
@@ -92,13 +88,42 @@ def start(
     return _app_document(store, state, boot)
 
 
+def resume(
+    store: Store,
+    runtime: Optional[Path] = None,
+    detach: Callable[[List[str]], None] = _start_detached,
+) -> None:
+    """Starts the supervisor if an application is in service and neither it nor a user's stop is
+    there: the supervisor ends with the last application. Arguments as for `start`."""
+    folder = AppFolder(store)
+    if not folder.root.is_dir() or folder.stopped.exists() or folder.supervisor() is not None:
+        return
+    release = committed(store)
+    try:
+        there = release is not None and store.manifest(release).application is not None
+    except DeviceError:  # damaged: the command that finds an intact one resumes
+        return
+    if there:
+        _launch(store, (runtime or Path(sys.argv[0])).read_bytes(), detach)
+
+
+def _launch(store: Store, runtime: bytes, detach: Callable[[List[str]], None]) -> None:
+    """Starts a supervisor of this runtime, now and at boot."""
+    folder, boot = AppFolder(store), boot_entry(store)
+    folder.forget_state()
+    write_synced(folder.runtime, runtime)
+    boot.arrange()
+    if not boot.start():
+        detach(_supervisor_command(store, folder))
+
+
 def stop(store: Store) -> Dict[str, Any]:
     """Stops the application, across reboots, until it is started again."""
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
     folder.stopped.touch()
-    boot = _boot_entry(store, folder)
+    boot = boot_entry(store)
     boot.forget()
     _end_supervisor(folder)
     return _app_document(store, folder.state(), boot)
@@ -109,14 +134,14 @@ def status(store: Store) -> Dict[str, Any]:
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
-    return _app_document(store, folder.state(), _boot_entry(store, folder))
+    return _app_document(store, folder.state(), boot_entry(store))
 
 
 def forget(store: Store) -> None:
     """Ends the supervisor of a model about to be removed, and its start at boot."""
     folder = AppFolder(store)
     if folder.root.is_dir():
-        _boot_entry(store, folder).forget()
+        boot_entry(store).forget()
         _end_supervisor(folder)
 
 
@@ -151,7 +176,9 @@ def _app_document(store: Store, state: AppState, boot: Boot) -> Dict[str, Any]:
     }
 
 
-def _boot_entry(store: Store, folder: AppFolder) -> Boot:
+def boot_entry(store: Store) -> Boot:
+    """Returns what starts the store's supervisor at boot."""
+    folder = AppFolder(store)
     return Boot(store.root.absolute(), _supervisor_command(store, folder), folder.lock)
 
 

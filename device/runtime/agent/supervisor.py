@@ -1,5 +1,8 @@
 """Supervises a release's application for as long as the release is current.
 
+Ends, and removes its start at boot, when the current release has no application; the command that
+puts one into service starts it again (service.py).
+
 Restarts it, with growing delays, if it exits with an error, stops sending heartbeats or uses too
 much memory. Consecutive failures before it ever ran long enough are blamed on the release, which is
 rolled back. A new release with the same application leaves it running: it switches to the new model
@@ -30,6 +33,7 @@ from edgekit.device.runtime.agent.app_folder import (
     AppState,
 )
 from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.boot import Boot
 from edgekit.device.runtime.agent.child import Child, compile_runtime
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest
 from edgekit.device.runtime.agent.process import Process
@@ -63,17 +67,18 @@ class Pace:
 
 
 class Supervisor:
-    """One application and its reports; `clock` counts seconds, `on_signal` sets the handler of a
-    signal."""
+    """One application and its reports; `boot` starts it at boot, `clock` counts seconds,
+    `on_signal` sets the handler of a signal."""
 
     def __init__(
         self,
         store: Store,
+        boot: Boot,
         pace: Pace = Pace(),
         clock: Callable[[], float] = time.monotonic,
         on_signal: OnSignal = signal.signal,
     ) -> None:
-        self._store, self._pace, self._clock = store, pace, clock
+        self._store, self._boot, self._pace, self._clock = store, boot, pace, clock
         self._on_signal = on_signal
         self._folder = AppFolder(store)
         self._state = AppState()
@@ -84,28 +89,51 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> None:
-        """Runs until SIGTERM or a user's stop; returns at once if another supervisor is running."""
+        """Runs until SIGTERM, a user's stop, or until no application is in service; returns at once
+        if another supervisor is running."""
         self._folder.create()
+        while self._run_alone() and not self._stops():
+            # Who commits a release starts a supervisor if no name is in the lock. What was
+            # committed before the name was taken out is seen here.
+            if self._is_idle():
+                return
+            self._boot.arrange()
+
+    def _run_alone(self) -> bool:
+        """Supervises under the lock; returns False if another process has it."""
         with _try_lock(self._folder.lock) as mine, _wakeup_descriptor(self._on_signal) as wake:
             if not mine:
-                return
+                return False
             self._signs, courier = Signs(), self._make_courier()
             with selectors.DefaultSelector() as self._selector:
                 self._selector.register(wake, selectors.EVENT_READ)
                 self._selector.register(self._signs.socket, selectors.EVENT_READ)
                 self._on_signal(signal.SIGTERM, self._request_stop)
                 try:
-                    while not self._stopping and not self._folder.stopped.exists():
+                    while not self._stops():
                         self._poll_once()
+                        if self._is_idle():
+                            self._boot.forget()
+                            break
                         courier.look()
                         self._selector.select(self._pace.look)
                         _drain(wake)
                 finally:
                     courier.close()
                     self._end_child()
-                    if self._store.root.is_dir():  # otherwise the model was removed
+                    # The folder is gone if the model was removed.
+                    if self._store.root.is_dir() and self._state.state != NOTHING:
                         self._update_state(state=STOPPED, pid=0)
                     self._signs.close()
+        return True
+
+    def _stops(self) -> bool:
+        return self._stopping or self._folder.stopped.exists()
+
+    def _is_idle(self) -> bool:
+        """Whether the committed release is known to have no application; not if it is damaged."""
+        known = (committed(self._store) or "") == self._release
+        return known and self._state.state == NOTHING
 
     def _make_courier(self) -> Courier:
         root = ["--root", str(self._store.board.absolute())]
@@ -288,7 +316,7 @@ def _application_identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
 
 @contextlib.contextmanager
 def _try_lock(path: Path) -> Iterator[bool]:
-    """Yields whether this process has the lock; if so, records its id in it."""
+    """Yields whether this process has the lock; if so, its id is in it meanwhile."""
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -299,7 +327,10 @@ def _try_lock(path: Path) -> Iterator[bool]:
         this = Process.this()
         file.write(f"{this.pid} {this.started}\n")
         file.flush()
-        yield True
+        try:
+            yield True
+        finally:
+            file.truncate(0)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from edgekit.device.runtime.agent.app_folder import AppFolder
 from edgekit.device.runtime.agent.push import home_bytes, read_home
+from edgekit.device.runtime.agent.service import boot_entry
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
@@ -140,5 +141,7 @@ def test_the_supervisor_of_an_application_sends(
     def no_handler(*_: object) -> None:
         """Sets no handler of a signal: pytest's own stay."""
 
-    Supervisor(Store(board_root), Pace(send=0.001), clock, no_handler).run()
+    Supervisor(
+        Store(board_root), boot_entry(Store(board_root)), Pace(send=0.001), clock, no_handler
+    ).run()
     assert len(stored(server)) == 1
