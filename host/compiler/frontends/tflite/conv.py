@@ -197,8 +197,8 @@ def _emit_convolution(call: Call, op: Convolution) -> Tensor:
         return convolved(call, op, call.tensor(0, "image"), call.tensor(1, "weights"), bias)
     if x is not None and weights is not None and _is_hybrid(x, weights):
         per_channel = weights.quant is not None and weights.quant.per_channel
-        # Only then does TFLite quantize each image with a zero point. A depthwise convolution always
-        # has a scale per channel, of which there may be one.
+        # Only then does TFLite quantize each image with a zero point. A depthwise convolution
+        # always has a scale per channel, of which there may be one.
         if per_channel or isinstance(op, ops.DepthwiseConv2D):
             x = _at_image_codes(call, x)
             weights = call.emit(ops.Cast(), weights)
