@@ -213,9 +213,11 @@ EK_ACTIVATION float ek_erf(float x) {
     return a * p * ek_reciprocal(q);
 }
 
-/* By erf: cancels for negative x, but takes half the instructions of a form that does not. */
+/* By erf: cancels for negative x, but takes half the instructions of a form that does not. Below
+ * -5.6, where erf is -1 but for its rounding, x must not multiply what is left. */
 EK_ACTIVATION float ek_gelu(float x) {
-    return 0.5f * x * (1.0f + ek_erf(x * 0.70710678f));
+    const float factor = EK_AT_LEAST(x, -5.6f);
+    return 0.5f * factor * (1.0f + ek_erf(factor * 0.70710678f));
 }
 
 EK_ACTIVATION float ek_softplus(float x) {
