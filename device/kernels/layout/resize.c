@@ -25,6 +25,8 @@ typedef float weight;
 #define ONE 1.0f
 
 EK_INLINE weight neighbors(long i, const ek_resize_axis *a, long *low, long *high) {
+/* Weights are rounded as in LiteRT, too. */
+#pragma STDC FP_CONTRACT OFF
     float at = a->half_pixel ? ((float)i + 0.5f) * a->scale - 0.5f : (float)i * a->scale;
     float down = floorf(at);
     *low = ek_max((long)down, 0);
