@@ -127,7 +127,7 @@ class Case:
         if not self.on_x86:
             return load_board(self.board)
         if self.board == "rvv128":
-            return replace(sanitizers.BOARDS[sanitizers.usable("avx2")], simd="rvv128")
+            return replace(sanitizers.BOARDS["sse2"], simd="rvv128")
         return sanitizers.BOARDS[sanitizers.usable(self.board)]
 
     @property
@@ -173,7 +173,7 @@ def _sanitized(case: Case, model: Path) -> Golden:
     choices = choices_of(made.groups)
     plan = plan_of(made.graph, board, DEFAULT_OPTIONS, threads=1, choices=choices)[1]
     if case.on_x86:
-        simd = sanitizers.usable("avx2" if case.board == "rvv128" else case.board)
+        simd = sanitizers.usable("sse2" if case.board == "rvv128" else case.board)
         sanitizers.build_library(units_of(plan, board), simd, folder)
     else:
         toolchain = Toolchain(board, cache_folder() / "objects", _TRAPS)

@@ -155,8 +155,8 @@ def apart(a: Any, b: Any) -> float:
 
 def nudged(inputs: Arrays, rng: np.random.Generator, nudge: float) -> Arrays:
     return {
-        name: x * (1 + rng.uniform(-nudge, nudge, x.shape)).astype(np.float32)
-        if x.dtype == np.float32
+        name: (x * (1 + rng.uniform(-nudge, nudge, x.shape))).astype(x.dtype)
+        if x.dtype.kind == "f"
         else x
         for name, x in inputs.items()
     }
