@@ -181,6 +181,7 @@ class _Inside(LocalTransport):
         self._enter = machine.folder / "python"
         self._machine = machine
         super().__init__(machine.home / ".edgekit", "machine", str(self._enter))
+        self._root.mkdir(exist_ok=True)  # else the first command makes it, as root
         self._give()
 
     def run(
