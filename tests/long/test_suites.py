@@ -40,6 +40,7 @@ _SUITES = [
         marks=(pytest.mark.cross, pytest.mark.engines),
     ),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
+    pytest.param(("memory_limits",), id="memory limits"),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
     pytest.param(("kill_commands",), id="kills"),

@@ -80,6 +80,13 @@ class Builder:
         w = self.weights(outputs, kernel, kernel, self.shape(x)[3])
         return self.add(ops.Conv2D((stride, stride), (1, 1), pad, act), x, w)
 
+    def conv1(self, x: str, outputs: int, kernel: int, stride: int) -> str:
+        """A convolution over the columns of an image of one row."""
+        same = _same(self.shape(x), kernel, stride)
+        w = self.weights(outputs, 1, kernel, self.shape(x)[3])
+        pad = Padding(0, 0, same.left, same.right)
+        return self.add(ops.Conv2D((1, stride), (1, 1), pad, Activation.RELU), x, w)
+
     def depthwise(self, x: str, kernel: int = 3, stride: int = 1) -> str:
         pad = _same(self.shape(x), kernel, stride)
         w = self.weights(1, kernel, kernel, self.shape(x)[3], outputs=3)

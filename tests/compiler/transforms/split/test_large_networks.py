@@ -17,6 +17,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
+from tests.support.field_networks import field_network
 from tests.support.large_networks import KINDS, network
 from tests.support.op_graphs import inputs_of
 
@@ -53,6 +54,11 @@ def _same(one: PreparedGraph, other: PreparedGraph) -> None:
 @pytest.mark.parametrize("kind, seed", _HALVED)
 def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
     _same(*_whole_and_split(network(kind, seed, dtype), 0.5))
+
+
+@pytest.mark.parametrize("kind", ["mobilenet1", "shuffle", "audio"])
+def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
+    _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))
 
 
 @pytest.mark.exhaustive
