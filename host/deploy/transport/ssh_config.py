@@ -16,6 +16,7 @@ import paramiko
 from edgekit.host.errors import InputError
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_LARGEST = 1 << 20  # bytes of a file
 _MOST_HOPS = 8
 _INCLUDE = re.compile(r"\s*include[\s=]+(.+)", re.IGNORECASE)
 _SECTION = re.compile(r"\s*(host|match)[\s=]+", re.IGNORECASE)
@@ -178,7 +179,11 @@ def _expand_includes(path: Path, base: Path, depth: int) -> list[str]:
     """Returns the file's lines with Include expanded, which paramiko does not support."""
     lines: list[str] = []
     section = "Host *"
-    for line in path.read_text(encoding="utf-8").splitlines():
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise InputError(f"{path}: expected an ssh config of at most {_LARGEST} bytes, found more")
+    for line in content.decode().splitlines():
         if _SECTION.match(line):
             section = line
         include = _INCLUDE.fullmatch(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport, fetch_host_key
+from edgekit.host.deploy.transport.ssh_config import literal_hosts
 from edgekit.host.deploy.transport.ssh_keys import fingerprint
 from edgekit.host.errors import (
     AuthenticationError,
@@ -334,3 +335,13 @@ def test_config_that_cannot_be_followed(
     target = SshTarget("b", "board", host_key=server.host_key, config=tmp_path / "config")
     with pytest.raises(InputError, match=message):
         works(SshTransport(target))
+
+
+def test_a_config_larger_than_any_config_is_refused(tmp_path):
+    """A sparse file of 3 GB once took as much memory."""
+    huge, path = tmp_path / "huge", tmp_path / "config"
+    with huge.open("wb") as file:
+        file.truncate(3 << 30)
+    path.write_text(f"Include {huge}\n")
+    with pytest.raises(InputError, match="at most 1048576 bytes, found more"):
+        literal_hosts(path)
