@@ -281,7 +281,9 @@ def load_bundle(
 
 def _list_operators(as_json: bool) -> None:
     from edgekit.host.cli.output import emit
-    from edgekit.host.compiler.frontends import caffe_operators, onnx_operators, supported_operators
+    from edgekit.host.compiler.frontends.caffe.operators import caffe_operators
+    from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
+    from edgekit.host.compiler.frontends.tflite.importer import supported_operators
 
     names, onnx_names = sorted(supported_operators()), sorted(onnx_operators())
     caffe_names = sorted(caffe_operators())

@@ -156,6 +156,40 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr == "[] False\n"
 
 
+def test_talking_to_a_board_imports_no_importer() -> None:
+    """`run` and `status` import this module first."""
+    program = (
+        "import sys, edgekit.host.deploy.api;"
+        "print(sorted(m for m in sys.modules if m == 'tflite' or m.startswith("
+        "('edgekit.host.compiler.frontends', 'edgekit.host.compiler.ir.ops'))))"
+    )
+    assert _printed(program) == "[]\n"
+
+
+def test_a_model_is_imported_without_the_code_of_other_formats() -> None:
+    model = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
+    program = (
+        "import sys; from pathlib import Path;"
+        "from edgekit.host.compiler.frontends import import_model;"
+        f"import_model(Path({str(model)!r}));"
+        "start = 'edgekit.host.compiler.frontends.';"
+        "print([m for m in sys.modules if m.startswith((start + 'onnx.', start + 'caffe.')) and"
+        " m.endswith(('operators', 'importer'))])"
+    )
+    assert _printed(program) == "[]\n"
+
+
+def _printed(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(SOURCES)},
+    )
+    return done.stdout
+
+
 def test_start_is_free_of_warnings() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "from edgekit.host.cli.main import run; run()"],

@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edgekit.host.compiler.frontends import import_model, onnx_operators
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.errors import InputError
 

@@ -1,4 +1,4 @@
-"""Selects the importer for a model file by its content."""
+"""Selects the importer for a model file by its content, and imports no other format's code."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from edgekit.host.compiler.frontends.caffe.file import caffe_files, is_caffe
-from edgekit.host.compiler.frontends.caffe.importer import import_caffe
-from edgekit.host.compiler.frontends.caffe.outline import outline_caffe
 from edgekit.host.compiler.frontends.common.files import read_model_file, read_start
 from edgekit.host.compiler.frontends.common.open_shapes import Shapes
 from edgekit.host.compiler.frontends.common.outline import Outline
-from edgekit.host.compiler.frontends.onnx.file import external_files
-from edgekit.host.compiler.frontends.onnx.importer import import_onnx
-from edgekit.host.compiler.frontends.onnx.outline import outline_onnx
-from edgekit.host.compiler.frontends.tflite.importer import import_tflite
-from edgekit.host.compiler.frontends.tflite.outline import outline_tflite
-from edgekit.host.compiler.frontends.tflite.schema import is_tflite, read_model
-from edgekit.host.compiler.frontends.tflite.signatures import need_own_variables
-from edgekit.host.compiler.frontends.tflite.signatures import signatures_of as tflite_signatures
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.errors import InputError
 
@@ -37,13 +26,21 @@ def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") 
     """
     kind = _format_of(path)
     if kind == "tflite":
+        from edgekit.host.compiler.frontends.tflite.importer import import_tflite
+
         return import_tflite(path, shapes, signature)
     if signature:
         raise InputError(
             f"{path.name}: expected a .tflite model with --signature, found {_NAMES[kind]}, which "
             "has no signatures; leave the option out"
         )
-    return import_onnx(path, shapes) if kind == "onnx" else import_caffe(path, shapes)
+    if kind == "onnx":
+        from edgekit.host.compiler.frontends.onnx.importer import import_onnx
+
+        return import_onnx(path, shapes)
+    from edgekit.host.compiler.frontends.caffe.importer import import_caffe
+
+    return import_caffe(path, shapes)
 
 
 def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
@@ -51,9 +48,12 @@ def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
     or has none. Raises `InputError`."""
     if _format_of(path) != "tflite":
         return {}
+    from edgekit.host.compiler.frontends.tflite.schema import read_model
+    from edgekit.host.compiler.frontends.tflite.signatures import signatures_of as known
+
     try:
         content = read_model_file(path)
-        found = tflite_signatures(content, read_model(content))
+        found = known(content, read_model(content))
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
     return {each.name: tuple(each.inputs.values()) for each in found}
@@ -61,11 +61,14 @@ def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
 
 def check_signatures(path: Path, chosen: Sequence[str]) -> None:
     """Checks that signatures of a .tflite file may go into one release. Raises `InputError`."""
+    from edgekit.host.compiler.frontends.tflite.schema import read_model
+    from edgekit.host.compiler.frontends.tflite.signatures import need_own_variables
+    from edgekit.host.compiler.frontends.tflite.signatures import signatures_of as known
+
     try:
         content = read_model_file(path)
         model = read_model(content)
-        known = tflite_signatures(content, model)
-        need_own_variables(model, [s for s in known if s.name in chosen])
+        need_own_variables(model, [s for s in known(content, model) if s.name in chosen])
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
@@ -75,14 +78,25 @@ def outline_model(path: Path, shapes: Shapes | None = None, signature: str = "")
     kind = _format_of(path)
     try:
         if kind == "tflite":
+            from edgekit.host.compiler.frontends.tflite.outline import outline_tflite
+
             return outline_tflite(path, shapes or {}, signature)
-        return (outline_onnx if kind == "onnx" else outline_caffe)(path, shapes or {})
+        if kind == "onnx":
+            from edgekit.host.compiler.frontends.onnx.outline import outline_onnx
+
+            return outline_onnx(path, shapes or {})
+        from edgekit.host.compiler.frontends.caffe.outline import outline_caffe
+
+        return outline_caffe(path, shapes or {})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
 def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
     """The format of a file, judged by content, or by name for Caffe text files."""
+    from edgekit.host.compiler.frontends.caffe.file import is_caffe
+    from edgekit.host.compiler.frontends.tflite.schema import is_tflite
+
     start = read_start(path)
     if is_caffe(path):
         return "caffe"
@@ -109,5 +123,11 @@ def model_files(path: Path) -> tuple[Path, ...]:
     """All files of a model, in a stable order. Raises `InputError`."""
     kind = _format_of(path)
     if kind == "caffe":
+        from edgekit.host.compiler.frontends.caffe.file import caffe_files
+
         return tuple(file for file in caffe_files(path) if file is not None)
-    return (path, *external_files(path)) if kind == "onnx" else (path,)
+    if kind == "onnx":
+        from edgekit.host.compiler.frontends.onnx.file import external_files
+
+        return (path, *external_files(path))
+    return (path,)

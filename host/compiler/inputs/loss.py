@@ -13,7 +13,6 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec, loss_of
 from edgekit.device.runtime.errors import InputError
-from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs.metadata import read_entry
 
 _NAME = "edgekit.loss"
@@ -26,8 +25,12 @@ def loss_entry(loss: LossSpec) -> Mapping[str, bytes]:
 
 def read_loss(path: Path) -> LossSpec | None:
     """Return the loss stored in a model file that could be imported, or None."""
-    onnx = path.suffix == ".onnx"
-    found = onnx_metadata(path).get(_NAME) if onnx else read_entry(path, _NAME)
+    if path.suffix == ".onnx":
+        from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+
+        found = onnx_metadata(path).get(_NAME)
+    else:
+        found = read_entry(path, _NAME)
     try:
         return None if found is None else loss_of(json.loads(found), "loss")
     except (ValueError, RecursionError, InputError):

@@ -15,11 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tflite
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table
-
-from edgekit.host.compiler.frontends.onnx.labels import onnx_labels
 
 _NAME = b"TFLITE_METADATA"
 _SUBGRAPHS = 3  # field of ModelMetadata
@@ -85,6 +82,8 @@ def read_notes(path: Path) -> ModelNotes:
     """Read the metadata of a .tflite file, and the labels of an .onnx file; empty for other
     formats."""
     if path.suffix == ".onnx":
+        from edgekit.host.compiler.frontends.onnx.labels import onnx_labels
+
         return ModelNotes(labels=onnx_labels(path))
     if path.suffix != ".tflite":
         return ModelNotes()
@@ -123,6 +122,8 @@ def _read_metadata(data: bytes) -> Table | None:
 
 
 def _find_entry(data: bytes, name: bytes) -> bytes | None:
+    import tflite  # slow, and most commands read no metadata
+
     model = tflite.Model.GetRootAs(data)
     for i in range(min(model.MetadataLength(), _MOST_ENTRIES)):
         entry = model.Metadata(i)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.compiler.frontends import supported_operators
+from edgekit.host.compiler.frontends.tflite.importer import supported_operators
 from tests.support.litert_pairs import pairs
 
 _TABLES = (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from edgekit.host.compiler.frontends import import_model, onnx_operators
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.ops import DynamicConv2D
 from edgekit.host.compiler.lowering.lower import lower

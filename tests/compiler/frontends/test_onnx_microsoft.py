@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from edgekit.host.compiler.frontends import import_model, onnx_operators
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.onnx_models import model, node, save, value

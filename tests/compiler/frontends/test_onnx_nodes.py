@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from edgekit.host.compiler.frontends import onnx_operators
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claimed, operators_of

@@ -11,8 +11,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from edgekit.host.compiler.frontends import import_model, onnx_operators  # noqa: E402
+from edgekit.host.compiler.frontends import import_model  # noqa: E402
 from edgekit.host.compiler.frontends.onnx.old import MOVED  # noqa: E402
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators  # noqa: E402
 from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes  # noqa: E402
 from tests.support.onnx_models import model, node, save, value  # noqa: E402

@@ -7,8 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from edgekit.host.compiler.frontends import supported_operators
-from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite, supported_operators
 from edgekit.host.compiler.frontends.tflite.schema import FileDimension, FileSparsity
 from edgekit.host.compiler.frontends.tflite.sparse import to_dense
 from edgekit.host.compiler.ir import ops
