@@ -206,8 +206,6 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
     }
 }
 
-/* Compilers take more than linear time for long functions. */
-#define EDGE_FUNCTION static void __attribute__((noinline))
 #include "panels.h"
 
 #ifdef K_BLOCK

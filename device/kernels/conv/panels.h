@@ -6,7 +6,6 @@
  *   find_rows(a, rows, scratch, pixel, count)
  * If panels are not stored as tiles read them: UNPACKED (maximum weights per panel) and
  *   unpack_panel(a, panel, to)
- * If tiles are long code: EDGE_FUNCTION (the declaration of functions for edges).
  * If another function calls the walk: WALK (its declaration). If a tile's finished outputs are
  * postprocessed: FINISH_PANELS and
  *   finish_panels(a, pixel, count, channel, until) */
@@ -18,17 +17,14 @@
 #define WALK void NAME
 #endif
 
-#ifndef EDGE_FUNCTION
-#define EDGE_FUNCTION EK_INLINE void
-#endif
-
 _Static_assert(NV <= 8, "tile_nv knows panels of up to eight vectors");
 
-/* The last panel, of fewer than NV vectors. */
 EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *rows,
                        const weight *w, long pixel, long channel) {
+    if (nv == NV)
+        tile(mr, NV, a, rows, w, pixel, channel);
 #if NV > 1
-    if (nv == 1)
+    else if (nv == 1)
         tile(mr, 1, a, rows, w, pixel, channel);
 #endif
 #if NV > 2
@@ -71,24 +67,6 @@ EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows,
         tile_nv(mr, (int)((oc - channel + EK_VL - 1) / EK_VL), a, rows, w, pixel, channel);
 }
 
-/* Tiles of fewer than MR pixels. */
-#define EDGE(mr)                                                                                   \
-    EDGE_FUNCTION edge_##mr(const conv_args *a, const rows_t *rows, const weight *w, long pixel,   \
-                            long panel, long until) {                                              \
-        tile_panels(mr, a, rows, w, pixel, panel, until);                                          \
-    }
-#if MR > 8
-EDGE(8)
-#endif
-#if MR > 4
-EDGE(4)
-#endif
-#if MR > 2
-EDGE(2)
-#endif
-EDGE(1)
-#undef EDGE
-
 /* A tile of fewer than MR pixels, split into powers of two. */
 static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *rows, const weight *w,
                                            int count, long pixel, long panel, long until) {
@@ -106,21 +84,21 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
         switch (mr) {
 #if MR > 8
         case 8:
-            edge_8(a, &part, w, pixel, panel, until);
+            tile_panels(8, a, &part, w, pixel, panel, until);
             break;
 #endif
 #if MR > 4
         case 4:
-            edge_4(a, &part, w, pixel, panel, until);
+            tile_panels(4, a, &part, w, pixel, panel, until);
             break;
 #endif
 #if MR > 2
         case 2:
-            edge_2(a, &part, w, pixel, panel, until);
+            tile_panels(2, a, &part, w, pixel, panel, until);
             break;
 #endif
         default:
-            edge_1(a, &part, w, pixel, panel, until);
+            tile_panels(1, a, &part, w, pixel, panel, until);
         }
     }
 }
