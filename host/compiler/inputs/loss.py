@@ -25,13 +25,16 @@ def loss_entry(loss: LossSpec) -> Mapping[str, bytes]:
 
 def read_loss(path: Path) -> LossSpec | None:
     """Return the loss stored in a model file that could be imported, or None."""
-    if path.suffix == ".onnx":
-        from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
-
-        found = onnx_metadata(path).get(_NAME)
-    else:
-        found = read_entry(path, _NAME)
+    found = _read(path)
     try:
         return None if found is None else loss_of(json.loads(found), "loss")
     except (ValueError, RecursionError, InputError):
         return None
+
+
+def _read(path: Path) -> str | bytes | None:
+    if path.suffix != ".onnx":
+        return read_entry(path, _NAME)
+    from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+
+    return onnx_metadata(path).get(_NAME)
