@@ -179,8 +179,8 @@ def _expand_includes(path: Path, base: Path, depth: int) -> list[str]:
     """Returns the file's lines with Include expanded, which paramiko does not support."""
     lines: list[str] = []
     section = "Host *"
-    with path.open("rb") as file:
-        content = file.read(_LARGEST + 1)
+    with path.open("rb") as stream:
+        content = stream.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise InputError(f"{path}: expected an ssh config of at most {_LARGEST} bytes, found more")
     for line in content.decode().splitlines():
