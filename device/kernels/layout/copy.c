@@ -29,15 +29,20 @@ EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long 
         memset(y + m * y_stride, a->fill_byte, run);
 }
 #else
+/* Runs of bytes are as long as words, but need not be where words are. */
+EK_INLINE int are_aligned(const char *x, const char *y, long bytes) {
+    return (((uintptr_t)x | (uintptr_t)y) & (bytes - 1)) == 0;
+}
+
 /* The innermost dimension. Compilers recognize copying every second element (a channel shuffle) as
  * a deinterleave only with constant strides. */
 EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long x_stride,
                     long y_stride, const long run) {
     (void)a;
-    if (run == 4 && x_stride == 8 && y_stride == 4)
+    if (run == 4 && x_stride == 8 && y_stride == 4 && are_aligned(x, y, 4))
         for (long m = 0; m < n; m++)
             ((word *)y)[m] = ((const word *)x)[2 * m];
-    else if (run == 2 && x_stride == 4 && y_stride == 2)
+    else if (run == 2 && x_stride == 4 && y_stride == 2 && are_aligned(x, y, 2))
         for (long m = 0; m < n; m++)
             ((half_word *)y)[m] = ((const half_word *)x)[2 * m];
     else if (run == 1 && x_stride == 2 && y_stride == 1)

@@ -15,6 +15,8 @@ import pytest
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import units_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
@@ -32,7 +34,8 @@ from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import check
 from tests.support.nna_graphs import layers, products
-from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
+from tests.support.op_cases import Case, quant, tensor
+from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 from tests.support.sanitized import (
     BOARDS,
     build_driver,
@@ -74,6 +77,16 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     simd = usable(simd)
     graph = random_graph(family, 10, seed=len(family) + 2)
     inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+@pytest.mark.parametrize("run", [2, 4])
+def test_runs_of_bytes_are_copied_from_odd_places(run, driver, tmp_path):
+    """They are as long as words, and were loaded as words."""
+    extent = (6, run)
+    taken = ops.StridedSlice(begin=(0, 1), stride=(1, 1), extent=extent, shape=extent)
+    graph = graph_of([Case(taken, (tensor((6, 2 * run), DType.U8, quant(0.1)),))])
+    simd, inputs = usable("sse2"), inputs_of(graph)
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
