@@ -1,8 +1,16 @@
 /* Strided copy (NAME) and fill (OP_FILL) of bytes: one kernel for all element types. */
 #include "copy.h"
 
+/* RISC-V cores may have aligned words only. */
+#ifdef __riscv
+#define WORDS_ALIGNED 1
 typedef uint32_t __attribute__((may_alias)) word;
 typedef uint16_t __attribute__((may_alias)) half_word;
+#else
+#define WORDS_ALIGNED 0
+typedef uint32_t __attribute__((may_alias, aligned(1))) word;
+typedef uint16_t __attribute__((may_alias, aligned(1))) half_word;
+#endif
 
 #ifdef __riscv_v
 typedef char __attribute__((vector_size(16), aligned(1))) bytes16;
@@ -30,8 +38,8 @@ EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long 
 }
 #else
 /* Runs of bytes are as long as words, but need not be where words are. */
-EK_INLINE int are_aligned(const char *x, const char *y, long bytes) {
-    return (((uintptr_t)x | (uintptr_t)y) & (bytes - 1)) == 0;
+EK_INLINE int are_words(const char *x, const char *y, long bytes) {
+    return !WORDS_ALIGNED || (((uintptr_t)x | (uintptr_t)y) & (bytes - 1)) == 0;
 }
 
 /* The innermost dimension. Compilers recognize copying every second element (a channel shuffle) as
@@ -39,10 +47,10 @@ EK_INLINE int are_aligned(const char *x, const char *y, long bytes) {
 EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long x_stride,
                     long y_stride, const long run) {
     (void)a;
-    if (run == 4 && x_stride == 8 && y_stride == 4 && are_aligned(x, y, 4))
+    if (run == 4 && x_stride == 8 && y_stride == 4 && are_words(x, y, 4))
         for (long m = 0; m < n; m++)
             ((word *)y)[m] = ((const word *)x)[2 * m];
-    else if (run == 2 && x_stride == 4 && y_stride == 2 && are_aligned(x, y, 2))
+    else if (run == 2 && x_stride == 4 && y_stride == 2 && are_words(x, y, 2))
         for (long m = 0; m < n; m++)
             ((half_word *)y)[m] = ((const half_word *)x)[2 * m];
     else if (run == 1 && x_stride == 2 && y_stride == 1)
