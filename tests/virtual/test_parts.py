@@ -104,7 +104,9 @@ def test_apt_keeps_to_its_folder_and_takes_the_machine_s_proxy():
     assert 'Acquire::http::Proxy "http://proxy.invalid:3128";' in text
     assert 'Acquire::https::Verify-Peer "true";' in text
     assert 'Acquire::Languages "none";' in text and '"de"' not in text
-    folders = [line for line in text.splitlines() if line.startswith("Dir::")]
+    assert 'Dir::Cache::pkgcache "";' in text and 'Dir::Cache::srcpkgcache "";' in text
+    named = [line for line in text.splitlines() if line.startswith("Dir::")]
+    folders = [line for line in named if "pkgcache" not in line]
     assert folders and all('"/state of ours/' in line for line in folders)
 
 
