@@ -111,9 +111,16 @@ def test_elements_of_f16_are_rounded_once(core, tmp_path):
     graph = in_half(graph_of([*singles, *pairs]))
     inputs = {name: 6 * x for name, x in inputs_of(graph).items()}
     made = _run(graph, inputs, core, tmp_path)
-    for name, want in evaluate(graph, inputs).outputs.items():
-        # The reference's rounding adds half a unit to the 2 units of the kernels.
-        _check_units(made[name], want, 2.5, 2**-21, name)
+    outputs = evaluate(graph, inputs).outputs
+    for name, case in zip(graph.outputs, (*singles, *pairs), strict=True):
+        if isinstance(
+            case.op, ops.HardSwish
+        ):  # rounds each of its steps: 30 halves are 2 units off
+            _check_units(made[name], outputs[name], 2, 2**-21, name)
+            continue
+        # f32 functions are off by a few f32 ulps, which can cross a rounding tie between two f16
+        # values, or exceed one f16 ulp where terms cancel to nearly 0 (GELU).
+        np.testing.assert_allclose(made[name], outputs[name], 2 * _UNIT, 2**-21, err_msg=name)
 
 
 def test_functions_of_f16_are_within_two_units_for_every_argument(core, tmp_path):
