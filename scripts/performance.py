@@ -67,7 +67,7 @@ def _parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
     parser.add_argument("--threads", type=_split_numbers, default="1,4", metavar="N,...")
-    parser.add_argument("--allow", type=_split_names, default="auto,f32", metavar="P,...")
+    parser.add_argument("--allow", type=_split_precisions, default="auto,f32", metavar="P,...")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
@@ -78,6 +78,13 @@ def _parse_arguments() -> argparse.Namespace:
 
 def _split_names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
+
+
+def _split_precisions(text: str) -> list[str]:
+    names = _split_names(text)
+    if wrong := [name for name in names if name not in ("auto", "f32")]:
+        raise argparse.ArgumentTypeError(f"expected auto or f32, found {wrong[0]}")
+    return names
 
 
 def _split_numbers(text: str) -> list[int]:

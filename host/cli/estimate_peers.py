@@ -43,7 +43,8 @@ def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
     for peer in peers:
         if peer.cost is not None:
             ratio = f"{peer.milliseconds / ours.total_ms:.2f}"
-            name = f"{peer.name} {peer.version} {peer.precision}"
+            half = " f16" if peer.precision == "f16" else ""
+            name = f"{peer.name} {peer.version}{half}"
             rows.append((name, milliseconds(peer.milliseconds), ratio, bound_text(peer.cost)))
     print(f"peers    on {ours.board}'s core, each estimate {error_text(ours.proof)}")
     table(("engine", "estimated ms", "edgekit is faster by", "bound by"), rows)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from edgekit.host.compiler.pipeline import HALF_LOSS
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.lab.bench.engines import mnn_conversion
+from edgekit.host.lab.bench.contender import UnfitError
+from edgekit.host.lab.bench.engines import mnn_conversion, run_converter
 from edgekit.host.lab.bench.environments import interpreter
 from edgekit.host.lab.bench.peer_check import (
     Expected,
@@ -40,7 +41,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _ARM, _RISCV = "aarch64", "riscv64"
 _DRIVER = "peer.py"
-_CONVERSION_S = 300
 _MOST_ERROR = 1e9  # reported for outputs that cannot be compared
 _TO_HALF = (
     "import sys, onnx; from onnxruntime.transformers.float16 import convert_float_to_float16 as f; "
@@ -120,19 +120,23 @@ def _convert_for_engine(
     """The model in the engine's own format."""
     if name == "mnn":
         made = folder / "model.mnn"
-        _run_converter(mnn_conversion(interpreter(name, model, tell), model, made), made)
+        run_converter(
+            "its converter", mnn_conversion(interpreter(name, model, tell), model, made), made
+        )
         return made
     if name == "ncnn":
         copy, made = folder / "model.onnx", folder / "model.ncnn.param"
         copy.write_bytes(model.read_bytes())
         shapes = (list(values.shape) for values in expected.inputs.values())
         listed = ",".join(str(shape).replace(" ", "") for shape in shapes)
-        _run_converter([_find_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
+        command = [_find_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"]
+        run_converter("its converter", command, made)
         return made
     if name == "onnxruntime" and precision == "f16":
         made = folder / "half.onnx"
         python = interpreter(name, model, tell)
-        _run_converter([python, "-c", _TO_HALF, str(model.resolve()), str(made)], made)
+        command = [python, "-c", _TO_HALF, str(model.resolve()), str(made)]
+        run_converter("its conversion to f16", command, made)
         return made
     return model.resolve()
 
@@ -144,24 +148,6 @@ def _find_pnnx(model: Path, tell: Tell) -> str:
     if done.returncode:
         raise InputError("its converter pnnx is not installed")
     return done.stdout.strip()
-
-
-def _run_converter(command: Sequence[str], made: Path) -> None:
-    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=made.parent,
-            timeout=_CONVERSION_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise InputError(f"its converter was still running after {_CONVERSION_S} s") from None
-    if not made.is_file():
-        raise InputError(f"its converter wrote no model (exit code {done.returncode})")
 
 
 @dataclass(frozen=True)
@@ -208,19 +194,36 @@ def estimate_peer(name: str, job: PeerJob, tell: Tell, tools: Tools = _TOOLS) ->
     if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
     half = not job.f32 and arch in engine.half and job.target.board.computes_half
-    tried = [_try(name, job, each, tell, tools) for each in (["f16"] if half else []) + ["f32"]]
+    try:
+        root = tools.root(arch, tell)
+        place = _Place(
+            tools.site(root, engine.wheels, tell),
+            tools.view(job.target.core.name, job.target.core, root),
+            tools.expected(job.model, job.shapes),
+        )
+    except EdgekitError as failure:
+        return PeerEstimate(name, missing=str(failure))
+    precisions = ("f16", "f32") if half else ("f32",)
+    tried = [_estimate_in(each, name, job, place, tell, tools) for each in precisions]
     ran = [each for each in tried if each.cost is not None]
     return min(ran, key=lambda each: each.milliseconds) if ran else tried[-1]
 
 
-def _try(name: str, job: PeerJob, precision: str, tell: Tell, tools: Tools) -> PeerEstimate:
+@dataclass(frozen=True)
+class _Place:
+    """Where an engine runs, and what it must compute; see Tools."""
+
+    site: Path
+    view: SystemRoot
+    expected: Expected
+
+
+def _estimate_in(
+    precision: str, name: str, job: PeerJob, place: _Place, tell: Tell, tools: Tools
+) -> PeerEstimate:
     """The engine in one precision; without a time if it fails or its outputs are wrong."""
-    arch = job.target.board.arch
+    view, expected = place.view, place.expected
     try:
-        root = tools.root(arch, tell)
-        site = tools.site(root, ENGINES[name].wheels, tell)
-        view = tools.view(job.target.core.name, job.target.core, root)
-        expected = tools.expected(job.model, job.shapes)
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             file = tools.convert(name, job.model, expected, folder, precision, tell)
@@ -233,19 +236,19 @@ def _try(name: str, job: PeerJob, precision: str, tell: Tell, tools: Tools) -> P
                 view.folder,
                 quiet=True,
                 seconds=job.seconds,
-                variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+                variables={"PYTHONPATH": str(place.site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
-            run = tools.run(find_emulator(arch, tell), job.target, program)
+            run = tools.run(find_emulator(job.target.board.arch, tell), job.target, program)
             error = largest_error(expected, read_outputs(folder))
-    except EdgekitError as failure:
+    except (EdgekitError, UnfitError) as failure:
         return PeerEstimate(name, missing=str(failure))
     version = run.said.rpartition("version ")[2].strip()
     found = PeerEstimate(name, version, precision=precision, error=min(error, _MOST_ERROR))
     if error > HALF_LOSS:
+        shown = f"{error:.2%}" if math.isfinite(error) else "others"
         why = (
             f"expected outputs within {HALF_LOSS:.0%} of the reference's largest value, found "
-            + (f"{error:.2%}" if math.isfinite(error) else "others")
-            + f" in {precision}"
+            f"{shown} in {precision}"
         )
         return replace(found, missing=why)
     cost = run.regions[0].cost

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.host.lab.bench.contender import Array, Contender, Shapes, UnfitError, time_calls
 
-_CONVERSION_S = 120
+_CONVERSION_S = 300
 # Not the mnnconvert program: on first use it installs packages, and it sends telemetry.
 _MNN_CONVERT = "import sys, _tools; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"
 _MNN_KINDS = {".onnx": "ONNX", ".tflite": "TFLITE"}
@@ -114,7 +114,7 @@ class MnnContender:
         self.version = str(mnn.version())
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "model.mnn"
-            _run_converter("MNN's converter", mnn_conversion(sys.executable, model, made), made)
+            run_converter("MNN's converter", mnn_conversion(sys.executable, model, made), made)
             self._interpreter = mnn.Interpreter(str(made))
         options = {"numThread": threads, "precision": "high", "backend": "CPU"}
         self._session = self._interpreter.createSession(options)
@@ -166,7 +166,7 @@ class NcnnContender:
             copy.write_bytes(model.read_bytes())
             sizes = ",".join(str(list(shape)).replace(" ", "") for shape, _ in self.inputs)
             weights = copy.with_name("model.ncnn.bin")
-            _run_converter("pnnx", [_find_pnnx(), copy, f"inputshape={sizes}", "fp16=0"], weights)
+            run_converter("pnnx", [_find_pnnx(), copy, f"inputshape={sizes}", "fp16=0"], weights)
             self._net.load_param(str(weights.with_suffix(".param")))
             self._net.load_model(str(weights))
         self._outputs = list(self._net.output_names())
@@ -198,17 +198,23 @@ def _find_pnnx() -> Path:
     raise ModuleNotFoundError("No module named 'pnnx'")
 
 
-def _run_converter(name: str, command: Sequence[object], made: Path) -> None:
-    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=made.parent,
-        timeout=_CONVERSION_S,
-        check=False,
-    )
+def run_converter(name: str, command: Sequence[object], made: Path) -> None:
+    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0.
+
+    Raises UnfitError if it did not, or takes too long.
+    """
+    try:
+        done = subprocess.run(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=made.parent,
+            timeout=_CONVERSION_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnfitError(f"{name} was still running after {_CONVERSION_S} s") from None
     if not made.is_file():
         raise UnfitError(f"{name} wrote no model (exit code {done.returncode})")
 

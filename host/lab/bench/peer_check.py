@@ -24,8 +24,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass(frozen=True, eq=False)
 class Expected:
     """Inputs by name, in the model's order, the reference's outputs, and for each the value that
-    errors are relative to: the largest one of floats, the range of codes, 0 where no error is
-    allowed."""
+    errors are relative to: the range of codes of 8 and 16 bits, the largest value of floats and of
+    wider codes, 0 where no error is allowed."""
 
     inputs: Mapping[str, Array]
     outputs: tuple[Array, ...]
@@ -48,9 +48,12 @@ def expected_of(model: Path, shapes: Shapes) -> Expected:
 
 
 def _unit(values: Array, codes: bool) -> float:
-    if values.dtype.kind == "f":
-        return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
-    return float(np.iinfo(values.dtype).max) - np.iinfo(values.dtype).min if codes else 0.0
+    if codes and values.dtype.itemsize <= 2:
+        return float(np.iinfo(values.dtype).max) - np.iinfo(values.dtype).min
+    if codes or values.dtype.kind == "f":
+        real = values.astype(np.float64)
+        return float(np.max(np.abs(real), where=np.isfinite(real), initial=0.0))
+    return 0.0
 
 
 def write_inputs(expected: Expected, folder: Path) -> None:

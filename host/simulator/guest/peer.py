@@ -43,11 +43,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Engine:
-    """Its version, one inference, and the outputs of the last one."""
+    """Its version, one inference, and the outputs of an inference from what it returned."""
 
     version: str
-    run: Callable[[], object]
-    outputs: Callable[[], Sequence[Value]]
+    run: Callable[[], Any]
+    outputs: Callable[[Any], Sequence[Value]]
 
 
 def _values(arrays: Sequence[Any]) -> list[Value]:
@@ -78,7 +78,7 @@ def litert(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Eng
     for detail, value in zip(details, given, strict=True):
         interpreter.set_tensor(detail["index"], value.array)
 
-    def outputs() -> list[Value]:
+    def outputs(_: Any) -> list[Value]:
         places = [detail["index"] for detail in interpreter.get_output_details()]
         return _values([interpreter.get_tensor(place) for place in places])
 
@@ -95,11 +95,7 @@ def onnxruntime(model: str, threads: int, inputs: Sequence[Value], half: bool) -
     session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
     names = [item.name for item in session.get_inputs()]
     feed = {name: _named(inputs, name, place).array for place, name in enumerate(names)}
-
-    def infer() -> Any:
-        return session.run(None, feed)
-
-    return Engine(str(ort.__version__), infer, lambda: _values(infer()))
+    return Engine(str(ort.__version__), lambda: session.run(None, feed), _values)
 
 
 def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
@@ -127,7 +123,7 @@ def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine
         if code := interpreter.runSession(session):
             sys.exit(f"its session ended with error {code}")
 
-    def outputs() -> list[Value]:
+    def outputs(_: Any) -> list[Value]:
         found = []
         for tensor in interpreter.getSessionOutputAll(session).values():
             kind, layout = tensor.getDataType(), tensor.getDimensionType()
@@ -168,8 +164,8 @@ def ncnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engin
             sys.exit("ncnn cannot compute an output")
         return [mat for _, mat in found]
 
-    def outputs() -> list[Value]:
-        views = [memoryview(mat) for mat in infer()]
+    def outputs(mats: Any) -> list[Value]:
+        views = [memoryview(mat) for mat in mats]
         names = {letter: name for name, letter in _FORMATS.items()}
         return [Value("", v.shape or (), names[v.format.strip("<=@")], v.tobytes()) for v in views]
 
@@ -203,8 +199,7 @@ def _write_outputs(folder: Path, values: Sequence[Value]) -> None:
 def main(name: str, model: str, threads: int, folder: Path, precision: str) -> None:
     engines = {"litert": litert, "onnxruntime": onnxruntime, "mnn": mnn, "ncnn": ncnn}
     engine = engines[name](model, threads, _read_inputs(folder), precision == "f16")
-    engine.run()
-    _write_outputs(folder, engine.outputs())
+    _write_outputs(folder, engine.outputs(engine.run()))
     for begin, end in ((_WARM, _WARMED), (_BEGIN, _END)):
         _mark(begin)
         engine.run()
