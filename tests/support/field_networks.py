@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Operator, Tensor
-from tests.support.large_networks import KINDS, Builder
+from tests.support.large_networks import KINDS, Builder, drawn
 from tests.support.op_cases import pick
 
 _SIZES = (64, 80, 96, 112, 128, 160)
@@ -247,8 +247,4 @@ FIELD_KINDS: dict[str, Network] = {
 
 def field_network(kind: str, seed: int, dtype: DType = DType.F32) -> Graph:
     """The network of a kind and seed; its input is an image of 3 channels."""
-    b = Builder(np.random.default_rng(seed), dtype)
-    size = pick(b.rng, _SIZES)
-    image = b.tensor(1, size, size, 3)
-    outputs = FIELD_KINDS[kind](b, image)
-    return Graph(f"{kind}-{seed}", b.tensors, tuple(b.nodes), (image,), tuple(outputs))
+    return drawn(f"{kind}-{seed}", FIELD_KINDS[kind], _SIZES, seed, dtype)

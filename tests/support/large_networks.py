@@ -6,7 +6,7 @@ residuals, residual blocks, dense blocks, U-Nets, feature pyramids and encoders 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -245,8 +245,19 @@ KINDS: dict[str, Callable[[Builder, str], str]] = {
 
 def network(kind: str, seed: int, dtype: DType = DType.F32) -> Graph:
     """The network of a kind and seed; its input is an image of 3 channels."""
+    return drawn(f"{kind}-{seed}", lambda b, x: [KINDS[kind](b, x)], _SIZES, seed, dtype)
+
+
+def drawn(
+    name: str,
+    make: Callable[[Builder, str], list[str]],
+    sizes: Sequence[int],
+    seed: int,
+    dtype: DType,
+) -> Graph:
+    """A network that `make` adds to an image of one of `sizes`; it returns the outputs."""
     b = Builder(np.random.default_rng(seed), dtype)
-    size = pick(b.rng, _SIZES)
+    size = pick(b.rng, sizes)
     image = b.tensor(1, size, size, 3)
-    last = KINDS[kind](b, image)
-    return Graph(f"{kind}-{seed}", b.tensors, tuple(b.nodes), (image,), (last,))
+    outputs = make(b, image)
+    return Graph(name, b.tensors, tuple(b.nodes), (image,), tuple(outputs))
