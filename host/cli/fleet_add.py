@@ -125,6 +125,7 @@ def add(
         ("profile", "at"),
         lambda joined: (joined.entry.profile, joined.entry.host or ""),
         _to_json,
+        retry="fix the causes and add these boards again",
     )
     parallel = parallel or PARALLEL
     trusted, refused = _verify_host_keys(new, known_hosts, yes, parallel)

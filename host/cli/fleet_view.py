@@ -29,13 +29,14 @@ _MOST_SHOWN = 20  # failures printed immediately; the final table lists all of t
 class Presentation(Generic[_T]):
     """How one command presents its results: `schema` of the JSON document, `headers` and `row` of
     the table, `document` of a board in JSON. `complaint` returns why a value counts as a failure,
-    or ""."""
+    or "". `retry` is the advice after failures."""
 
     schema: str
     headers: Sequence[str]
     row: Callable[[_T], Sequence[str]]
     document: Callable[[_T], Mapping[str, Any]]
     complaint: Callable[[_T], str] = lambda _: ""
+    retry: str = "fix the causes and retry these boards: --select"
 
     def why(self, outcome: Outcome[_T]) -> str:
         """The reason a board failed, in one line; "" if it did not."""
@@ -199,7 +200,7 @@ def conclude(
         canceled = f", {counts['canceled']} canceled" if counts["canceled"] else ""
         raise PartialError(
             f"expected all of {len(states)} boards to succeed, found {counts['failed']} "
-            f"failed{canceled}; fix the causes and retry these boards: --select"
+            f"failed{canceled}; {presentation.retry}"
         )
 
 
@@ -213,9 +214,11 @@ def _print_outcomes(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
         seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
         rows.append((outcome.board, presentation.state(outcome), *cells, seconds))
     table(("board", "state", *presentation.headers, "s"), rows, left=2)
-    for outcome in outcomes:
-        if why := presentation.why(outcome):
-            print(f"{painted('failed', 'fail')}   {outcome.board}: {why}")
+    reasons = [(outcome.board, why) for outcome in outcomes if (why := presentation.why(outcome))]
+    if sys.stdout.isatty() and sys.stderr.isatty() and len(reasons) <= _MOST_SHOWN:
+        return  # all of them are above the table
+    for board, why in reasons:
+        print(f"{painted('failed', 'fail')}   {board}: {why}")
 
 
 def _outcome_to_json(outcome: Outcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:

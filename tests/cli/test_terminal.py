@@ -34,6 +34,13 @@ def test_deploy_draws_its_states(face_model: Path) -> None:
     assert "golden output matched" in shown
 
 
+def test_the_failure_of_a_board_is_shown_once(tmp_path: Path) -> None:
+    file = tmp_path / "boards.csv"
+    file.write_text("name,host\npi-1,127.0.0.1:1\n")
+    shown = shown_on_terminal("fleet", "add", "--csv", str(file), "--yes", code=8)
+    assert shown.count("expected an SSH server") == 1
+
+
 def _widest(shown: str) -> int:
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
     return max(len(line.rstrip()) for line in lines if "conv" in line or "cortex" in line)

@@ -11,8 +11,8 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "src"
 
 
-def shown_on_terminal(*arguments: str, columns: int = 100) -> str:
-    """The output of a command on a terminal."""
+def shown_on_terminal(*arguments: str, columns: int = 100, code: int = 0) -> str:
+    """The output of a command on a terminal; it must end with exit code `code`."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", *arguments],
@@ -29,5 +29,5 @@ def shown_on_terminal(*arguments: str, columns: int = 100) -> str:
     except OSError:
         pass  # EIO: the other end is closed
     os.close(ours)
-    assert process.wait() == 0, seen
+    assert process.wait() == code, seen
     return seen.decode()
