@@ -33,7 +33,7 @@ from edgekit.host.cli import (
 )
 from edgekit.host.cli import inspect as inspect_command
 from edgekit.host.cli import run as run_command
-from edgekit.host.cli.meant import meant_by
+from edgekit.host.cli.meant import meant_by, reworded
 from edgekit.host.cli.options import examples
 from edgekit.host.cli.renamed import renamed_option
 from edgekit.host.errors import EdgekitError
@@ -156,7 +156,7 @@ def explain(error: Exception) -> tuple[str, int]:
         if now := renamed_option(getattr(error, "option_name", ""), context):
             return now, _INPUT
         command = context.command_path if context else "edgekit"
-        message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+        message = reworded(error)
         meant = meant_by(error)
         advice = f"did you mean {meant}?" if meant else f"see {command} --help"
         return f"{message}; {advice}", _INPUT

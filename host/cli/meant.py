@@ -1,4 +1,4 @@
-"""What was probably meant by arguments that a command does not take."""
+"""Errors of the command line in edgekit's words, with what was probably meant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+
+from edgekit.host.common.text import one_line
 
 _COMMANDS = {"help": "edgekit --help", "version": "edgekit --version", "list": "edgekit boards"}
 _PRECISIONS = {
@@ -16,6 +18,43 @@ _PRECISIONS = {
     "half": "f16",
     "int8": "--weights int8, or --samples DATA, which quantizes activations, too",
 }
+# typer's messages, and what they become; the groups of the pattern are the fields.
+_MESSAGES = (
+    (r"No such command '(.*?)'.*", "expected a command, found '{0}'"),
+    (r"Missing command", "expected a command, found none"),
+    (r"No such option: (\S+).*", "expected an option of this command, found {0}"),
+    (r"Got unexpected extra argument\(s\) \((.*)\)", "expected no more arguments, found {0}"),
+    (r"Missing (?:argument|option) '(.*?)'.*", "expected {0}, found none"),
+    (r"Option '(.*?)' requires an argument", "expected a value after {0}, found none"),
+    (r"Invalid value for '(.*?)': '(.*)' is not one of (.*)", "{0}: expected {2}, found {1}"),
+    (r"Invalid value for '(.*?)': Input should be a valid integer.*", "{0}: expected an integer"),
+    (r"Invalid value for '(.*?)': Input should be a valid number.*", "{0}: expected a number"),
+    (
+        r"Invalid value for '(.*?)': Input should be greater than or equal to (.*)",
+        "{0}: expected at least {1}",
+    ),
+    (
+        r"Invalid value for '(.*?)': Input should be less than or equal to (.*)",
+        "{0}: expected at most {1}",
+    ),
+    (r"Invalid value for '(.*?)': Input should be (.*)", "{0}: expected a value {1}"),
+    (r"Invalid value for '(.*?)': (.*)", "{0}: {1}"),
+)
+
+
+def reworded(error: Any) -> str:
+    """A message of typer as edgekit writes it: what was expected, what was found."""
+    message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+    for pattern, words in _MESSAGES:
+        if found := re.fullmatch(pattern, message):
+            message = words.format(*found.groups())
+            break
+    invalid = error
+    while invalid is not None and not hasattr(invalid, "errors"):
+        invalid = invalid.__cause__ or invalid.__context__
+    if invalid is None or "found" in message:
+        return message
+    return f"{message}, found {one_line(str(invalid.errors()[0]['input']))}"
 
 
 def meant_by(error: Any) -> str:
@@ -24,7 +63,11 @@ def meant_by(error: Any) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
+    if possible := getattr(error, "possibilities", None):
+        return " or ".join(possible)
     if found := re.match(r"No such command '(\w+)'", error.message):
+        if near := re.search(r"Did you mean '(\S+)'\?", error.format_message()):
+            return f"{context.command_path} {near[1]}"
         return _COMMANDS.get(found[1], "") if context.command_path == "edgekit" else ""
     if found := re.match(r"Got unexpected extra argument\(s\) \((\S+)\)", error.message):
         return _meant_by_extra(context, found[1])
@@ -35,8 +78,11 @@ def meant_by(error: Any) -> str:
 
 
 def _meant_by_extra(context: Any, extra: str) -> str:
-    """A board given without --board, or an input without --input."""
-    given, line = context.params.get("model"), context.command_path
+    """A board given without --board, an input without --input, an address without --host."""
+    line = context.command_path
+    if "host" in context.params and (name := context.params.get("name")):
+        return f"{line} {shlex.quote(name)} --host {shlex.quote(extra)}"
+    given = context.params.get("model")
     if given is None:
         return ""
     options = {name for parameter in context.command.params for name in parameter.opts}

@@ -15,6 +15,9 @@ import pytest
         ("list", "edgekit boards"),
         ("deploy rpi4 my.tflite", "edgekit deploy my.tflite --board rpi4"),
         ("deploy my.tflite pi4", "edgekit deploy my.tflite --board pi4"),
+        ("board add mypi pi@10.0.0.7", "edgekit board add mypi --host pi@10.0.0.7"),
+        ("complie my.tflite", "edgekit compile"),
+        ("compile my.tflite --bord a57", "--board"),
         ("run my.tflite photo.png", "edgekit run my.tflite --input photo.png"),
         ("compile my.tflite --precision FP16", "f16"),
         ("compile my.tflite --precision int8", "--weights int8"),
@@ -33,6 +36,28 @@ def test_what_is_like_nothing_gets_none(edgekit: Any, line: str) -> None:
     done = edgekit(*line.split())
     assert (done.code, done.out) == (2, "")
     assert "did you mean" not in done.complaint and "--help" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("nosuch", "expected a command, found 'nosuch'"),
+        ("lab", "expected a command, found none"),
+        ("boards --nosuch", "expected an option of this command, found --nosuch"),
+        ("boards a b", "expected no more arguments, found a b"),
+        ("board add", "expected NAME, found none"),
+        ("deploy m.onnx --board", "expected a value after --board, found none"),
+        ("deploy m.onnx --threads x", "--threads: expected an integer, found x"),
+        ("deploy m.onnx --threads 0", "--threads: expected at least 1, found 0"),
+        ("compile m.onnx --precision f17", "--precision: expected 'f32', 'f16', 'auto', found f17"),
+    ],
+)
+def test_errors_of_the_command_line_say_expected_and_found(
+    edgekit: Any, line: str, complaint: str
+) -> None:
+    done = edgekit(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.complaint.startswith(f"edgekit: {complaint};")
 
 
 @pytest.mark.parametrize("name", ["x.so", "x.tflite"])

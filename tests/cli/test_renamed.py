@@ -77,4 +77,4 @@ def test_an_address_is_no_cluster_of_cores(edgekit: Any) -> None:
 
 
 def test_an_unknown_option_is_refused_as_ever(edgekit: Any) -> None:
-    assert "No such option: --from" in edgekit("status", "--from", "x").complaint
+    assert "an option of this command, found --from" in edgekit("status", "--from", "x").complaint
