@@ -87,6 +87,11 @@ def status(
             f"expected a model deployed as '{model_name}', found none; list them: edgekit status"
         )
     _print_status(device, found, "edgekit.verify/1" if verify else "edgekit.status/1", as_json)
+    if verify and not as_json:
+        everything = (found, *found.named.values())
+        count = sum(release is not None for s in everything for release in (s.current, s.previous))
+        releases = "1 release" if count == 1 else f"{count} releases"
+        print(f"verified  {releases}: every file has the SHA-256 of its manifest")
 
 
 def rollback(

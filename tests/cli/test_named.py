@@ -82,7 +82,9 @@ def test_damage_is_one_line_and_the_way_back(
     assert found.code == 0
     assert "damaged: model.so" in next(x for x in found.out.splitlines() if "previous" in x)
     assert edgekit("deploy", home / "third.ekb", "--name", "wake").code == 0
-    assert edgekit("status", "--verify").code == 0
+    done = edgekit("status", "--verify")
+    assert done.code == 0
+    assert "verified  3 releases: every file has the SHA-256" in done.out
 
 
 def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
