@@ -17,6 +17,7 @@ from edgekit.host.errors import BusyError, InputError
 
 _KINDS = {
     "boards": "images of virtual boards and what they were made of",
+    "bundles": "bundles of compiled models",
     "engines": "other engines that benchmarks fetched",
     "estimates": "counts and times that estimates are made of",
     "golden": "expected outputs of models",

@@ -32,13 +32,14 @@ def keep_in_history(
     `keep` records the operators' times and returns their number (default: `keep_benchmark`).
     """
     from edgekit.host.common.paths import data_folder
+
+    if not (data_folder() / "history.sqlite").exists():
+        return
     from edgekit.host.deploy.release import why_noisy
     from edgekit.host.lab.history.benchmarks import keep_benchmark
     from edgekit.host.lab.history.order_benchmarks import keep_orders
     from edgekit.kb.targets.board import load_board
 
-    if not (data_folder() / "history.sqlite").exists():
-        return
     if why := why_noisy(timing):
         _LOG.info("not in the history: %s on %s: %s", model.name, device.name, why)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgekit.device.runtime.agent.specs import PlacementSpec
-    from edgekit.host.compiler.artifact import Artifact
     from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.deploy.compiled import Compiled
     from edgekit.host.report import Report
     from edgekit.kb.targets.board import BoardProfile
 
@@ -179,63 +178,53 @@ def compile_bundle(
 
     `profile` is the profile to compile for (default: that of `board`).
     """
-    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
     from edgekit.host.common.files import atomic_write
-    from edgekit.host.compiler.explain import explained_variants
-    from edgekit.host.deploy.bundle import build_bundle, sign_bundle
+    from edgekit.host.deploy.bundle import sign_bundle
+    from edgekit.host.deploy.compiled import compiled
     from edgekit.host.deploy.connections import profile_of
-    from edgekit.host.deploy.explanations import nna_lines, remember
     from edgekit.kb.targets.board import load_board
 
     profile = profile or load_board(profile_of(board))
     if explain is not None:
         _check_target(explain, model)
-    first, *others = _compile_with_progress(model, board, profile, options)
-    explained = explained_variants(first, others)
+    asked = explain is not None or html is not None
+    busy = working(f"compiling {model.name} for {board}")
+    found = compiled(model, profile, options, counter, asked, busy)
+    _print_notes(model, found)
+    bundle, explained = sign_bundle(found.bundle), found.explained or {}
     if explain is not None:
         atomic_write(explain, json.dumps(explained, indent=1).encode() + b"\n")
-    bundle = sign_bundle(build_bundle(first, profile, counter, others))
-    release = bundle.manifest.id
-    remember(release, explained)
     explanations = [explained, *explained.get("variants", ())]
-    for text in itertools.chain(*(nna_lines(each["nna"]) for each in explanations)):
-        note(f"{model.name}: NNA: {text}")
-    write_pages(html, None, lambda: _report_of(release, profile.name, explanations))
+    write_pages(html, None, lambda: _report_of(bundle.manifest.id, profile.name, explanations))
     return bundle
 
 
 def unsigned_bundle(file: Path, board: str, counter: int | None, options: CompileOptions) -> Bundle:
     """Like `load_bundle`, but unsigned, and without leaving any files behind."""
+    from edgekit.host.cli.progress import working
     from edgekit.host.common.checked_files import scratch_of
     from edgekit.host.common.paths import cache_folder
-    from edgekit.host.deploy.bundle import build_bundle
+    from edgekit.host.deploy.compiled import bundle_key, compile_now, recall
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
     if file_kind(file) is Kind.BUNDLE:
         return load_bundle(file, board, counter, options)
     profile = load_board(profile_of(board))
-    with scratch_of(cache_folder()) as cache:
-        first, *others = _compile_with_progress(file, board, profile, options, cache)
-    return build_bundle(first, profile, counter or 0, others)
+    found = recall(bundle_key(file, profile, options, counter or 0))
+    if found is None:
+        with working(f"compiling {file.name} for {board}"), scratch_of(cache_folder()) as cache:
+            found = compile_now(file, profile, options, counter or 0, cache)
+    _print_notes(file, found)
+    return found.bundle
 
 
-def _compile_with_progress(
-    model: Path,
-    board: str,
-    profile: BoardProfile,
-    options: CompileOptions,
-    cache: Path | None = None,
-) -> tuple[Artifact, ...]:
+def _print_notes(model: Path, found: Compiled) -> None:
     from edgekit.host.cli.output import note
-    from edgekit.host.cli.progress import working
-    from edgekit.host.compiler.driver import compile_variants
 
-    with working(f"compiling {model.name} for {board}"):
-        made = compile_variants(model, profile, cache, options)
-    for text in dict.fromkeys(text for each in made for text in each.notes):
+    for text in found.notes:
         note(f"{model.name}: {text}")
-    return made
 
 
 def _report_of(release: str, board_type: str, explanations: list[Mapping[str, Any]]) -> Report:

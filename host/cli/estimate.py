@@ -204,13 +204,14 @@ def _estimate_file(
     """Estimates a model or bundle; caches the results for models and releases."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.estimated import estimate_bundle
-    from edgekit.host.simulator.answers import model_key, recall, remember
+    from edgekit.host.compiler.build_key import build_key
+    from edgekit.host.simulator.answers import recall, remember
     from edgekit.host.simulator.target import target_of
 
     is_model = file_kind(path) is Kind.MODEL
     if is_model:
         options = replace(options, threads=request.threads)  # affects the choice of methods
-    key = model_key(path, board, options) if is_model else ""
+    key = build_key(path, board, options) if is_model else ""
     usual = request.threads or 0  # 0: as the release specifies
     if is_model and (found := recall(key, board, usual)):
         return found

@@ -56,22 +56,24 @@ def estimate_beside(
 ) -> ModelEstimate | None:
     """Estimates a release timed on a virtual board for the real one; without its bundle, only a
     cached estimate is returned."""
-    from edgekit.host.simulator.answers import recall
+    if bundle:
+        return estimate_of(device, bundle, timing.threads)
+    if board := _board_of(device):
+        from edgekit.host.simulator.answers import recall
 
-    if bundle is None and (board := _board_of(device)):
         return recall(timing.release, board, timing.threads)
-    return estimate_of(device, bundle, timing.threads) if bundle else None
+    return None
 
 
 def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | None:
     """Estimates a bundle for the real board of a virtual one; None if the core has no model or the
     estimate is not available quickly."""
-    from edgekit.host.simulator.answers import recall
-    from edgekit.host.simulator.model import is_quick
-
     board = _board_of(device)
     if board is None:
         return None
+    from edgekit.host.simulator.answers import recall
+    from edgekit.host.simulator.model import is_quick
+
     try:
         found = recall(bundle.manifest.id, board, threads)
         if found is None and is_quick(board.arch):
@@ -84,11 +86,13 @@ def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | 
 
 def _board_of(device: Board) -> BoardProfile | None:
     """The profile of a virtual board whose core has a model; None otherwise."""
+    if not device.emulated:
+        return None
     from edgekit.host.simulator.target import has_model
     from edgekit.kb.targets.board import load_board
 
-    board = load_board(device.profile) if device.emulated else None
-    return board if board and has_model(board) and board.nna is None else None
+    board = load_board(device.profile)
+    return board if has_model(board) and board.nna is None else None
 
 
 def show_estimate(device: Board, found: ModelEstimate | None) -> None:

@@ -8,7 +8,8 @@ from typing import cast
 
 from edgekit.host.compiler.options import CompileOptions, StateBinding, WeightBits, variants_of
 from edgekit.host.deploy.board import Board
-from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
+from edgekit.host.deploy.bundle import Bundle, sign_bundle
+from edgekit.host.deploy.compiled import compiled
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import UnknownBoardError, load_board
@@ -40,10 +41,6 @@ def compile_model(
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
     """
-    from edgekit.host.compiler.driver import compile_variants
-    from edgekit.host.compiler.explain import explained_variants
-    from edgekit.host.deploy.explanations import remember
-
     try:
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
@@ -57,10 +54,7 @@ def compile_model(
         signatures=tuple(signatures),
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
     )
-    first, *others = compile_variants(Path(model), profile, options=options)
-    bundle = sign_bundle(build_bundle(first, profile, others=others))
-    remember(bundle.manifest.id, explained_variants(first, others))
-    return bundle
+    return sign_bundle(compiled(Path(model), profile, options).bundle)
 
 
 def _as_shapes(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.host.deploy import release
@@ -27,7 +25,10 @@ from edgekit.host.deploy.release import (
 )
 from edgekit.host.deploy.transport import SubdirTransport, Transport
 
-Arrays = Mapping[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgekit.host.deploy.release.types import Arrays
 
 
 class Board(BoardCalls):

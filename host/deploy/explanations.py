@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 import re
 import zlib
 from collections.abc import Mapping
@@ -39,6 +40,15 @@ def remember(release: str, explained: Mapping[str, Any], most: int = _MOST) -> N
             old.unlink(missing_ok=True)
     except OSError as error:
         _LOG.info("could not save the explanation of release %s: %s", release, error)
+
+
+def renew(release: str) -> bool:
+    """Counts a release as a new one, so that its explanation is kept; False if there is none."""
+    try:
+        os.utime(_explanations_folder() / f"{release}{_SUFFIX}")
+    except OSError:
+        return False
+    return True
 
 
 def recall(release: str) -> Mapping[str, Any] | None:

@@ -70,6 +70,32 @@ def test_a_dry_run_of_a_model_writes_nothing(
     assert (done.code, tree(tmp_path)) == (0, before)
 
 
+_LOADED = """
+import sys
+from edgekit.host.cli.main import main
+assert main(["deploy", sys.argv[1], "--dry-run"]) == 0
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def test_a_deploy_of_an_unchanged_model_loads_neither_compiler_nor_numpy(
+    edgekit: Any, face_model: Path
+) -> None:
+    model = face_model.with_name("okay_nabu.tflite")
+    assert "compiling" in edgekit("compile", model).err
+    assert edgekit("compile", model).err == ""
+    loaded = subprocess.run(
+        [sys.executable, "-c", _LOADED, model],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    ).stderr.split()
+    assert "edgekit.host.deploy.compiled" in loaded
+    heavy = {"numpy", "onnx", "tflite", "edgekit.host.compiler.driver", "edgekit.host.simulator"}
+    assert heavy.isdisjoint(loaded)
+
+
 def test_a_dry_run_over_what_is_deployed_and_damaged_writes_nothing(
     edgekit: Any, tmp_path: Path, ekb: Any
 ) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from edgekit.host.compiler.frontends.common.files import read_model_file, read_start
-from edgekit.host.compiler.frontends.common.open_shapes import Shapes
-from edgekit.host.compiler.frontends.common.outline import Outline
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
 
+if TYPE_CHECKING:
+    from edgekit.host.compiler.frontends.common.outline import Outline
+    from edgekit.host.compiler.ir.types import Graph
+
 _NAMES = {"onnx": "an ONNX one", "caffe": "a Caffe one"}
-_ONNX_START = b"\x08"  # tag of ir_version, the first field of an ONNX model
 
 
 def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") -> Graph:
@@ -24,7 +25,7 @@ def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") 
     several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs
     and override the stored shapes of TensorFlow Lite and Caffe inputs.
     """
-    kind = _format_of(path)
+    kind = format_of(path)
     if kind == "tflite":
         from edgekit.host.compiler.frontends.tflite.importer import import_tflite
 
@@ -46,7 +47,7 @@ def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") 
 def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
     """The signatures of a model with the names of their inputs; empty if it is not a .tflite file
     or has none. Raises `InputError`."""
-    if _format_of(path) != "tflite":
+    if format_of(path) != "tflite":
         return {}
     from edgekit.host.compiler.frontends.tflite.schema import read_model
     from edgekit.host.compiler.frontends.tflite.signatures import signatures_of as known
@@ -75,7 +76,7 @@ def check_signatures(path: Path, chosen: Sequence[str]) -> None:
 
 def outline_model(path: Path, shapes: Shapes | None = None, signature: str = "") -> Outline:
     """The outline of a model file. Raises `InputError` only if it cannot be read."""
-    kind = _format_of(path)
+    kind = format_of(path)
     try:
         if kind == "tflite":
             from edgekit.host.compiler.frontends.tflite.outline import outline_tflite
@@ -90,44 +91,3 @@ def outline_model(path: Path, shapes: Shapes | None = None, signature: str = "")
         return outline_caffe(path, shapes or {})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
-
-
-def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
-    """The format of a file, judged by content, or by name for Caffe text files."""
-    from edgekit.host.compiler.frontends.caffe.file import is_caffe
-    from edgekit.host.compiler.frontends.tflite.schema import is_tflite
-
-    start = read_start(path)
-    if is_caffe(path):
-        return "caffe"
-    if is_tflite(start):
-        return "tflite"
-    if path.suffix == ".onnx" or start.startswith(_ONNX_START):
-        return "onnx"
-    raise InputError(
-        f"{path.name}: expected a .tflite model (TFL3 at byte 4), an .onnx one or Caffe's "
-        f".prototxt, found {start[4:8]!r} at byte 4; give a TensorFlow Lite, ONNX or Caffe file"
-    )
-
-
-def model_hash(path: Path) -> str:
-    """The SHA-256 over all files of a model: for Caffe the network and its weights, for ONNX the
-    model and its external data. Raises `InputError`."""
-    digest = hashlib.sha256()
-    for file in model_files(path):
-        digest.update(read_model_file(file))
-    return digest.hexdigest()
-
-
-def model_files(path: Path) -> tuple[Path, ...]:
-    """All files of a model, in a stable order. Raises `InputError`."""
-    kind = _format_of(path)
-    if kind == "caffe":
-        from edgekit.host.compiler.frontends.caffe.file import caffe_files
-
-        return tuple(file for file in caffe_files(path) if file is not None)
-    if kind == "onnx":
-        from edgekit.host.compiler.frontends.onnx.file import external_files
-
-        return (path, *external_files(path))
-    return (path,)

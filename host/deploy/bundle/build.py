@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.manifest import (
     LIBRARY,
@@ -24,10 +21,13 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.specs import GoldenFiles
 from edgekit.device.version import VERSION
-from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
 from edgekit.kb.targets.board import BoardProfile
+
+if TYPE_CHECKING:
+    from edgekit.host.compiler.artifact import Artifact
+    from edgekit.host.compiler.ir.types import Array
 
 
 def build_bundle(
@@ -102,9 +102,9 @@ def _build_variant(
     )
 
 
-def _golden_files(stem: str, arrays: Sequence[NDArray[Any]]) -> dict[str, bytes]:
+def _golden_files(stem: str, arrays: Sequence[Array]) -> dict[str, bytes]:
     """Returns path -> raw little-endian bytes, in tensor order."""
     return {
         f"{stem}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
-        for i, array in enumerate(map(np.asarray, arrays))
+        for i, array in enumerate(arrays)
     }

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
 from edgekit.device.runtime.agent.npz import Array
@@ -27,7 +24,6 @@ from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack,
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.common.text import printable
-from edgekit.host.compiler.inputs import fitted
 from edgekit.host.deploy.release.answers import ErrorAnswer
 from edgekit.host.deploy.release.runtime import (
     QUICK_SECONDS,
@@ -40,7 +36,10 @@ from edgekit.host.deploy.release.types import OperatorTime, Timings
 from edgekit.host.deploy.transport import Stream
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 
-Arrays = Mapping[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgekit.host.deploy.release.types import Arrays
 
 RUN_SECONDS = 600.0
 _END_SECONDS = 2.0  # grace period for the process to exit after its input is closed
@@ -113,6 +112,10 @@ class Session:
         converted if no value changes. InputError describes the expected inputs; the session stays
         usable. UnreachableError reports how the board's process ended.
         """
+        import numpy as np
+
+        from edgekit.host.compiler.inputs import fitted
+
         given = {name: np.asarray(value) for name, value in inputs.items()}
         try:
             variant = variant_for(self.served.variants, given, signature)
@@ -267,6 +270,8 @@ def _parse_variant(raw: object, where: str) -> ServedVariant:
 
 
 def _to_numpy(array: Array) -> NDArray[Any]:
+    import numpy as np
+
     kind = BY_NAME[array.dtype].npy
     return np.frombuffer(bytearray(array.data), kind).reshape(array.shape)
 

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from edgekit.device.runtime.agent.hotspots import ThreadHotspots
+
+    Arrays = Mapping[str, NDArray[Any]]  # by the names of inputs or outputs
 
 
 @dataclass(frozen=True)

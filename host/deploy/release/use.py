@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.npz import Array, npz_bytes
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementRequest, PlacementSpec
@@ -29,7 +25,8 @@ from edgekit.host.deploy.release.types import (
 )
 from edgekit.host.errors import BusyError, InputError
 
-Arrays = Mapping[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from edgekit.host.deploy.release.types import Arrays
 
 _RUN_SECONDS = 600.0
 _COUNT_SECONDS = 900.0  # emulators run some ten million instructions a second
@@ -135,6 +132,8 @@ def _call_alone(board: BoardCalls, command: str) -> Document:
 
 def _to_npz(inputs: Arrays) -> bytes:
     try:
+        import numpy as np
+
         return npz_bytes({name: Array.of(np.asarray(value)) for name, value in inputs.items()})
     except DeviceInputError as error:
         raise InputError(str(error)) from None

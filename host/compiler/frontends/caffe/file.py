@@ -24,6 +24,7 @@ from edgekit.host.compiler.frontends.caffe.schema import (
 )
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.frontends.formats import CAFFE_WEIGHTS, caffe_files
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.errors import InputError
 
@@ -31,8 +32,6 @@ _TEXT_LIMIT = 16 << 20
 _LAYER_LIMIT = 1 << 16
 _RANK_LIMIT = 8
 _SHOWN = 120
-_WEIGHTS = ".caffemodel"
-_NETWORKS = (".prototxt", ".prototxt.txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,48 +63,6 @@ class FileNet:
     weights_file: str  # as shown in messages
 
 
-def is_caffe(path: Path) -> bool:
-    """Whether the file name is that of a Caffe network or weights file."""
-    return path.name.endswith((*_NETWORKS, _WEIGHTS))
-
-
-def caffe_files(path: Path) -> tuple[Path, Path | None]:
-    """The .prototxt and the .caffemodel of a network; `path` is either of them.
-
-    The other has the same stem or is the only one in the folder. Weights are optional: some
-    networks have none.
-    """
-    if path.name.endswith(_WEIGHTS):
-        stem = path.name.removesuffix(_WEIGHTS)
-        found = _find_sibling(path, stem, _NETWORKS)
-        if found is None:
-            raise InputError(
-                f"expected the network's text next to its weights ({stem}.prototxt), found none; "
-                "fetch it as well"
-            )
-        return found, path
-    stem = path.name.removesuffix(".txt").removesuffix(".prototxt")
-    return path, _find_sibling(path, stem, (_WEIGHTS,))
-
-
-def _find_sibling(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
-    for ending in endings:
-        if (same := path.with_name(stem + ending)).is_file():
-            return same
-    try:
-        beside = sorted(path.parent.iterdir())
-    except OSError:
-        return None
-    others = [p for p in beside if p.name.endswith(endings) and p.is_file()]
-    if len(others) > 1:
-        raise InputError(
-            f"expected {stem}{endings[0]} next to it, or one {endings[0]} file, found "
-            f"{len(others)}: {', '.join(shown_name(p.name) for p in others[:3])}; "
-            "give the two that belong together the same name"
-        )
-    return others[0] if others else None
-
-
 def read_caffe(path: Path) -> FileNet:
     """Raises `InputError` with one line if the files are not a readable Caffe network."""
     text, weights = caffe_files(path)
@@ -127,7 +84,7 @@ def read_caffe(path: Path) -> FileNet:
         )
     with _name_file_in_errors(weights or text, path):
         blobs = {} if weights is None else _read_weights(weights)
-    shown = text.with_suffix(_WEIGHTS).name if weights is None else weights.name
+    shown = text.with_suffix(CAFFE_WEIGHTS).name if weights is None else weights.name
     return FileNet(tuple(inputs), tuple(layers), blobs, shown)
 
 

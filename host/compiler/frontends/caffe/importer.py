@@ -22,12 +22,12 @@ from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
 from edgekit.host.compiler.frontends.common.open_shapes import (
     OpenInput,
     OpenShapesError,
-    Shapes,
     fix_shapes,
 )
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
+from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8

@@ -7,8 +7,8 @@ from pathlib import Path
 from edgekit.host.compiler.frontends.caffe.file import read_caffe
 from edgekit.host.compiler.frontends.caffe.operators import DROPPED, SWALLOWED, caffe_operators
 from edgekit.host.compiler.frontends.common.names import shown_name
-from edgekit.host.compiler.frontends.common.open_shapes import Shapes
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
+from edgekit.host.compiler.options import Shapes
 
 
 def outline_caffe(path: Path, shapes: Shapes) -> Outline:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.frontends.common.proposals import PROPOSALS, Dims, propose
 from edgekit.host.compiler.ir.types import DType, Shape
+from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
-
-Shapes = Mapping[str, Shape]
 
 # Names of a first dimension that is a batch, including names that exporters generate.
 _BATCH = re.compile(r"n|b|bs|.*batch.*|unk__\d+|.*dynamic.*|.*dim_0|s\d+|d0")

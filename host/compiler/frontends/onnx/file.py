@@ -16,6 +16,7 @@ import numpy as np
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.frontends.common.files import check_nodes, read_model_file
 from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.frontends.onnx import EXTERNAL_DATA
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.errors import InputError
 
@@ -30,7 +31,6 @@ _SMALL_TYPES = {
     "int4": np.int8,
     "uint4": np.uint8,
 }
-_LOCATION = "location"  # the external-data key that names the file
 _SHOWN = 80  # characters of another library's message
 
 
@@ -104,11 +104,8 @@ def external_files(path: Path) -> tuple[Path, ...]:
 
     Raises `InputError` like `read_onnx`.
     """
-    content = read_model_file(path)
-    if _LOCATION.encode() not in content:  # saves decoding most models twice
-        return ()
     onnx = _import_onnx()
-    reader, proto = _Reader(onnx, path.parent), _decode_model(onnx, content)
+    reader, proto = _Reader(onnx, path.parent), _decode_model(onnx, read_model_file(path))
     return tuple(
         sorted({reader.external(t) for t in _iter_tensors(proto, onnx) if _is_external(t)})
     )
@@ -265,7 +262,7 @@ class _Reader:
         or missing."""
         name = shown_name(_decode_text(tensor.name))
         entries = {_decode_text(e.key): _decode_text(e.value) for e in tensor.external_data}
-        location = entries.get(_LOCATION, "")
+        location = entries.get(EXTERNAL_DATA, "")
         folder = self._folder.resolve()
         inside = location and "\0" not in location
         target = (folder / location).resolve() if inside else folder

@@ -19,7 +19,6 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
     FixedShapes,
     OpenInput,
     OpenShapesError,
-    Shapes,
     fix_shapes,
 )
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
@@ -33,6 +32,7 @@ from edgekit.host.compiler.frontends.onnx.operators import ROWS
 from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES, Texts
 from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, Scope, Walk
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
+from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8

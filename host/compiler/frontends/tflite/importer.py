@@ -23,7 +23,6 @@ from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
 from edgekit.host.compiler.frontends.common.builder import UNNAMED, Builder
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.open_shapes import (
-    Shapes,
     StoredInput,
     resize,
     size_notes,
@@ -47,6 +46,7 @@ from edgekit.host.compiler.frontends.tflite.signatures import (
 from edgekit.host.compiler.frontends.tflite.tensors import TensorTable
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, State, Tensor
+from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
 
 RULES = Rules(

@@ -20,10 +20,10 @@ import tflite
 from numpy.typing import NDArray
 
 from edgekit.host.compiler.frontends.common.files import check_nodes
+from edgekit.host.compiler.frontends.formats import is_tflite
 from edgekit.host.compiler.ir.types import Array, Quant, Shape
 from edgekit.host.errors import InputError
 
-_IDENTIFIER = b"TFL3"
 _RANK_LIMIT = 8
 _COUNT_LIMIT = 1 << 16
 _TABLE_BYTES = 16  # minimum file size of a tensor or operator
@@ -164,10 +164,6 @@ class _Budget:
         self._left -= size
         if self._left < 0:
             raise InputError("expected tables that do not overlap, found more data than the file")
-
-
-def is_tflite(content: bytes) -> bool:
-    return content[4:8] == _IDENTIFIER
 
 
 def read_model(content: bytes) -> FileModel:

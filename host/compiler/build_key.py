@@ -1,0 +1,83 @@
+"""Identifies a compile by everything that it depends on, without importing the compiler.
+
+Only contents count. Times and sizes would not do: a file restored from a backup is older than what
+was compiled in the meantime.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.frontends import model_hash
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.kb.targets.board import BoardProfile
+
+_TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # folders of the user's own measurements
+_KIT = ("device", "host", "kb")
+_PACKAGES = (".dist-info", ".egg-info")  # folders named by package and version
+_COMPILED = "__pycache__"
+_CHUNK = 1 << 16
+
+
+def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
+    """Equal keys mean equal results: the model and its files, the profile, all options with their
+    samples, the user's tables, and the kit with its tools. Raises InputError for a model that
+    cannot be read."""
+    given = (model.name, model_hash(model), repr(board), repr(options))
+    tables = (_folder_digest(data_folder() / name) for name in _TABLES)
+    return hash_parts(*given, _samples_digest(options.samples), *tables, kit_digest())
+
+
+@functools.cache
+def kit_digest() -> str:
+    """A digest of edgekit's own files, and of the names and versions of all installed packages."""
+    import edgekit
+
+    own = (_folder_digest(Path(p).resolve() / room) for p in edgekit.__path__ for room in _KIT)
+    return hash_parts(sys.version, *own, *_installed_packages())
+
+
+def hash_parts(*parts: str) -> str:
+    """One digest of several texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _samples_digest(path: Path | None) -> str:
+    if path is None or not path.exists():
+        return ""
+    from edgekit.host.compiler.inputs import input_files
+
+    return _files_digest(map(str, input_files(path)))
+
+
+def _folder_digest(path: Path) -> str:
+    found: list[str] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if name != _COMPILED)
+        found += (f"{folder}/{name}" for name in sorted(names))
+    return _files_digest(found)
+
+
+def _files_digest(names: Iterable[str]) -> str:
+    """A digest of the names and contents of files."""
+    digest = hashlib.sha256()
+    for name in names:
+        content = hashlib.sha256()
+        with open(name, "rb") as file:  # noqa: PTH123 (a thousand files: Path takes twice as long)
+            while chunk := file.read(_CHUNK):
+                content.update(chunk)
+        digest.update(f"{name}\0".encode() + content.digest())
+    return digest.hexdigest()
+
+
+def _installed_packages() -> list[str]:
+    found: set[str] = set()
+    for folder in filter(os.path.isdir, sys.path):
+        found.update(each.name for each in Path(folder).iterdir() if each.suffix in _PACKAGES)
+    return sorted(found)
