@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import marshal
-import selectors
+import time
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.app_folder import RUNNING, AppFolder, AppState
+from edgekit.device.runtime.agent.app_folder import HALF_LOG_BYTES, RUNNING, AppFolder, AppState
 from edgekit.device.runtime.agent.application import ApplicationSpec
 from edgekit.device.runtime.agent.boot import Boot
 from edgekit.device.runtime.agent.child import Child
@@ -20,6 +20,17 @@ from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release import enroll_host
 from tests.support.applications import write_application
 
+FLOOD = """
+import os, socket, threading
+def shout():
+    signs = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    signs.connect("\\0" + os.environ["NOTIFY_SOCKET"][1:])
+    while True:
+        signs.send(b"WATCHDOG=1")
+threading.Thread(target=shout).start()
+while True:
+    print("endless\\n" * 1000, end="")
+"""
 SILENT = "import os, signal\nprint('on', flush=True)\nos.close(1)\nos.close(2)\nsignal.pause()\n"
 
 
@@ -32,16 +43,35 @@ def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
     child = Child(
         ApplicationSpec("quiet", "main.py", (), 0, 0, ("main.py",)), tmp_path, tmp_path, {}
     )
-    printed = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(child.output, selectors.EVENT_READ)
-        while not child.closed_output:
-            selector.select()
-            printed += child.read()
+    while not (printed := child.read()):
+        time.sleep(0.01)
     assert (printed, child.ended()) == (b"on\n", "")
     child.end()
     child.close()
     assert child.ended() == "was killed by SIGTERM: on"
+
+
+def test_endless_output_and_signs_keep_neither_the_supervisor_busy_nor_fill_the_disk(
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path
+) -> None:
+    enroll_host(device)
+    device.install(write_application(tmp_path / "flood", FLOOD), tiny())
+    kept = AppFolder(Store(board_root))
+    asked: list[float] = []
+
+    def clock() -> float:
+        if kept.last_lines(1):
+            asked.append(time.monotonic())
+        if asked and asked[-1] > asked[0] + 1:
+            kept.stopped.touch()
+        return time.monotonic()
+
+    pace = Pace(look=0.05)
+    Supervisor(Store(board_root), boot_entry(Store(board_root)), pace, clock, no_handler).run()
+    assert "endless" in kept.last_lines(2)
+    logs = sum(path.stat().st_size for path in kept.root.glob("log*"))
+    assert HALF_LOG_BYTES < logs <= 3 * HALF_LOG_BYTES
+    assert len(asked) < 20 * (64 + 10)  # per look: a sign at a time, and a few times
 
 
 def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(

@@ -32,7 +32,6 @@ class Child:
     ) -> None:
         keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self._last = b""
-        self.closed_output = False
         interpreter = [sys.executable, "-u", "-B"] if spec.is_python else []
         self._process = subprocess.Popen(
             [*interpreter, str(folder / spec.entry), *spec.arguments],
@@ -46,20 +45,14 @@ class Child:
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
-        self.output = self._process.stdout
-        os.set_blocking(self.output.fileno(), False)
+        self._output = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
 
     def read(self) -> bytes:
-        """Returns its output since the last call; sets `closed_output` when no more can follow."""
-        parts = []
+        """Returns its output since the last call, at most what a pipe holds."""
+        found = b""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self.output.fileno(), 1 << 16):
-                parts.append(data)
-                if len(parts) > 16:  # endless output must not block the supervisor
-                    break
-            else:
-                self.closed_output = True
-        found = b"".join(parts)
+            found = os.read(self._output.fileno(), 1 << 16)
         self._last = (self._last + found)[-_LAST_BYTES:]
         return found
 
@@ -100,7 +93,7 @@ class Child:
         """Kills remaining children and closes the pipe."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.output.close()
+        self._output.close()
 
 
 def compile_runtime(runtime: Path) -> None:

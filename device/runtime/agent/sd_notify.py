@@ -13,6 +13,7 @@ from typing import Iterator
 
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
 _MOST_BYTES = 4096
+_MOST_AT_ONCE = 64
 
 
 class Signs:
@@ -28,9 +29,10 @@ class Signs:
         self.name = "@" + (name if isinstance(name, bytes) else name.encode()).decode()[1:]
 
     def received(self) -> Iterator[str]:
-        """Yields the lines received since the last call from processes of the same user."""
+        """Yields the lines received since the last call from processes of the same user; those of
+        one that sends without pause in parts."""
         with contextlib.suppress(BlockingIOError):
-            while True:
+            for _ in range(_MOST_AT_ONCE):
                 data, extra, _, _ = self.socket.recvmsg(
                     _MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
                 )

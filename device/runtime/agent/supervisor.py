@@ -20,7 +20,7 @@ import sys
 import time
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, Optional, Tuple
+from typing import Callable, Dict, Iterator, Optional, Tuple
 
 from edgekit.device.runtime.agent.app_folder import (
     ENDED,
@@ -105,9 +105,10 @@ class Supervisor:
             if not mine:
                 return False
             self._signs, courier = Signs(), self._make_courier()
-            with selectors.DefaultSelector() as self._selector:
-                self._selector.register(wake, selectors.EVENT_READ)
-                self._selector.register(self._signs.socket, selectors.EVENT_READ)
+            with selectors.DefaultSelector() as selector:
+                # Not what the application writes: one that never pauses would keep this process
+                # busy, and the disk. While its pipe is full, it waits for the next poll.
+                selector.register(wake, selectors.EVENT_READ)
                 self._on_signal(signal.SIGTERM, self._request_stop)
                 try:
                     while not self._stops():
@@ -116,7 +117,7 @@ class Supervisor:
                             self._boot.forget()
                             break
                         courier.look()
-                        self._selector.select(self._pace.look)
+                        selector.select(self._pace.look)
                         _drain(wake)
                 finally:
                     courier.close()
@@ -163,20 +164,14 @@ class Supervisor:
             return
         if data := self._child.read():
             self._folder.write_log(data)
-        if self._child.closed_output:
-            self._listen_no_more(self._child)
+        changed: Dict[str, str] = {}
         for line in self._signs.received():
             self._seen = self._clock()
             if line.startswith(_STATUS):
-                self._update_state(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
+                changed.update(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
             elif line in ("READY=1", "WATCHDOG=1"):
-                self._update_state(state=RUNNING)
-
-    def _listen_no_more(self, child: Child) -> None:
-        """Unregisters the output: at end of file it stays readable, so `select` would never wait
-        again."""
-        with contextlib.suppress(KeyError):  # already done
-            self._selector.unregister(child.output)
+                changed.update(state=RUNNING)
+        self._update_state(**changed)
 
     def _check_child(self, child: Child) -> None:
         if how := child.ended():
@@ -213,7 +208,6 @@ class Supervisor:
     def _handle_exit(self, state: str, how: str) -> None:
         """Handles the child's end."""
         if self._child is not None:
-            self._listen_no_more(self._child)
             self._child.close()
             self._child = None
         self._update_state(state=state, pid=0, said="", last=how)
@@ -274,7 +268,6 @@ class Supervisor:
         except OSError as error:
             self._handle_failure(f"could not be started: {error}")
             return
-        self._selector.register(self._child.output, selectors.EVENT_READ)
         self._begun = self._seen = self._clock()
         restarts = self._state.restarts + (self._state.failures > 0)
         self._update_state(
