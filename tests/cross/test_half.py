@@ -92,6 +92,23 @@ def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
         np.testing.assert_allclose(made[name], want, 0.01, err_msg=name)
 
 
+def test_f16_gates_keep_a_state_for_thousands_of_steps(core, tmp_path):
+    """Gates near 1: rounded to f16, the state would not change; a gate 1e-4 off would lose it."""
+    steps, hidden, rng = 2000, 5, np.random.default_rng(0)
+    weights = constant(rng.uniform(-1, 1, (3 * hidden, hidden)) / 100)
+    ins = (tensor((steps, 1, 3 * hidden)), weights, None, tensor((1, hidden)), None)
+    graph = in_half(graph_of([Case(ops.Gru(), ins)]))
+    x, state = graph.inputs
+    gates = np.repeat([10.0, 0.0, 0.5], hidden).astype(np.float32)
+    inputs = {
+        x: np.broadcast_to(gates, (steps, 1, 3 * hidden)).copy(),
+        state: np.full((1, hidden), 0.9, np.float32),
+    }
+    made = _run(graph, inputs, core, tmp_path)
+    for name, want in evaluate(graph, inputs).outputs.items():
+        np.testing.assert_allclose(made[name], want, 0.002, err_msg=name)
+
+
 def _exact(graph, inputs):
     """The results of `graph` with its constants in f32 throughout."""
     found = []

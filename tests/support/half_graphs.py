@@ -17,7 +17,7 @@ UNIT = 2.0**-11  # unit roundoff of f16
 HALF_FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "depthwise_seven", "pool", "binary", "unary",
     "mean", "softmax", "resize", "movement", "dense_f32", "transpose_conv", "matmul",
-    "viewed_matmul", "layer_norm",
+    "viewed_matmul", "layer_norm", "recurrent",
 )  # fmt: skip
 
 
@@ -45,7 +45,11 @@ def check_half(graph: Graph, made: Mapping[str, Array], inputs: dict[str, Array]
 def _of_floats(graph: Graph) -> Graph:
     """Drop operators without an f16 kernel, so that all remaining ones compute in f16."""
     names = {n for n, t in graph.tensors.items() if t.dtype is not DType.F32}
-    nodes = tuple(n for n in graph.nodes if names.isdisjoint((*n.inputs, *n.outputs)))
+    nodes = tuple(
+        n
+        for n in graph.nodes
+        if isinstance(n.op, ops.Recurrent) or names.isdisjoint((*n.inputs, *n.outputs))
+    )
     names = {name for n in nodes for name in (*n.inputs, *n.outputs)}
     kept = {
         "inputs": tuple(n for n in graph.inputs if n in names),

@@ -2,22 +2,46 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
  * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
- * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU). */
+ * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite).
+ *
+ * With EK_HALF, x, y, the weights and the operand of each product are f16. States are f32: in f16,
+ * the small changes of many steps would be lost. */
 #include "layer.h"
+#include "../elementwise/exp_vector.h"
 #include "../gemm/f32_tile.h"
 #include "functions.h"
 
 #define SHARED 65536 /* multiply-adds worth distributing at each step */
 
-/* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. */
-EK_INLINE void tile(const int mr, const int nv, const float *a, long a_row, const float *b,
-                    long b_row, long k, float *to, long to_row) {
+/* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. f16 products are
+ * summed in runs of EK_HALF_SUMS, and these in f32. */
+EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const ek_real *b,
+                    long b_row, long k, ek_real *to, long to_row) {
     vf acc[MR][NV] = {0};
-    const float *x[MR];
+    const ek_real *x[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         x[i] = a + i * a_row;
+#ifdef EK_HALF
+    ek_wide total[MR][NV] = {0};
+    for (long length; k > 0; k -= length, b += length * b_row) {
+        length = ek_min(k, EK_HALF_SUMS);
+        memset(acc, 0, sizeof acc);
+        f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, length);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                total[i][j] += vcast(acc[i][j], ek_wide);
+            x[i] += length;
+        }
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr * nv; i++)
+        acc[i / nv][i % nv] = vcast(total[i / nv][i % nv], vf);
+#else
     f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
+#endif
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
@@ -31,11 +55,11 @@ EK_INLINE void tile(const int mr, const int nv, const float *a, long a_row, cons
  * fewer), each with hidden rows. */
 typedef struct {
     const ek_recurrent_args *args;
-    const float *state;
+    const ek_real *state;
     long state_row, count;
-    const float *weights;
+    const void *weights;
     long vectors; /* of columns */
-    float *to;
+    ek_real *to;
 } product_args;
 
 /* Each panel is used for all blocks of MR rows before the next one, so that it stays in the nearest
@@ -46,9 +70,9 @@ static void products(const void *task, long begin, long end) {
     for (long t = begin; t < end; t++) {
         const long first = t / blocks * NV, from = t % blocks * MR;
         const long wide = ek_min(NV, g->vectors - first), rows = ek_min(MR, g->count - from);
-        const float *panel = g->weights + first * EK_VL * k,
-                    *state = g->state + from * g->state_row;
-        float *to = g->to + from * row + first * EK_VL;
+        const ek_real *panel = (const ek_real *)g->weights + first * EK_VL * k,
+                      *state = g->state + from * g->state_row;
+        ek_real *to = g->to + from * row + first * EK_VL;
         if (rows == MR && wide == NV) {
             tile(MR, NV, state, g->state_row, panel, NV * EK_VL, k, to, row);
             continue;
@@ -67,19 +91,24 @@ static void product(ek_pool *pool, const product_args *g) {
     ek_parallel(pool, products, g, blocks * panels, 1);
 }
 
+#ifdef CLIPPED
 #define BOUNDED(v, limit) apply_clamp(v, -(limit), limit)
+#else
+#define BOUNDED(v, limit) (v)
+#endif
+/* A gate's input: contributions of the input and of the state. */
+#define SUM(gate) ((float)x[(gate) * n + j] + (float)sums[(gate) * n + j])
 
 /* The gates of one sequence at one step; `sums` comes from sums_of. */
 #if defined OP_LSTM
 #define GATES 4
-EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
-                     const float *restrict sums, float *restrict state, float *restrict cell) {
+EK_INLINE void gates(const ek_recurrent_args *args, const ek_real *restrict x,
+                     const ek_real *restrict sums, float *restrict state, float *restrict cell) {
     const ek_recurrent_args g = *args; /* a copy, because stores might alias it */
     const long n = g.hidden;
     for (long j = 0; j < n; j++) {
-        float i = x[j] + sums[j], o = x[n + j] + sums[n + j];
-        float f = x[2 * n + j] + sums[2 * n + j];
-        const float c = x[3 * n + j] + sums[3 * n + j];
+        float i = SUM(0), o = SUM(1), f = SUM(2);
+        const float c = SUM(3);
 #ifdef PEEPHOLES
         i += g.terms[j] * cell[j];
         f += g.terms[2 * n + j] * cell[j];
@@ -99,27 +128,28 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 #elif defined OP_GRU
 #define GATES 3
 /* If the hidden gate is reset first: the input of its product, r . h. */
-EK_INLINE void reset(const ek_recurrent_args *args, const float *restrict x,
-                     const float *restrict sums, const float *restrict state, float *restrict y) {
+EK_INLINE void reset(const ek_recurrent_args *args, const ek_real *restrict x,
+                     const ek_real *restrict sums, const float *restrict state,
+                     ek_real *restrict y) {
     const ek_recurrent_args g = *args;
     const long n = g.hidden;
     for (long j = 0; j < n; j++)
-        y[j] = GATE(BOUNDED(x[n + j] + sums[n + j], g.clip), g.gate[0], g.gate[1]) * state[j];
+        y[j] = (ek_real)(GATE(BOUNDED(SUM(1), g.clip), g.gate[0], g.gate[1]) * state[j]);
 }
 
 /* `inner`: the hidden gate's product. */
-EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
-                     const float *restrict sums, const float *restrict inner,
+EK_INLINE void gates(const ek_recurrent_args *args, const ek_real *restrict x,
+                     const ek_real *restrict sums, const ek_real *restrict inner,
                      float *restrict state) {
     const ek_recurrent_args g = *args;
     const long n = g.hidden;
     for (long j = 0; j < n; j++) {
-        const float z = GATE(BOUNDED(x[j] + sums[j], g.clip), g.gate[0], g.gate[1]);
+        const float z = GATE(BOUNDED(SUM(0), g.clip), g.gate[0], g.gate[1]);
 #ifdef LINEAR_BEFORE_RESET
-        const float r = GATE(BOUNDED(x[n + j] + sums[n + j], g.clip), g.gate[0], g.gate[1]);
-        const float all = x[2 * n + j] + r * (inner[j] + g.terms[j]);
+        const float r = GATE(BOUNDED(SUM(1), g.clip), g.gate[0], g.gate[1]);
+        const float all = (float)x[2 * n + j] + r * ((float)inner[j] + g.terms[j]);
 #else
-        const float all = x[2 * n + j] + inner[j];
+        const float all = (float)x[2 * n + j] + (float)inner[j];
 #endif
         const float new = SQUASH(BOUNDED(all, g.clip), g.squash[0], g.squash[1]);
         state[j] = new + z * (state[j] - new);
@@ -127,11 +157,12 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 }
 #else
 #define GATES 1
-EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
-                     const float *restrict sums, float *restrict state) {
+EK_INLINE void gates(const ek_recurrent_args *args, const ek_real *restrict x,
+                     const ek_real *restrict sums, float *restrict state) {
     const ek_recurrent_args g = *args;
-    for (long j = 0; j < g.hidden; j++)
-        state[j] = SQUASH(BOUNDED(x[j] + sums[j], g.clip), g.squash[0], g.squash[1]);
+    const long n = g.hidden;
+    for (long j = 0; j < n; j++)
+        state[j] = SQUASH(BOUNDED(SUM(0), g.clip), g.squash[0], g.squash[1]);
 }
 #endif
 
@@ -142,15 +173,40 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 #endif
 #define VECTORS(columns) (((columns) + EK_VL - 1) / EK_VL)
 
+/* A row of scratch memory: sums of the gates and, if the hidden gate is reset first, of that gate,
+ * in full vectors, and the input of its product; with EK_HALF, the state in f16. */
+EK_INLINE ek_real *scratch_of(const ek_recurrent_args *g, long sequence) {
+    return (ek_real *)g->scratch + sequence * g->row;
+}
+#ifdef EK_HALF
+#define STATES 1 /* in a row of scratch memory */
+
+static void round_state(const ek_recurrent_args *g, long sequence) {
+    const float *restrict state = g->state + sequence * g->hidden;
+    ek_real *restrict to = scratch_of(g, sequence) + g->row - g->hidden;
+    for (long j = 0; j < g->hidden; j++)
+        to[j] = (ek_real)state[j];
+}
+#else
+#define STATES 0
+#endif
+
 /* The state's contribution to the gates, for `count` sequences starting at `from`; x: see
  * `step`. */
 static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long count,
-                    const float *x) {
-    const long n = g->hidden, row = g->row;
-    float *state = g->state + from * n, *sums = g->scratch + from * row;
-    product(pool, &(product_args){g, state, n, count, g->weights, VECTORS(AT_ONCE * n), sums});
+                    const ek_real *x) {
+    const long n = g->hidden, row = g->row, end = row - STATES * n;
+    ek_real *sums = scratch_of(g, from);
+#ifdef EK_HALF
+    const product_args all = {g, sums + end, row, count, g->weights, VECTORS(AT_ONCE * n), sums};
+#else
+    const product_args all = {g,          g->state + from * n,  n,   count,
+                              g->weights, VECTORS(AT_ONCE * n), sums};
+#endif
+    product(pool, &all);
 #if AT_ONCE < GATES
-    float *const inner = sums + VECTORS(2 * n) * EK_VL, *const after_reset = sums + row - n;
+    const float *state = g->state + from * n;
+    ek_real *const inner = sums + VECTORS(2 * n) * EK_VL, *const after_reset = sums + end - n;
     for (long i = 0; i < count; i++)
         reset(g, x + i * GATES * n, sums + i * row, state + i * n, after_reset + i * row);
     product(pool, &(product_args){g, after_reset, row, count, g->inner, VECTORS(n), inner});
@@ -162,10 +218,11 @@ static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long c
 /* Step t of `count` sequences starting at `from`. */
 static void step(const ek_recurrent_args *g, ek_pool *pool, long from, long count, long t) {
     const long n = g->hidden;
-    const float *x = g->x + (t * g->batch + from) * GATES * n;
-    const float *sums = g->scratch + from * g->row;
+    const ek_real *x = (const ek_real *)g->x + (t * g->batch + from) * GATES * n;
+    const ek_real *sums = scratch_of(g, from);
     const int32_t *lengths = g->lengths ? g->lengths + from : NULL;
-    float *state = g->state + from * n, *y = g->y + (t * g->batch + from) * n;
+    float *state = g->state + from * n;
+    ek_real *y = (ek_real *)g->y + (t * g->batch + from) * n;
     int any = !lengths;
     for (long i = 0; i < count && !any; i++)
         any = t < lengths[i];
@@ -173,7 +230,7 @@ static void step(const ek_recurrent_args *g, ek_pool *pool, long from, long coun
         sums_of(g, pool, from, count, x);
     for (long i = 0; i < count; i++, x += GATES * n, sums += g->row, state += n, y += n) {
         if (lengths && t >= lengths[i]) {
-            memset(y, 0, sizeof(float) * (size_t)n);
+            memset(y, 0, sizeof *y * (size_t)n);
             continue;
         }
 #if defined OP_LSTM
@@ -183,7 +240,12 @@ static void step(const ek_recurrent_args *g, ek_pool *pool, long from, long coun
 #else
         gates(g, x, sums, state);
 #endif
-        memcpy(y, state, sizeof(float) * (size_t)n);
+#ifdef EK_HALF
+        round_state(g, from + i);
+        memcpy(y, sums + g->row - n, sizeof *y * (size_t)n);
+#else
+        memcpy(y, state, sizeof *y * (size_t)n);
+#endif
     }
 }
 
@@ -192,6 +254,10 @@ static void layer(const ek_recurrent_args *g, ek_pool *pool, long from, long cou
     memcpy(g->state + from * g->hidden, g->hidden_before + from * g->hidden, bytes);
 #ifdef OP_LSTM
     memcpy(g->cell + from * g->hidden, g->cell_before + from * g->hidden, bytes);
+#endif
+#ifdef EK_HALF
+    for (long i = 0; i < count; i++)
+        round_state(g, from + i);
 #endif
     for (long s = 0; s < g->steps; s++)
         step(g, pool, from, count, g->backwards ? g->steps - 1 - s : s);

@@ -26,6 +26,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, 
 
 _UNITS = 8  # in 2^-24, f32's unit roundoff; observed kernels stay below one
 _HALF_UNITS = 0.4  # in 2^-11, f16's unit roundoff: the reference adds in the kernels' order
+_F32_UNITS = 2**13  # in a unit roundoff of f16
 # Beyond these, values may be integers merely for lack of digits; f16 sums are rounded at each step.
 _WHOLE = {np.dtype(np.float32): 1 << 23, np.dtype(np.float16): 64}
 _HYBRID_STEPS = 1 / 16  # of a quantization step: changes the rounding of one activation in 32
@@ -86,6 +87,8 @@ class _Source:
         if isinstance(node.op, ops.Recurrent):  # rounding errors propagate to the next step
             operands = {**values, **self._add_operand_noise(node, tensors, values, units)}
             ins = [None if name is None else operands[name] for name in node.inputs]
+            half = tensors[node.outputs[0]].dtype is DType.F16
+            units *= _F32_UNITS if half else 1  # its sums are f16 values in f32
             return node.op.computed(ins, lambda y: self._add_noise(y, units, _are_whole(y)))
         if node.op.arithmetic in _OF_SUMS:
             values = {**values, **self._add_operand_noise(node, tensors, values, units)}

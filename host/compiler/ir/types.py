@@ -166,6 +166,8 @@ class Operator(abc.ABC):
     on_codes: ClassVar[OnCodes]
     half: ClassVar[Half]
 
+    # Leading inputs and outputs that its f16 kernel has in f16, the others in f32; None: all.
+    halves: ClassVar[tuple[int, int] | None] = None
     # Equivalent operators in model files; for ONNX, attribute names equal the fields.
     onnx: ClassVar[str] = ""
     tflite: ClassVar[str] = ""

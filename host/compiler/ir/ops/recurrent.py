@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -30,6 +30,12 @@ _LOGISTIC, _TANH = Logistic(), Tanh()
 Rounded = Callable[[Array], Array]
 
 
+class Multiply(Protocol):
+    """Multiplies a state [n, h] by the columns of weights from `first` until `end`."""
+
+    def __call__(self, state: Array, first: int = 0, end: int | None = None) -> Array: ...
+
+
 def _as_it_is(x: Array) -> Array:
     return x
 
@@ -41,15 +47,17 @@ class Recurrent(Operator):
     subclass. Outputs: hidden states of all steps [t, n, h], then each final state [n, h].
 
     After the end of its sequence, a state does not change and the output is 0. `backwards`: process
-    steps from last to first. `clip` limits the inputs of `gate` and `squash`. All tensors are f32;
-    sums are computed in f64 and rounded at each step.
+    steps from last to first. `clip` limits the inputs of `gate` and `squash`. Sums are computed in
+    f64 and rounded at each step. All tensors are f32, or the first two and the hidden states of all
+    steps are f16: then sums are rounded to f16, as are states where they are multiplied.
     """
 
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
     on_codes = OnCodes.NEVER
-    half = Half.NO
+    half = Half.YES
+    halves = 2, 1
 
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
@@ -75,13 +83,15 @@ class Recurrent(Operator):
         states = [given(ins, 3 + i, "state") for i in range(self.states)]
         for state in states:
             need_shape(state, (batch, hidden), "state")
-        for t in (x, weights, *(t for t in ins[3:] if t is not None)):
+        need_dtype(x, (DType.F32, DType.F16), "gates of inputs")
+        need_dtype(weights, (x.dtype,), "weights of the state")
+        for t in (t for t in ins[3:] if t is not None):
             need_dtype(t, (DType.F32,), "operands")
         if not all(f.recurrent for f in self.functions):
             raise ShapeError("expected activations that recurrent layers support, found others")
         if not self.clip > 0:
             raise ShapeError(f"expected a positive clip, found {self.clip}")
-        return [((time, batch, hidden), DType.F32)] + [((batch, hidden), DType.F32)] * self.states
+        return [((time, batch, hidden), x.dtype)] + [((batch, hidden), DType.F32)] * self.states
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -91,12 +101,13 @@ class Recurrent(Operator):
     def computed(self, x: Sequence[Array | None], rounded: Rounded) -> list[Array]:
         """Compute the outputs; all sums and function values pass through `rounded`."""
         gates, lengths = required(x, 0), optional(x, 2)
-        wide = required(x, 1).astype(np.float64).T
+        weights = required(x, 1)
+        multiply = _product_with(weights)
         states = [required(x, 3 + i) for i in range(self.states)]
-        y = np.zeros((*gates.shape[:2], wide.shape[0]), np.float32)
+        y = np.zeros((*gates.shape[:2], weights.shape[1]), gates.dtype)
         steps = range(len(gates))
         for t in reversed(steps) if self.backwards else steps:
-            new = self.step(gates[t], wide, states, x[3 + self.states :], rounded)
+            new = self.step(gates[t], multiply, states, x[3 + self.states :], rounded)
             if lengths is None:
                 y[t], states = new[0], new
             else:
@@ -108,13 +119,13 @@ class Recurrent(Operator):
     def step(
         self,
         x: Array,
-        weights: Array,
+        multiply: Multiply,
         states: list[Array],
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
         """Return the new states [n, h] of one step, from the input contributions
-        [n, gates · h], `weights` [h, gates · h] in f64, the states, and a subclass's inputs."""
+        [n, gates · h], the products with the weights, the states, and a subclass's inputs."""
         raise TypeError(f"{self.kind} has no step")
 
     def _apply_function(self, function: Operator, x: Array, rounded: Rounded) -> Array:
@@ -126,9 +137,16 @@ class Recurrent(Operator):
         )
 
 
-def _state_product(state: Array, weights: Array) -> Array:
-    y: Array = (state.astype(np.float64) @ weights).astype(np.float32)
-    return y
+def _product_with(weights: Array) -> Multiply:
+    """Products with the transposed `weights`, rounded to their dtype, but in f32."""
+    wide, kind = weights.astype(np.float64).T, weights.dtype
+
+    def multiply(state: Array, first: int = 0, end: int | None = None) -> Array:
+        sums = state.astype(kind).astype(np.float64) @ wide[:, first:end]
+        y: Array = sums.astype(kind).astype(np.float32)
+        return y
+
+    return multiply
 
 
 @dataclass(frozen=True)
@@ -145,12 +163,12 @@ class Rnn(Recurrent):
     def step(
         self,
         x: Array,
-        weights: Array,
+        multiply: Multiply,
         states: list[Array],
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
-        sums = rounded(x + _state_product(states[0], weights))
+        sums = rounded(x + multiply(states[0]))
         return [self._apply_clipped(self.squash, sums, rounded)]
 
 
@@ -186,14 +204,14 @@ class Lstm(Recurrent):
     def step(
         self,
         x: Array,
-        weights: Array,
+        multiply: Multiply,
         states: list[Array],
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
         hidden, cell = states
         peepholes = optional(more, 0)
-        i, o, f, g = np.split(rounded(x + _state_product(hidden, weights)), 4, axis=1)
+        i, o, f, g = np.split(rounded(x + multiply(hidden)), 4, axis=1)
         if peepholes is not None:
             i, f = i + peepholes[0] * cell, f + peepholes[2] * cell
         i, f = (
@@ -238,20 +256,19 @@ class Gru(Recurrent):
     def step(
         self,
         x: Array,
-        weights: Array,
+        multiply: Multiply,
         states: list[Array],
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
         (hidden,), bias = states, optional(more, 0)
         size = hidden.shape[1]
-        sums = rounded(x[:, : 2 * size] + _state_product(hidden, weights[:, : 2 * size]))
+        sums = rounded(x[:, : 2 * size] + multiply(hidden, 0, 2 * size))
         z, r = np.split(self._apply_clipped(self.gate, sums, rounded), 2, axis=1)
-        inner = weights[:, 2 * size :]
         if self.linear_before_reset:
-            linear = _state_product(hidden, inner)
+            linear = multiply(hidden, 2 * size)
             added = r * rounded(linear if bias is None else linear + bias)
         else:
-            added = _state_product(r * hidden, inner)
+            added = multiply(r * hidden, 2 * size)
         new = self._apply_clipped(self.squash, rounded(x[:, 2 * size :] + added), rounded)
         return [rounded(new + z * (hidden - new))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
-from edgekit.host.compiler.ir.types import Array, Node, Operator
+from edgekit.host.compiler.ir.types import Array, DType, Node, Operator
 from edgekit.host.compiler.lowering.common.arguments import operand_of, parameters_of
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.packing import pack_panels
@@ -14,7 +16,6 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
 
 _SEQUENCES = 4  # sequences of a batch that share a pass over the weights
 _VECTORS = 4  # vectors per panel, if there are enough registers for the sums
-_BYTES = 4  # of a float
 
 
 @lowers(ops.Recurrent)
@@ -22,6 +23,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Recurrent)
     x, lengths = ctx.tensor(node.inputs[0]), ctx.optional(node, 2)
+    ctx = ctx.of_floats(x.dtype)
     time, batch, width = x.shape
     hidden = width // op.gates
     rows = min(batch, _SEQUENCES)
@@ -54,10 +56,14 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         weights, inner = weights[: 2 * hidden], weights[2 * hidden :]
         fields["inner"] = _add_panels(ctx, inner, vectors)
         row = round_up(2 * hidden, ctx.isa.vl) + round_up(hidden, ctx.isa.vl) + hidden
+    if x.dtype is DType.F16:
+        row += hidden  # of the state
+    if min(op.clip, getattr(op, "cell_clip", math.inf)) < math.inf:
+        macros["CLIPPED"], name = 1, f"{name}_clipped"
     fields |= {
         "weights": _add_panels(ctx, weights, vectors),
         "row": row,
-        "scratch": ctx.scratch(node, batch * row * _BYTES),
+        "scratch": ctx.scratch(node, batch * row * x.dtype.bytes),
     }
     for place in ("gate", "squash", "last"):
         function = getattr(op, place, None)
@@ -66,7 +72,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
             fields[place] = _function_parameters(function)
             name += f"_{function.kind}"
     kernel = ctx.kernel(
-        f"f32_{name}_{rows}x{vectors * ctx.isa.vl}",
+        f"{x.dtype.value}_{name}_{rows}x{vectors * ctx.isa.vl}",
         "recurrent/layer.c",
         "recurrent/layer.h",
         "ek_recurrent_args",

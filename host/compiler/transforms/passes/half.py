@@ -35,10 +35,16 @@ def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> 
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
+def _in_half(node: Node) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+    """The inputs and outputs that the f16 kernel of a node has in f16."""
+    inputs, outputs = node.op.halves or (len(node.inputs), len(node.outputs))
+    return node.inputs[:inputs], node.outputs[:outputs]
+
+
 def _has_kernel(graph: Graph, node: Node) -> bool:
     """Whether the f32 `node` has an f16 kernel."""
     op = node.op
-    named = [graph.tensors[name] for name in node.inputs if name is not None]
+    named = [graph.tensors[name] for name in _in_half(node)[0] if name is not None]
     if not named or any(graph.tensors[name].dtype is not DType.F32 for name in node.outputs):
         return False
     if isinstance(op, ops.Gather):
@@ -63,10 +69,19 @@ def _node_costs(graph: Graph, node: Node) -> tuple[float, float]:
         weights = graph.tensors[node.inputs[1] or ""]
         per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
         moved += _PRODUCT * y * per_value
+    if isinstance(node.op, ops.Recurrent):
+        return _recurrent_costs(graph, node, moved)
     if isinstance(node.op, ops.MatMul):
         moved += _PRODUCT * y * graph.tensors[node.inputs[0] or ""].shape[-1]
     same = _FUNCTION * y if node.op.half is Half.WIDENED else 0.0
     return moved + same, moved / 2 + same
+
+
+def _recurrent_costs(graph: Graph, node: Node, moved: float) -> tuple[float, float]:
+    gates, hidden = graph.tensors[node.inputs[1] or ""].shape
+    steps = graph.tensors[node.outputs[0]].elements // hidden
+    products, functions = _PRODUCT * steps * gates * hidden, _FUNCTION * steps * gates
+    return moved + products + functions, (moved + products) / 2 + functions
 
 
 def _conversion_cost(tensor: Tensor, threads: int) -> int:
@@ -84,11 +99,12 @@ def _choose_f16_nodes(graph: Graph, conversion: float, threads: int) -> set[str]
         work, in_half = _node_costs(graph, node)
         at[node.name] = labels.thing(work, in_half if _has_kernel(graph, node) else math.inf)
     producer, consumers = graph.producer(), graph.consumers()
+    narrow_results = {name for node in graph.nodes for name in _in_half(node)[1]}
     for name, tensor in graph.tensors.items():
         if tensor.data is not None or tensor.dtype is not DType.F32:
             continue
-        made = at[producer[name].name] if name in producer else outside
-        users = {at[n.name] for n in consumers[name]}
+        made = at[producer[name].name] if name in narrow_results else outside
+        users = {at[n.name] if name in _in_half(n)[0] else outside for n in consumers[name]}
         users |= {outside} if name in graph.outputs else set()
         if users - {made}:
             labels.convert_between(made, users, conversion * _conversion_cost(tensor, threads))
@@ -119,15 +135,17 @@ class _Rewrite:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            if node.name in self._chosen:
-                inputs = tuple(None if n is None else self._as_half(n) for n in node.inputs)
-                outputs = tuple(self._new_half(name) for name in node.outputs)
-                self._nodes.append(Node(node.name, _round_parameter(node.op), inputs, outputs))
-                continue
-            for name in node.inputs:
+            ins, outs = _in_half(node) if node.name in self._chosen else ((), ())
+            for name in node.inputs[len(ins) :]:
                 self._as_f32(name)
-            self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
-            self._nodes.append(node)
+            self._tensors |= {n: self._graph.tensors[n] for n in node.outputs[len(outs) :]}
+            if node.name not in self._chosen:
+                self._nodes.append(node)
+                continue
+            inputs = tuple(None if n is None else self._as_half(n) for n in ins)
+            outputs = tuple(self._new_half(name) for name in outs)
+            inputs, outputs = inputs + node.inputs[len(ins) :], outputs + node.outputs[len(outs) :]
+            self._nodes.append(Node(node.name, _round_parameter(node.op), inputs, outputs))
         for name in self._graph.outputs:
             self._as_f32(name)
         return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))

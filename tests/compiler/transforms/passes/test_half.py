@@ -57,6 +57,25 @@ def test_tensors_between_operators_of_half_precision_are_not_converted():
     assert made.tensors[made.outputs[0]].dtype is DType.F32
 
 
+def test_recurrent_layers_of_half_precision_keep_their_states_in_f32():
+    hidden = 64
+    rng = np.random.default_rng(0)
+    weights = [constant(rng.uniform(-1, 1, (4 * hidden, hidden)) / 8) for _ in range(2)]
+    state = tensor((1, hidden))
+    layer = Case(ops.Lstm(), (weights[1], None, state, state))
+    x = tensor((9, 1, hidden))
+    graph = graph_of([Case(ops.FullyConnected(True), (x, weights[0]), after=layer)])
+    made = to_half(graph)
+    assert [n.op.kind for n in made.nodes] == ["convert", "fully_connected", "lstm", "convert"]
+    types = [made.tensors[n].dtype for n in (*made.nodes[2].inputs[3:5], *made.nodes[2].outputs)]
+    assert types == [DType.F32, DType.F32, DType.F16, DType.F32, DType.F32]
+    inputs = {name: rng.uniform(-1, 1, made.tensors[name].shape) for name in made.inputs}
+    inputs = {name: x.astype(np.float32) for name, x in inputs.items()}
+    want, got = (evaluate(g, inputs).outputs for g in (graph, made))
+    for name in graph.outputs:
+        assert 0 < np.abs(want[name] - got[name]).max() < 0.01, name
+
+
 def test_outputs_in_half_precision_are_near_those_of_f32():
     graph = _two_convolutions(0.01)
     x = {"x": np.random.default_rng(1).normal(size=(1, 12, 12, 32)).astype(np.float32)}
