@@ -25,14 +25,14 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
-from edgekit.host.compiler.transforms.passes.half import to_half
+from edgekit.host.compiler.transforms.passes.half import narrow_weights, to_half
 from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
 from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.host.compiler.transforms.passes.thresholds import Fitted, split_note
 from edgekit.host.compiler.transforms.passes.tie import tie_states
 from edgekit.host.errors import InputError
-from edgekit.kb.targets.board import BoardProfile
+from edgekit.kb.targets.board import BoardProfile, last_cache
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
 HALF_LOSS = 0.02  # relative to an output's largest value: the limit of --precision auto
@@ -172,19 +172,23 @@ def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
-    """Converts to half precision if requested and supported; golden outputs are then f16."""
+    """Converts to half precision if requested and supported; golden outputs are then f16. Cores
+    that do not compute in it may store weights in it."""
     asked, board = target.options.precision, target.board
     if asked == "f32":
         return work
-    if not board.computes_half:
-        if asked == "auto":
-            return work
+    if not board.computes_half and asked == "f16":
         raise InputError(
             f"--precision f16: expected a board whose core computes in half precision "
             f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
             "use auto"
         )
-    graph = to_half(work.graph, threads=target.options.threads or 1)
+    if board.computes_half:
+        graph = to_half(work.graph, threads=target.options.threads or 1)
+    elif board.arch == "aarch64":
+        graph = narrow_weights(work.graph, last_cache(board))
+    else:
+        return work
     if graph is work.graph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
     if why := _f32_reason(asked, work.graph, golden_of(graph, target.golden), target.half_loss):

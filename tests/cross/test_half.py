@@ -15,12 +15,13 @@ from edgekit.host.compiler.ir.types import Activation, DType, Tensor
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.transforms.passes.half import narrow_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.cross.conftest import HALF, VirtualBoard, half_board
 from tests.support import stem_graphs
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
-from tests.support.kernel_runs import build
+from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
 
@@ -90,6 +91,15 @@ def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
     exact = dict(zip(graph.outputs, _exact(graph, inputs), strict=True))
     for name, want in exact.items():
         np.testing.assert_allclose(made[name], want, 0.01, err_msg=name)
+
+
+def test_cores_without_half_precision_multiply_by_weights_stored_in_it(virtual_board, tmp_path):
+    core = _Core(load_board("a53"), virtual_board("a53"))
+    plain = random_graph("recurrent", 15, seed=3)
+    graph = narrow_weights(plain, 0)
+    assert DType.F16 in {t.dtype for t in graph.tensors.values()}
+    inputs = inputs_of(graph)
+    check(graph, _run(graph, inputs, core, tmp_path), inputs)
 
 
 def test_f16_gates_keep_a_state_for_thousands_of_steps(core, tmp_path):

@@ -2,7 +2,8 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
  * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
- * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite).
+ * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite);
+ * NARROW and NARROW_IN_REGISTERS: weights in f16, for products in f32 (gemm/narrow.h).
  *
  * With EK_HALF, x, y, the weights and the operand of each product are f16. States are f32: in f16,
  * the small changes of many steps would be lost. */
@@ -15,7 +16,7 @@
 
 /* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. f16 products are
  * summed in runs of EK_HALF_SUMS, and these in f32. */
-EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const ek_real *b,
+EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const f32_weight *b,
                     long b_row, long k, ek_real *to, long to_row) {
     vf acc[MR][NV] = {0};
     const ek_real *x[MR];
@@ -70,8 +71,8 @@ static void products(const void *task, long begin, long end) {
     for (long t = begin; t < end; t++) {
         const long first = t / blocks * NV, from = t % blocks * MR;
         const long wide = ek_min(NV, g->vectors - first), rows = ek_min(MR, g->count - from);
-        const ek_real *panel = (const ek_real *)g->weights + first * EK_VL * k,
-                      *state = g->state + from * g->state_row;
+        const f32_weight *panel = (const f32_weight *)g->weights + first * EK_VL * k;
+        const ek_real *state = g->state + from * g->state_row;
         ek_real *to = g->to + from * row + first * EK_VL;
         if (rows == MR && wide == NV) {
             tile(MR, NV, state, g->state_row, panel, NV * EK_VL, k, to, row);

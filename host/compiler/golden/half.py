@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.similarity import cosine, least_cosine
-from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
 
 _NONE = 1e-30
 _MOST_OFF = 1e9  # reported for non-finite outputs
@@ -84,10 +84,17 @@ def _max_relative_error(want: Array, found: Array) -> float:
     return off / largest if np.isfinite(off) else np.inf
 
 
+def _uses_half(graph: Graph, node: Node) -> bool:
+    """Whether the node computes in f16, or has weights of it."""
+    ins = (graph.tensors[name] for name in node.inputs if name is not None)
+    used = [graph.tensors[name] for name in node.outputs] + [t for t in ins if t.data is not None]
+    return any(t.dtype is DType.F16 for t in used)
+
+
 def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
     """Describe the gain and loss of `made`, which computes in f16 where it pays, against `exact` in
     f32."""
-    inside = sum(DType.F16 in {made.tensors[t].dtype for t in n.outputs} for n in made.nodes)
+    inside = sum(_uses_half(made, node) for node in made.nodes)
     bound = max(
         float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)
         for y, tolerance in zip(golden.outputs, golden.tolerances, strict=True)

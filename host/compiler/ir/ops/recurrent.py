@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Recurrent(Operator):
 
     After the end of its sequence, a state does not change and the output is 0. `backwards`: process
     steps from last to first. `clip` limits the inputs of `gate` and `squash`. Sums are computed in
-    f64 and rounded at each step. All tensors are f32, or the first two and the hidden states of all
-    steps are f16: then sums are rounded to f16, as are states where they are multiplied.
+    f64 and rounded at each step. All tensors are f32, or the weights are f16, or the first two and
+    the hidden states of all steps: then sums are f16, as are states where they are multiplied.
     """
 
     elementwise = False
@@ -84,7 +84,7 @@ class Recurrent(Operator):
         for state in states:
             need_shape(state, (batch, hidden), "state")
         need_dtype(x, (DType.F32, DType.F16), "gates of inputs")
-        need_dtype(weights, (x.dtype,), "weights of the state")
+        need_dtype(weights, (x.dtype, DType.F16), "weights of the state")
         for t in (t for t in ins[3:] if t is not None):
             need_dtype(t, (DType.F32,), "operands")
         if not all(f.recurrent for f in self.functions):
@@ -102,7 +102,7 @@ class Recurrent(Operator):
         """Compute the outputs; all sums and function values pass through `rounded`."""
         gates, lengths = required(x, 0), optional(x, 2)
         weights = required(x, 1)
-        multiply = _product_with(weights)
+        multiply = _product_with(weights, gates.dtype)
         states = [required(x, 3 + i) for i in range(self.states)]
         y = np.zeros((*gates.shape[:2], weights.shape[1]), gates.dtype)
         steps = range(len(gates))
@@ -137,9 +137,10 @@ class Recurrent(Operator):
         )
 
 
-def _product_with(weights: Array) -> Multiply:
-    """Products with the transposed `weights`, rounded to their dtype, but in f32."""
-    wide, kind = weights.astype(np.float64).T, weights.dtype
+def _product_with(weights: Array, kind: np.dtype[Any]) -> Multiply:
+    """Products of states, rounded to `kind`, with the transposed `weights`, rounded to it too, but
+    in f32."""
+    wide = weights.astype(np.float64).T
 
     def multiply(state: Array, first: int = 0, end: int | None = None) -> Array:
         sums = state.astype(kind).astype(np.float64) @ wide[:, first:end]

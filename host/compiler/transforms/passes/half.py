@@ -25,6 +25,7 @@ _CONVERSION = 2.0  # of an element
 # Costs in simulated board time on A76, relative to converting an element: an additional operator
 # (94 cycles) and, with several threads, distributing its tasks (1300 cycles).
 _START, _HAND_OVER = 160, 2240
+_FEW_SEQUENCES = 4  # in a batch: they read the weights once, more read them again
 _FUNCTION = 8.0  # evaluating a function in f32, which f16 does not halve
 
 
@@ -33,6 +34,37 @@ def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> 
     outputs keep their dtype. `conversion` is the cost of converting one element."""
     chosen = _choose_f16_nodes(graph, conversion, threads)
     return _Rewrite(graph, chosen).run() if chosen else graph
+
+
+def narrow_weights(graph: Graph, cache: int) -> Graph:
+    """Store weights in f16 where a core that computes only in f32 waits for them at each step:
+    those of recurrent layers that `cache` bytes, the core's last cache, do not hold."""
+    tensors, nodes, names = dict(graph.tensors), [], set(graph.tensors)
+    for node in graph.nodes:
+        if isinstance(node.op, ops.Recurrent) and _waits_for_weights(graph, node, cache):
+            weights = graph.tensors[node.inputs[1] or ""]
+            own = fresh_name(f"{weights.name}.half", names)
+            tensors[own] = _halved(weights, own)
+            inputs = (node.inputs[0], own, *node.inputs[2:])
+            nodes.append(dataclasses.replace(node, inputs=inputs))
+        else:
+            nodes.append(node)
+    if len(tensors) == len(graph.tensors):
+        return graph
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
+def _waits_for_weights(graph: Graph, node: Node, cache: int) -> bool:
+    x, weights = (graph.tensors[name or ""] for name in node.inputs[:2])
+    if weights.data is None or weights.bytes < cache or x.shape[1] > _FEW_SEQUENCES:
+        return False
+    return bool(np.max(np.abs(weights.data)) <= _LARGEST)
+
+
+def _halved(constant: Tensor, name: str) -> Tensor:
+    assert constant.data is not None
+    data = constant.data.astype(np.float16)
+    return Tensor(name, constant.shape, DType.F16, None, data, constant.sparse)
 
 
 def _in_half(node: Node) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
@@ -154,8 +186,8 @@ class _Rewrite:
         """Create the f16 version of a tensor; constants are converted, others still need a
         producer."""
         old, own = self._graph.tensors[name], fresh_name(f"{name}.half", self._names)
-        data = None if old.data is None else old.data.astype(np.float16)
-        self._tensors[own] = Tensor(own, old.shape, DType.F16, None, data, old.sparse)
+        empty = Tensor(own, old.shape, DType.F16, None, None, old.sparse)
+        self._tensors[own] = empty if old.data is None else _halved(old, own)
         self._halves[name] = own
         return own
 

@@ -163,6 +163,17 @@ def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, shown):
     assert any(note.startswith("f32: no operator has a faster") for note in made.notes) is shown
 
 
+def test_auto_stores_recurrent_weights_beyond_the_cache_in_half_precision():
+    state, rng = tensor((1, 256)), np.random.default_rng(0)
+    weights = constant(rng.uniform(-1, 1, (768, 256)) / 16)
+    graph = graph_of([Case(ops.Gru(), (tensor((2, 1, 768)), weights, None, state, None))])
+    for board, stored in (("rpi3", DType.F16), ("rpi4", DType.F32)):  # of 512 KiB, of 1 MiB
+        made = prepare_graph(graph, load_profile(board), CompileOptions(precision="auto"))
+        assert [made.graph.tensors[n.inputs[1]].dtype for n in made.graph.nodes] == [stored]
+        assert {made.graph.tensors[name].dtype for name in made.graph.outputs} == {DType.F32}
+        assert bool(made.exact) == (stored is DType.F16)
+
+
 def test_auto_is_f32_on_cores_without_half_precision():
     made = prepare(_MODEL, load_profile("a72"), CompileOptions(precision="auto"))
     assert made.exact is None
