@@ -57,11 +57,25 @@ class Quota:
             ahead = full - now - self._most / self._per_second
             if ahead > 1e-6:
                 return ahead
-            self._full[key] = full
-            if len(self._full) > self._prune_at:
-                self._full = {name: then for name, then in self._full.items() if then > now}
-                self._prune_at = max(_MOST_KEYS, 2 * len(self._full))
+            self._set(key, full, now)
             return 0.0
+
+    def charge(self, key: str, amount: float) -> None:
+        """Takes `amount`, even if there is less."""
+        with self._lock:
+            now = self._clock()
+            self._set(key, max(self._full.get(key, now), now) + amount / self._per_second, now)
+
+    def is_used_up(self, key: str) -> bool:
+        with self._lock:
+            now = self._clock()
+            return self._full.get(key, now) - now >= self._most / self._per_second
+
+    def _set(self, key: str, full: float, now: float) -> None:
+        self._full[key] = full
+        if len(self._full) > self._prune_at:
+            self._full = {name: then for name, then in self._full.items() if then > now}
+            self._prune_at = max(_MOST_KEYS, 2 * len(self._full))
 
 
 class Known:

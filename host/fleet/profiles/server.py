@@ -49,7 +49,8 @@ _MOST_BATCHES = 1024  # of a request
 _REQUESTS, _REQUESTS_PER_SECOND = 120, 0.2  # of a board: at once, then
 # Of a board's batches: a full spool, then 177 MB a day
 _BYTES, _BYTES_PER_SECOND = 5 << 20, 2 << 10
-_SMALL_STREAM = 512 << 10  # larger ones are stored one after another
+_SMALL_STREAM = 512 << 10  # larger ones are stored one after another, and so are those of
+_WORK, _WORK_PER_SECOND = 0.25, 0.05  # boards that took more processor seconds: at once, then
 _WORKERS = 4
 _BACKLOG = 1024
 _ACCEPTED = 64  # connections before others get a turn
@@ -93,6 +94,7 @@ class ProfileServer:
         self.tokens = tokens_of(store)
         self.rates = Quota(_REQUESTS, _REQUESTS_PER_SECOND, clock)
         self._bytes = Quota(_BYTES, _BYTES_PER_SECOND, clock)
+        self._work_time = Quota(_WORK, _WORK_PER_SECOND, clock)
         self._bus = bus
         self._most_bytes = most_bytes
         self._compact_every = compact_every
@@ -112,7 +114,7 @@ class ProfileServer:
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._workers = ThreadPoolExecutor(_WORKERS, "profiles")
-        self._worker_of_large = ThreadPoolExecutor(1, "profiles")
+        self._worker_of_costly = ThreadPoolExecutor(1, "profiles")
 
     def __enter__(self) -> ProfileServer:
         return self
@@ -133,7 +135,7 @@ class ProfileServer:
     def close(self) -> None:
         """Stops listening; returns when what boards have sent completely is stored."""
         self._listener.close()
-        for workers in (self._workers, self._worker_of_large):
+        for workers in (self._workers, self._worker_of_costly):
             workers.shutdown()
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
@@ -309,12 +311,14 @@ class ProfileServer:
                 raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many bytes", wait)
             if not stream:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, "expected compressed batches")
-            workers = self._workers if len(stream) <= _SMALL_STREAM else self._worker_of_large
+            costly = len(stream) > _SMALL_STREAM or self._work_time.is_used_up(board)
+            workers = self._worker_of_costly if costly else self._workers
             return await loop.run_in_executor(workers, self._store_body, board, stream)
         finally:
             self._working.discard(board)
 
     def _store_body(self, board: str, stream: bytes) -> Stored:
+        begin = time.thread_time()
         try:
             stored = self.store_stream(board, stream)
         except TransferError as error:
@@ -322,6 +326,8 @@ class ProfileServer:
         except (EdgekitError, OSError) as error:
             _log.error("profiles: nothing can be stored: %s", error)
             raise RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300) from None
+        finally:
+            self._work_time.charge(board, time.thread_time() - begin)
         if stored.refused:
             count, why = len(stored.refused), stored.refused[0]
             _log.warning("profiles: board '%s': %d batches refused, first: %s", board, count, why)

@@ -73,3 +73,14 @@ def test_a_quota_forgets_keys_that_are_full_again() -> None:
         now[0] += 1
         assert quota.wait(f"{number}") == 0
     assert len(quota._full) < 20_000
+
+
+def test_a_charge_may_exceed_a_quota() -> None:
+    now = [1000.0]
+    quota = Quota(2, 0.5, lambda: now[0])
+    quota.charge("a", 1.5)
+    assert not quota.is_used_up("a")
+    quota.charge("a", 1.5)
+    assert quota.is_used_up("a") and not quota.is_used_up("b")
+    now[0] += 2.5
+    assert not quota.is_used_up("a")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+import zlib
 from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
@@ -15,9 +17,12 @@ from edgekit.device.runtime.agent.retry import waits
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, query
 from edgekit.host.fleet.profiles.admission import Limits
+from edgekit.host.fleet.profiles.server import tokens_of
+from edgekit.host.fleet.profiles.store import Stored
 from tests.long.profile_clients import run as come_back
-from tests.support.profile_batches import batch
-from tests.support.profile_servers import enrolled, fill, running_server
+from tests.support.patience import AMPLE
+from tests.support.profile_batches import batch, stream
+from tests.support.profile_servers import enrolled, fill, post, running_server, serving
 from tests.support.proxy import running_proxy
 
 pytestmark = pytest.mark.slow
@@ -55,6 +60,48 @@ def test_64_kbit_per_second_are_kept_within_a_tenth(server: ProfileServer, tmp_p
     bandwidth.take(0)
     assert proxy.up > 100_000
     assert 0.9 * 64_000 < proxy.up * 8 / (clock.now - Clock.now) < 1.1 * 64_000
+
+
+class CostlyStore(ProfileStore):
+    """A store in which the batches of some boards take processor time, then never end."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.seen: set[str] = set()
+        self.let_go = threading.Event()
+
+    def add(self, board: str, stream: bytes, most_batches: int = 1) -> Stored:
+        if board.startswith("evil"):
+            until = time.thread_time() + 0.26
+            while board not in self.seen and time.thread_time() < until:
+                pass
+            if board in self.seen:
+                self.let_go.wait(AMPLE)
+            self.seen.add(board)
+        return super().add(board, stream, most_batches)
+
+
+def test_boards_that_cost_much_do_not_delay_the_others(tmp_path: Path) -> None:
+    store = CostlyStore(tmp_path)
+    names = [*(f"evil{number}" for number in range(5)), "good"]
+    tokens = {name: tokens_of(store).issue(name) for name in names}
+    body = zlib.compress(stream(0, operators=1))
+    with serving(ProfileServer(store, ("127.0.0.1", 0), clock=lambda: 1000.0)) as server:
+        for name in names[:-1]:
+            assert post(server.port, name, tokens[name], body)
+        late = [
+            threading.Thread(target=post, args=(server.port, name, tokens[name], body))
+            for name in names[:-1]
+        ]
+        for thread in late:
+            thread.start()
+        while len(server._working) < len(late):
+            time.sleep(0.01)
+        assert post(server.port, "good", tokens["good"], body)
+        assert len(server._working) == len(late)
+        store.let_go.set()
+        for thread in late:
+            thread.join()
 
 
 def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() -> None:
