@@ -41,6 +41,7 @@ from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.interleave import pinned
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.model import CostModel
@@ -300,7 +301,7 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
     (folder / LIBRARY).write_bytes(library)
     (folder / WEIGHTS).write_bytes(plan.lowered.weights)
     known = set(_TASKS.iterdir())
-    model = Model(folder, threads)
+    model = Model(ReleaseFiles(folder), threads)
     for task in set(_TASKS.iterdir()) - known:  # otherwise they may all stay on one core for long
         os.sched_setaffinity(int(task.name), {features.cores()[-_THREADS]})
     random = np.random.default_rng(0)

@@ -15,11 +15,12 @@ ABI = 1
 _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
-def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
-    """Opens the library at `path` after checking its machine, its ABI and the CPU's features."""
-    check_elf(path)
+def open_library(path: Path, what: str = "a compiled model", place: str = "") -> ctypes.CDLL:
+    """Opens the library at `path` after checking its machine, its ABI and the CPU's features.
+    `place` is the loader's path of it, if it is open already; see ReleaseFiles."""
+    check_elf(path, place)
     try:
-        lib = ctypes.CDLL(str(path.resolve()))
+        lib = ctypes.CDLL(place or str(path.resolve()))
         found = int(lib.ek_abi())
     except (OSError, AttributeError) as error:
         raise IncompatibleError(
@@ -54,10 +55,10 @@ def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
     return pool
 
 
-def check_elf(path: Path) -> None:
+def check_elf(path: Path, place: str = "") -> None:
     """Checks the machine in the ELF header: dlopen's own message names neither side."""
     try:
-        with path.open("rb") as file:
+        with Path(place or path).open("rb") as file:
             header = file.read(20)
     except OSError as error:
         raise TransferError(
@@ -74,13 +75,13 @@ def check_elf(path: Path) -> None:
             f"{path.name}: expected a library for {features.machine()}, "
             f"found one for {found}; compile for this board's profile"
         )
-    _check_segments(path)
+    _check_segments(path, place)
 
 
-def _check_segments(path: Path) -> None:
+def _check_segments(path: Path, place: str) -> None:
     """Checks for truncation: the loader maps segments beyond the end, and touching those is
     fatal."""
-    with path.open("rb") as file:
+    with Path(place or path).open("rb") as file:
         size, header = os.fstat(file.fileno()).st_size, file.read(64)
         wide = header[4:5] == b"\x02"
         layout, row = ("<Q", "<IIQQQQQQ") if wide else ("<I", "<IIIIIIII")

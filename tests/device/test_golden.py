@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.device.runtime.agent.golden import check_golden, check_in_subprocess, worst_difference
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import LossSpec, TensorSpec
 from edgekit.device.runtime.agent.store import read_manifest
 from edgekit.device.runtime.dtypes import BY_NAME, ElementType
@@ -42,7 +43,7 @@ def unpack(tmp_path: Path, tiny: Callable[..., Bundle]) -> Unpack:
 @pytest.mark.parametrize("defines", [(), ("TINY_STATE",)])
 def test_right_output_is_healthy(unpack: Unpack, defines: tuple[str, ...]) -> None:
     folder = unpack(*defines)
-    assert check_golden(folder, read_manifest(folder))["max_difference"] == [0.0]
+    assert check_golden(ReleaseFiles(folder), read_manifest(folder))["max_difference"] == [0.0]
     assert check_in_subprocess(folder, SECONDS)["max_difference"] == [0.0]
 
 
@@ -50,7 +51,7 @@ def test_what_fewer_bits_cost_is_part_of_the_answer(unpack: Unpack) -> None:
     folder = unpack()
     manifest = replace(read_manifest(folder), loss=LossSpec(0.99, 0.02, 9)).with_id()
     (folder / "manifest.json").write_bytes(manifest.to_json())
-    assert check_golden(folder, read_manifest(folder))["loss"] == {
+    assert check_golden(ReleaseFiles(folder), read_manifest(folder))["loss"] == {
         "cosine": 0.99,
         "off": 0.02,
         "samples": 9,
@@ -66,7 +67,7 @@ def test_wrong_output_says_how_far_off(unpack: Unpack) -> None:
     folder = unpack("TINY_WRONG")
     message = "'y': expected a difference of at most 0.001 from the golden output, found 0.5"
     with pytest.raises(DeviceError, match=message):
-        check_golden(folder, read_manifest(folder))
+        check_golden(ReleaseFiles(folder), read_manifest(folder))
     with pytest.raises(UnhealthyError, match=message):
         check_in_subprocess(folder, SECONDS)
 

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from edgekit.device.runtime.agent.app_folder import HALF_LOG_BYTES, RUNNING, AppFolder, AppState
 from edgekit.device.runtime.agent.application import ApplicationSpec
 from edgekit.device.runtime.agent.boot import Boot
@@ -15,6 +17,7 @@ from edgekit.device.runtime.agent.child import Child
 from edgekit.device.runtime.agent.service import boot_entry
 from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
+from edgekit.device.runtime.errors import DeviceError
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release import enroll_host
@@ -123,6 +126,26 @@ def test_the_first_sign_of_life_may_take_longer(
         no_handler,
     ).run()
     assert "edgekit: slow gave no sign of life for 21 s" in kept.last_lines(5)
+
+
+def test_damaged_files_of_an_application_are_never_run(
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path
+) -> None:
+    enroll_host(device)
+    device.install(write_application(tmp_path / "doors", "print('on')"), tiny())
+    store = Store(board_root)
+    manifest = store.manifest(str(store.links().current))
+    program = (
+        store.releases / manifest.id / str(manifest.application and manifest.application.entry)
+    )
+    program.unlink()
+    program.symlink_to(tmp_path / "doors" / "main.py")
+    with pytest.raises(OSError, match="symbolic links"):
+        AppFolder(store).copy(manifest)
+    program.unlink()
+    program.write_text("print('off')")
+    with pytest.raises(DeviceError, match=r"main.py: expected SHA-256 \w{16}, found \w{16}"):
+        AppFolder(store).copy(manifest)
 
 
 class BootAtCommit(Boot):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import units_of
@@ -90,7 +91,7 @@ def runs_here(
     folder: Path, runs: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> list[dict[str, Array]]:
     """Run repeatedly; return the outputs of each run. State carries over between runs."""
-    model = Model(folder, threads)
+    model = Model(ReleaseFiles(folder), threads)
     try:
         return [
             {

@@ -22,7 +22,9 @@ from typing import List, Optional
 
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest
 from edgekit.device.runtime.agent.process import Process
-from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.store import Store, sha256_file
+from edgekit.device.runtime.errors import TransferError
 
 HALF_LOG_BYTES = 256 << 10
 
@@ -107,7 +109,7 @@ class AppFolder:
 
     def copy(self, manifest: Manifest) -> Path:
         """Returns the folder to run from: copies of the application's files and the runtime they
-        import."""
+        import. TransferError if one is damaged."""
         application = manifest.application
         assert application is not None
         target = self._run / manifest.id
@@ -115,11 +117,17 @@ class AppFolder:
             return target
         temporary = self._run / f".{manifest.id}"
         shutil.rmtree(temporary, ignore_errors=True)
-        source = self._store.releases / manifest.id
-        for path in (*application.files, RUNTIME):
-            place = temporary / path
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copyfile(source / path, place)
+        with ReleaseFiles(self._store.releases / manifest.id) as files:
+            for path in (*application.files, RUNTIME):
+                place = temporary / path
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with place.open("wb") as writer:
+                    writer.writelines(files.chunks(path))
+                if (found := sha256_file(place)) != (expected := manifest.file(path).sha256):
+                    raise TransferError(
+                        f"{path}: expected SHA-256 {expected[:16]}, found {found[:16]}; "
+                        "deploy again"
+                    )
         if not application.is_python:
             (temporary / application.entry).chmod(0o700)
         temporary.rename(target)

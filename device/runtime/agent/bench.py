@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.golden import golden_inputs
@@ -12,6 +11,7 @@ from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.model import Model, RunTimes, open_model
 from edgekit.device.runtime.agent.noise import Watch
 from edgekit.device.runtime.agent.placement import Placement
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.agent.variants import numbered, variant_for
 
@@ -29,7 +29,7 @@ class BenchPlan:
 
 
 def bench_release(
-    current: Tuple[Manifest, Path],
+    current: Tuple[Manifest, ReleaseFiles],
     placement: Placement,
     plan: BenchPlan,
     given: Optional[Mapping[str, Any]],
@@ -37,13 +37,13 @@ def bench_release(
 ) -> Dict[str, Any]:
     """Builds the document edgekit.runtime.bench/1 from a release and the inputs `given`; without
     them, uses the golden inputs of variant `number`."""
-    manifest, folder = current
+    manifest, files = current
     variants = manifest.every_variant()
     variant = numbered(variants, number) if given is None else variant_for(variants, given)
-    inputs = golden_inputs(folder, variant) if given is None else given
+    inputs = golden_inputs(files, variant) if given is None else given
     watch = Watch()
     start = time.perf_counter_ns()
-    model = open_model(folder, manifest, placement, variant)
+    model = open_model(files, manifest, placement, variant)
     model.set_inputs(inputs)
     model.bench(1)
     load_ms = (time.perf_counter_ns() - start) / 1e6

@@ -6,16 +6,17 @@ import ctypes
 import json
 import mmap
 import os
-from pathlib import Path
 from typing import Optional
 
-from edgekit.device.runtime.agent.manifest import Description, parse_description
+from edgekit.device.runtime.agent.manifest import WEIGHTS, Description, parse_description
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.errors import (
     IncompatibleError,
     InputError,
     TooLittleMemoryError,
     TransferError,
 )
+from edgekit.device.runtime.shared_library import open_library
 
 
 class ModelStruct(ctypes.Structure):
@@ -31,27 +32,25 @@ class ModelStruct(ctypes.Structure):
 
 
 class WeightsMap:
-    """Maps the first `size` bytes of a file read-only. Python's own mmap does not expose the
+    """Maps the first `size` bytes of the weights read-only. Python's own mmap does not expose the
     address of a read-only map. A release's variants share one file, and may read only a prefix of
     it."""
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, files: ReleaseFiles, size: int) -> None:
         self.address: Optional[int] = None
         self._size = size
         self._libc = ctypes.CDLL(None, use_errno=True)
         try:
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno()).st_size
+            with files.opened(WEIGHTS) as file:
+                found = os.fstat(file).st_size
                 if found < size:
                     raise TransferError(
-                        f"{path.name}: expected {size} bytes, found {found}; deploy again"
+                        f"{WEIGHTS}: expected {size} bytes, found {found}; deploy again"
                     )
                 if size:
-                    self.address = self._mmap_file(file.fileno())
+                    self.address = self._mmap_file(file)
         except OSError as error:
-            raise TransferError(
-                f"{path.name}: expected a readable file, found {error.strerror}; deploy again"
-            ) from None
+            raise _unreadable(WEIGHTS, error) from None
 
     def _mmap_file(self, fd: int) -> int:
         self._libc.mmap.restype = ctypes.c_void_p
@@ -76,23 +75,33 @@ class WeightsMap:
             self.address = None
 
 
-def bind(lib: ctypes.CDLL) -> None:
-    """Declares the signatures of the functions in ek.h."""
+def load_library(files: ReleaseFiles, path: str) -> ctypes.CDLL:
+    """Loads a release's library, with the signatures of the functions in ek.h."""
+    try:
+        place = files.loader_path(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    lib = open_library(files.folder / path, place=place)
     model = ctypes.POINTER(ModelStruct)
     arrays = ctypes.POINTER(ctypes.c_void_p)
     lib.ek_describe.restype = ctypes.c_char_p
     lib.ek_reset.argtypes, lib.ek_reset.restype = (model,), None
     lib.ek_run.argtypes = (model, arrays, arrays)
     lib.ek_bench.argtypes = (model, arrays, arrays, ctypes.c_long, ctypes.POINTER(ctypes.c_uint64))
+    return lib
 
 
-def describe(lib: ctypes.CDLL, path: Path) -> Description:
+def _unreadable(path: str, error: OSError) -> TransferError:
+    return TransferError(f"{path}: expected a readable file, found {error.strerror}; deploy again")
+
+
+def describe(lib: ctypes.CDLL, path: str) -> Description:
     """Returns the description stored in the library at `path`; IncompatibleError if it is
     invalid."""
     try:
         return parse_description(json.loads(lib.ek_describe()))
     except (ValueError, InputError) as error:
-        raise IncompatibleError(f"{path.name}: {error}") from None
+        raise IncompatibleError(f"{path}: {error}") from None
 
 
 def block_of(size: int) -> mmap.mmap:

@@ -26,7 +26,6 @@ from edgekit.device.runtime.bytecode import keep_bytecode
 from edgekit.device.runtime.errors import (
     DeviceError,
     Document,
-    TransferError,
     UnhealthyError,
     error_document,
     system_error_document,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.app_commands import AddCommand, Run
     from edgekit.device.runtime.agent.manifest import Manifest
     from edgekit.device.runtime.agent.placement import Placement
+    from edgekit.device.runtime.agent.release_files import ReleaseFiles
     from edgekit.device.runtime.agent.session import Session
     from edgekit.device.runtime.agent.store import Store
 
@@ -74,11 +74,11 @@ def _log_note(text: str) -> None:
         sys.stderr.flush()
 
 
-def _load_current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
+def _load_current(options: argparse.Namespace) -> Tuple[Manifest, ReleaseFiles]:
     """Returns the current release, verified once per process."""
     from edgekit.device.runtime.agent.status import current_release
 
-    found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
+    found: Optional[Tuple[Manifest, ReleaseFiles]] = getattr(options, "current", None)
     return found or current_release(_open_store(options))
 
 
@@ -89,9 +89,9 @@ def _run_in_release(options: argparse.Namespace) -> Optional[Document]:
 
     root = ["--root", str(options.root)]
     inner = _build_parser().parse_args([*root, *options.arguments])
-    inner.current = manifest, folder = _load_current(options)
+    inner.current = manifest, files = _load_current(options)
     if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
-        own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
+        own = [sys.executable, "-I", "-S", str(files.folder / RUNTIME)]
         keep_bytecode()
         os.execv(own[0], [*own, *root, *options.arguments])
     run: Run = inner.run
@@ -189,9 +189,9 @@ def _verify(options: argparse.Namespace) -> Document:
 
 
 def _health(options: argparse.Namespace) -> Document:
-    manifest, folder = _load_current(options)
+    manifest, files = _load_current(options)
     try:
-        found = _make_checker(options)(folder)
+        found = _make_checker(options)(files.folder)
     except UnhealthyError as error:
         raise DeviceError(
             f"release {manifest.id} is unhealthy: {error}; go back with rollback, or deploy again"
@@ -201,13 +201,12 @@ def _health(options: argparse.Namespace) -> Document:
 
 def _golden(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.golden import check_golden, limit_life
-    from edgekit.device.runtime.agent.integrity import find_damage
-    from edgekit.device.runtime.agent.store import read_manifest
+    from edgekit.device.runtime.agent.integrity import open_intact
+    from edgekit.device.runtime.agent.store import manifest_of
 
     limit_life(options.seconds)
-    if damage := find_damage(options.folder):
-        raise TransferError(f"{damage}; deploy again")
-    health = check_golden(options.folder, manifest := read_manifest(options.folder))
+    files = open_intact(options.folder)
+    health = check_golden(files, manifest := manifest_of(files))
     return {"schema": "edgekit.health/1", "release": manifest.id, "health": health}
 
 
@@ -217,11 +216,11 @@ def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.npz import npz_bytes, read_npz
     from edgekit.device.runtime.agent.variants import variant_for
 
-    manifest, folder = _load_current(options)
+    manifest, files = _load_current(options)
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs, options.signature)
     with _pinned_to_cores(manifest, options) as placement:
-        model = open_model(folder, manifest, placement, variant)
+        model = open_model(files, manifest, placement, variant)
         outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
     return {
@@ -236,9 +235,9 @@ def _run(options: argparse.Namespace) -> Document:
 def _serve(options: argparse.Namespace) -> None:
     from edgekit.device.runtime.agent.serve import serve
 
-    manifest, folder = _load_current(options)
+    manifest, files = _load_current(options)
     with _pinned_to_cores(manifest, options) as placement:
-        serve(_open_store(options), manifest, folder, placement)
+        serve(_open_store(options), manifest, files, placement)
 
 
 @contextlib.contextmanager
@@ -279,9 +278,9 @@ def _count(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.model import open_model
 
     fix_layout()
-    manifest, folder = _load_current(options)
-    inputs = golden_inputs(folder, manifest.every_variant()[0])
-    found = count(open_model(folder, manifest), inputs, options.repeats)
+    manifest, files = _load_current(options)
+    inputs = golden_inputs(files, manifest.every_variant()[0])
+    found = count(open_model(files, manifest), inputs, options.repeats)
     return {
         "schema": "edgekit.count/1",
         "release": manifest.id,

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, Variant
 from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
 from edgekit.device.runtime.agent.variants import variant_text
 from edgekit.device.runtime.errors import DeviceError, UnhealthyError
@@ -37,11 +38,11 @@ _CODES = {
 Number = Union[int, float]
 
 
-def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
+def check_golden(files: ReleaseFiles, manifest: Manifest) -> Dict[str, Any]:
     """Runs the golden input of every variant in this process. Returns the slowest variant's time in
     milliseconds, the largest difference of each output, and the quantization loss of the golden
     outputs. DeviceError reports how far off the outputs are."""
-    found = [_check_variant(folder, manifest, v) for v in manifest.every_variant()]
+    found = [_check_variant(files, manifest, v) for v in manifest.every_variant()]
     known = {"loss": asdict(manifest.loss)} if manifest.loss else {}
     return {
         **known,
@@ -50,18 +51,20 @@ def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
     }
 
 
-def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[float, List[float]]:
+def _check_variant(
+    files: ReleaseFiles, manifest: Manifest, variant: Variant
+) -> Tuple[float, List[float]]:
     """Returns milliseconds, and the largest difference of each output."""
-    model = open_model(folder, manifest, variant=variant)
-    outputs, times = model.run(golden_inputs(folder, variant))
+    model = open_model(files, manifest, variant=variant)
+    outputs, times = model.run(golden_inputs(files, variant))
     model.close()
     golden = variant.golden
     differences: List[float] = []
     where = f"with {variant_text(variant)}: " if manifest.variants else ""
     for i, (spec, path) in enumerate(zip(variant.outputs, golden.outputs)):
-        expected, found = (folder / path).read_bytes(), bytes(outputs[spec.name].data)
+        expected, found = files.read(path), bytes(outputs[spec.name].data)
         margin = golden.margin(i)
-        shares = None if margin is None else (folder / margin).read_bytes()
+        shares = None if margin is None else files.read(margin)
         off = worst_difference(spec, expected, found, shares)
         if not off.within(golden.tolerances[i]):
             raise DeviceError(
@@ -73,10 +76,10 @@ def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[
     return times.total / 1e6, differences
 
 
-def golden_inputs(folder: Path, variant: Variant) -> Dict[str, Array]:
+def golden_inputs(files: ReleaseFiles, variant: Variant) -> Dict[str, Array]:
     """Returns the golden input arrays by name."""
     return {
-        spec.name: Array(spec.dtype, spec.shape, (folder / path).read_bytes())
+        spec.name: Array(spec.dtype, spec.shape, files.read(path))
         for spec, path in zip(variant.inputs, variant.golden.inputs)
     }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import zlib
 from pathlib import Path
 from typing import Dict, Optional, Tuple
@@ -23,13 +22,13 @@ from edgekit.device.runtime.agent.manifest import (
     is_release_id,
     parse_manifest,
 )
-from edgekit.device.runtime.agent.store import manifest_bytes, sha256_file, write_synced
-from edgekit.device.runtime.errors import DeviceError
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.store import manifest_text, sha256_of, write_synced
+from edgekit.device.runtime.errors import DeviceError, TransferError
 
 INSTALLED = "installed.json"
 HEAD = (MANIFEST, SIGNATURE)
 
-_CHUNK = 1 << 18
 _MOST_BYTES = 1 << 23  # of the record; the manifest it is made from has at most half of that
 
 Sums = Dict[str, Tuple[int, int]]  # size and CRC-32 by path
@@ -39,7 +38,8 @@ def write_record(folder: Path, manifest: Manifest) -> None:
     """Records size and CRC-32 of every file of a release that was just verified."""
     head = [name for name in HEAD if (folder / name).exists()]
     paths = [*head, *(entry.path for entry in manifest.files)]
-    files = {path: _size_and_crc(folder / path) for path in paths}
+    with ReleaseFiles(folder) as opened:
+        files = {path: _size_and_crc(opened, path) for path in paths}
     write_synced(folder / INSTALLED, _encode_record(files))
 
 
@@ -49,15 +49,33 @@ def find_damage(folder: Path, full: bool = False) -> str:
     `full` also compares SHA-256. A release whose record is missing or damaged is compared in full
     and gets a new record.
     """
-    sums = _read_record(folder)
-    damage = _find_by_sum(folder, sums) if sums else ""
+    with ReleaseFiles(folder) as files:
+        return damage_of(files, full)
+
+
+def damage_of(files: ReleaseFiles, full: bool = False) -> str:
+    """Like `find_damage`, for files that stay open, to be loaded."""
+    sums = _read_record(files.folder)
+    damage = _find_by_sum(files, sums) if sums else ""
     if damage or (sums and not full):
         return damage
-    damage = _find_by_manifest(folder)
+    manifest, damage = _manifest_of(files)
+    if manifest is None or damage:
+        return damage
+    damage = _find_by_manifest(files, manifest)
     if not damage and not sums:
         with contextlib.suppress(OSError, DeviceError):  # a read-only disk
-            write_record(folder, parse_manifest(manifest_bytes(folder)))
+            write_record(files.folder, manifest)
     return damage
+
+
+def open_intact(folder: Path) -> ReleaseFiles:
+    """Opens the files of a release, to be loaded; TransferError if one is damaged."""
+    files = ReleaseFiles(folder)
+    if damage := damage_of(files):
+        files.close()
+        raise TransferError(f"{damage}; deploy again")
+    return files
 
 
 def installed_sum(folder: Path, path: str) -> Tuple[int, int]:
@@ -68,9 +86,10 @@ def installed_sum(folder: Path, path: str) -> Tuple[int, int]:
 def find_damage_of_head(folder: Path) -> str:
     """Describes the damage of the manifest or its signature; empty if both are intact."""
     sums = _read_record(folder)
-    if sums:
-        return _find_by_sum(folder, {name: sums[name] for name in HEAD if name in sums})
-    return _manifest_of(folder)[1]
+    with ReleaseFiles(folder) as files:
+        if sums:
+            return _find_by_sum(files, {name: sums[name] for name in HEAD if name in sums})
+        return _manifest_of(files)[1]
 
 
 def record_damage(folder: Path) -> str:
@@ -80,10 +99,10 @@ def record_damage(folder: Path) -> str:
     return f"{INSTALLED}: expected checksums of the files, found a damaged record; it is rewritten"
 
 
-def _find_by_sum(folder: Path, sums: Sums) -> str:
+def _find_by_sum(files: ReleaseFiles, sums: Sums) -> str:
     for path, expected in sums.items():
         try:
-            found = _size_and_crc(folder / path, most=expected[0])
+            found = _size_and_crc(files, path, expected[0])
         except OSError as error:
             return f"{path}: expected {expected[0]} bytes, found {error.strerror}"
         if found[0] != expected[0]:
@@ -93,46 +112,44 @@ def _find_by_sum(folder: Path, sums: Sums) -> str:
     return ""
 
 
-def _find_by_manifest(folder: Path) -> str:
-    manifest, damage = _manifest_of(folder)
-    for entry in manifest.files if manifest else ():
+def _find_by_manifest(files: ReleaseFiles, manifest: Manifest) -> str:
+    for entry in manifest.files:
         try:
-            size, found = (folder / entry.path).lstat().st_size, sha256_file(folder / entry.path)
+            size, found = files.size(entry.path), sha256_of(files.chunks(entry.path))
         except OSError as error:
             return f"{entry.path}: expected {entry.bytes} bytes, found {error.strerror}"
         if size != entry.bytes:
             return f"{entry.path}: expected {entry.bytes} bytes, found {size}"
         if found != entry.sha256:
             return f"{entry.path}: expected SHA-256 {entry.sha256[:16]}, found {found[:16]}"
-    return damage
+    return ""
 
 
-def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
+def _manifest_of(files: ReleaseFiles) -> Tuple[Optional[Manifest], str]:
     """Returns the manifest if it is intact, else None and the damage."""
     try:
-        data = manifest_bytes(folder)
+        data = manifest_text(files)
         manifest = parse_manifest(data)
     except DeviceError as error:
         text = str(error).partition(";")[0]
         return None, text if MANIFEST in text else f"{MANIFEST}: {text}"
-    if is_release_id(folder.name) and manifest.id != folder.name:
-        return None, f"{MANIFEST}: expected release {folder.name}, found {manifest.id}"
+    release = files.folder.name
+    if is_release_id(release) and manifest.id != release:
+        return None, f"{MANIFEST}: expected release {release}, found {manifest.id}"
     if data != manifest.to_json():
         return None, f"{MANIFEST}: expected its original text, found it changed"
     return manifest, ""
 
 
-def _size_and_crc(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
-    """Returns size and CRC-32 of a regular file; a file whose size differs from `most` is not
-    read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or (most is not None and about.st_size != most):
-            return about.st_size if stat.S_ISREG(about.st_mode) else -1, 0
-        size, found = 0, 0
-        while chunk := file.read(_CHUNK):
-            size, found = size + len(chunk), zlib.crc32(chunk, found)
+def _size_and_crc(
+    files: ReleaseFiles, path: str, expected: Optional[int] = None
+) -> Tuple[int, int]:
+    """Returns size and CRC-32 of a file; one that has not the `expected` size is not read."""
+    size, found = files.size(path), 0
+    if expected is not None and size != expected:
+        return size, 0
+    for chunk in files.chunks(path):
+        found = zlib.crc32(chunk, found)
     return size, found
 
 

@@ -7,30 +7,29 @@ import functools
 import mmap
 from array import array
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.binding import (
     ModelStruct,
     WeightsMap,
     address_of,
-    bind,
     block_of,
     describe,
+    load_library,
 )
 from edgekit.device.runtime.agent.fit import check_fit
 from edgekit.device.runtime.agent.manifest import (
     LIBRARY,
-    WEIGHTS,
     Manifest,
     Variant,
 )
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.placement import ONE_THREAD, Placement, on_cores
 from edgekit.device.runtime.agent.probe import board_facts
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
-from edgekit.device.runtime.shared_library import open_library, start_pool
+from edgekit.device.runtime.shared_library import start_pool
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class BenchTimes:
 
 
 def open_model(
-    folder: Path,
+    files: ReleaseFiles,
     manifest: Manifest,
     placement: Placement = ONE_THREAD,
     variant: Optional[Variant] = None,
@@ -59,7 +58,7 @@ def open_model(
     the library matches the manifest."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
-    model = Model(folder, placement.threads, wanted.library, placement.workers)
+    model = Model(files, placement.threads, wanted.library, placement.workers)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (
         wanted.inputs,
@@ -82,19 +81,18 @@ class Model:
 
     def __init__(
         self,
-        folder: Path,
+        files: ReleaseFiles,
         threads: int = 1,
         library: str = LIBRARY,
         workers: Sequence[int] = (),
     ) -> None:
-        """Loads `library` and weights.bin of `folder`. Threads other than the caller's are pinned
-        to the cores `workers`, if given. IncompatibleError if this CPU lacks a required feature,
-        TransferError if the files are damaged."""
-        self._lib = open_library(folder / library)
-        bind(self._lib)
-        self.description = describe(self._lib, folder / library)
+        """Loads `library` and weights.bin of `files`, which stay open. Threads other than the
+        caller's are pinned to the cores `workers`, if given. IncompatibleError if this CPU lacks a
+        required feature, TransferError if the files are damaged."""
+        self._lib = load_library(files, library)
+        self.description = describe(self._lib, library)
         memory = self.description.memory
-        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        self._weights = WeightsMap(files, memory.weights_bytes)
         self._blocks = [block_of(memory.arena_bytes), block_of(memory.state_bytes)]
         self._in = [block_of(spec.bytes) for spec in self.description.inputs]
         self._out = [block_of(spec.bytes) for spec in self.description.outputs]

@@ -6,7 +6,6 @@ import ctypes
 import threading
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from edgekit.device.runtime import features
@@ -15,6 +14,7 @@ from edgekit.device.runtime.agent.hotspots import watch_threads
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.placement import Placement
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.variants import numbered
 
 _CALL_MS = 100.0  # of inferences per call into the library: Python must not show up
@@ -25,16 +25,19 @@ _COPY_SECONDS = 0.5
 
 
 def add_hotspots(
-    timing: Dict[str, Any], current: Tuple[Manifest, Path], placement: Placement, number: int
+    timing: Dict[str, Any],
+    current: Tuple[Manifest, ReleaseFiles],
+    placement: Placement,
+    number: int,
 ) -> None:
     """Adds `hotspots` to the document edgekit.runtime.bench/1 of variant `number` of a release."""
-    manifest, folder = current
+    manifest, files = current
     variant = numbered(manifest.every_variant(), number)
     count = max(int(_CALL_MS / timing["latency_ms"]["median"]), 1)
 
     def prepare() -> Callable[[], object]:
-        model = open_model(folder, manifest, placement, variant)
-        model.set_inputs(golden_inputs(folder, variant))
+        model = open_model(files, manifest, placement, variant)
+        model.set_inputs(golden_inputs(files, variant))
         runs = model.prepared_calls(count)
 
         def work(_: object = model) -> int:  # keeps the model's memory alive

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import Model, open_model
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.placement import Placement
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.strict import text
@@ -33,9 +33,9 @@ class _EndOfInputError(Exception):
     """The host closed the session, or is gone."""
 
 
-def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) -> None:
+def serve(store: Store, manifest: Manifest, files: ReleaseFiles, placement: Placement) -> None:
     """Serves a release until standard input ends. Its own messages go to standard error."""
-    server = _Server(store, manifest, folder, placement)
+    server = _Server(store, manifest, files, placement)
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     try:
@@ -51,10 +51,10 @@ def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) 
 
 class _Server:
     def __init__(
-        self, store: Store, manifest: Manifest, folder: Path, placement: Placement
+        self, store: Store, manifest: Manifest, files: ReleaseFiles, placement: Placement
     ) -> None:
         self._store = store
-        self._manifest, self._folder = manifest, folder
+        self._manifest, self._files = manifest, files
         self._placement = placement
         self._variants = manifest.every_variant()
         self._models: Dict[str, Model] = {}
@@ -112,7 +112,7 @@ class _Server:
         """Loads a variant's model once; each variant has its own state."""
         if variant.library not in self._models:
             self._models[variant.library] = open_model(
-                self._folder, self._manifest, self._placement, variant
+                self._files, self._manifest, self._placement, variant
             )
             number = self._variants.index(variant)
             self._samplers[variant.library] = sampler_for(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
-from edgekit.device.runtime.agent.integrity import find_damage, find_damage_of_head, record_damage
+from edgekit.device.runtime.agent.integrity import (
+    damage_of,
+    find_damage,
+    find_damage_of_head,
+    record_damage,
+)
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.process import is_locked
 from edgekit.device.runtime.agent.recovery import recover, recover_if_needed, switch
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.session import alone
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
-from edgekit.device.runtime.agent.store import Links, Store
+from edgekit.device.runtime.agent.store import Links, Store, manifest_of
 from edgekit.device.runtime.errors import (
     BusyError,
     DeviceError,
@@ -73,8 +78,8 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
     )
 
 
-def current_release(store: Store) -> Tuple[Manifest, Path]:
-    """Returns the current release's manifest and folder, after verifying every byte.
+def current_release(store: Store) -> Tuple[Manifest, ReleaseFiles]:
+    """Returns the current release's manifest and its open files, after verifying every byte.
 
     InputError if nothing is deployed. A damaged release is never run: the board rolls back to the
     previous one if that is intact (RolledBackError); else TransferError describes the damage.
@@ -85,11 +90,13 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
         raise nothing_deployed(store)
     folder = store.releases / release
     record = record_damage(folder)
-    if damage := find_damage(folder):
+    files = ReleaseFiles(folder)
+    if damage := damage_of(files):
+        files.close()
         raise leave_damaged(store, release, damage)
     if record:
         store.tell(f"release {release}: {record}")
-    return store.manifest(release), folder
+    return manifest_of(files), files
 
 
 def application_in_service(store: Store) -> str:

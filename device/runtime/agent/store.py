@@ -27,7 +27,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Optional
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 from edgekit.device.runtime.agent.manifest import (
     MANIFEST,
@@ -37,6 +37,7 @@ from edgekit.device.runtime.agent.manifest import (
     parse_manifest,
 )
 from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.bytecode import FOLDER as BYTECODE
 from edgekit.device.runtime.errors import BusyError, TransferError
 
@@ -254,26 +255,40 @@ def read_manifest(folder: Path) -> Manifest:
     return parse_manifest(manifest_bytes(folder))
 
 
+def manifest_of(files: ReleaseFiles) -> Manifest:
+    return parse_manifest(manifest_text(files))
+
+
 def manifest_bytes(folder: Path) -> bytes:
     """Returns the manifest's unverified text; TransferError if it is not readable."""
+    with ReleaseFiles(folder) as files:
+        return manifest_text(files)
+
+
+def manifest_text(files: ReleaseFiles) -> bytes:
+    """Returns the manifest's text; TransferError if it is not readable."""
     try:
-        with (folder / MANIFEST).open("rb") as file:
-            return file.read(MAX_MANIFEST_BYTES + 1)
+        with files.opened(MANIFEST) as file:
+            return os.pread(file, MAX_MANIFEST_BYTES + 1, 0)
     except OSError as error:
         raise TransferError(
-            f"{folder.name}/{MANIFEST}: expected a readable file, found {error.strerror}; "
+            f"{files.folder.name}/{MANIFEST}: expected a readable file, found {error.strerror}; "
             "deploy again"
         ) from None
 
 
 def sha256_file(path: Path) -> str:
     """Returns the SHA-256 of a regular file; refuses a symbolic link."""
+    with ReleaseFiles(path.parent) as files:
+        return sha256_of(files.chunks(path.name))
+
+
+def sha256_of(chunks: Iterable[bytes]) -> str:
     import hashlib  # loads OpenSSL, which most starts do not need
 
     digest = hashlib.sha256()
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+    for chunk in chunks:
+        digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -265,7 +265,7 @@ class Supervisor:
             self._child = Child(
                 spec, folder, self._folder.data, self._child_environment(spec, folder)
             )
-        except OSError as error:
+        except (DeviceError, OSError) as error:
             self._handle_failure(f"could not be started: {error}")
             return
         self._begun = self._seen = self._clock()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Callable
 
-from edgekit.device.runtime.agent.integrity import find_damage
-from edgekit.device.runtime.agent.manifest import Manifest
+from edgekit.device.runtime.agent.integrity import damage_of
 from edgekit.device.runtime.agent.recovery import recover_if_needed
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.status import damaged, leave_damaged, nothing_deployed
-from edgekit.device.runtime.agent.store import Store, committed
+from edgekit.device.runtime.agent.store import Store, committed, manifest_of
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import RolledBackError, TransferError
 
@@ -23,13 +23,16 @@ def load(store: Store, release: str, request: PlacementRequest, parallel: int) -
 
     If it is damaged, rolls back (RolledBackError) or raises TransferError.
     """
-    folder = store.releases / release
-    if damage := find_damage(folder):
-        if committed(store) == release:
-            raise leave_damaged(store, release, damage)
-        raise damaged(release, damage)
-    manifest: Manifest = store.manifest(release)
-    return Loaded(store, manifest, request, parallel)
+    files = ReleaseFiles(store.releases / release)
+    try:
+        if damage := damage_of(files):
+            if committed(store) == release:
+                raise leave_damaged(store, release, damage)
+            raise damaged(release, damage)
+        return Loaded(store, files, manifest_of(files), request, parallel)
+    except BaseException:
+        files.close()
+        raise
 
 
 def load_current(

@@ -10,29 +10,29 @@ import ctypes
 import functools
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from edgekit.device.runtime.agent.binding import (
     ModelStruct,
     WeightsMap,
     address_of,
-    bind,
     block_of,
     describe,
+    load_library,
 )
 from edgekit.device.runtime.agent.fit import check_fit
-from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import times_of
 from edgekit.device.runtime.agent.placement import Placement, on_cores, place
 from edgekit.device.runtime.agent.probe import board_facts
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
-from edgekit.device.runtime.shared_library import open_library, start_pool
+from edgekit.device.runtime.shared_library import start_pool
 
 
 class Outputs(Dict[str, Any]):
@@ -45,9 +45,13 @@ class Loaded:
     """A release usable until `close`, which must not be called during an inference."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, request: PlacementRequest, parallel: int
+        self,
+        store: Store,
+        files: ReleaseFiles,
+        manifest: Manifest,
+        request: PlacementRequest,
+        parallel: int,
     ) -> None:
-        folder = store.releases / manifest.id
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
         self.manifest = manifest
@@ -59,11 +63,12 @@ class Loaded:
         check_fit(manifest.board, needed, board_facts())
         self._free = threading.Semaphore(lanes)
         self._parts: List[_Part] = []
-        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        self._files = files
+        self._weights = WeightsMap(files, memory.weights_bytes)
         try:
             for number, variant in enumerate(manifest.every_variant()):
                 sampler = functools.partial(sampler_for, store, manifest, number, placed.threads)
-                self._parts.append(_Part(folder, variant, self._weights, placed, sampler))
+                self._parts.append(_Part(files, variant, self._weights, placed, sampler))
             self._parts[0].lanes.append(_Lane(self._parts[0]))
         except BaseException:
             self.close()
@@ -102,6 +107,7 @@ class Loaded:
             part.close()
         self._parts = []
         self._weights.close()
+        self._files.close()
 
     def _part_for(self, views: Mapping[str, memoryview], signature: str) -> _Part:
         if len(self._parts) == 1 and not signature:
@@ -115,7 +121,7 @@ class _Part:
 
     def __init__(
         self,
-        folder: Path,
+        files: ReleaseFiles,
         variant: Variant,
         weights: WeightsMap,
         placed: Placement,
@@ -124,9 +130,8 @@ class _Part:
         self.variant, self.sampler = variant, sampler
         self.lanes: List[_Lane] = []
         self.placed, self.weights = placed, weights
-        self.lib = open_library(folder / variant.library)
-        bind(self.lib)
-        found = describe(self.lib, folder / variant.library)
+        self.lib = load_library(files, variant.library)
+        found = describe(self.lib, variant.library)
         expected = (variant.inputs, variant.outputs, variant.memory)
         if (found.inputs, found.outputs, found.memory) != expected:
             self.close()

@@ -30,6 +30,7 @@ import numpy as np
 # Last in the path, so that an environment without edgekit uses its own packages first.
 sys.path += filter(None, os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep))
 
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.lab.bench.contender import (
     Array,
     Contender,
@@ -55,7 +56,7 @@ class EdgekitContender:
         from edgekit.device.version import VERSION
 
         self.version = VERSION
-        self._model = Model(folder, threads=threads)
+        self._model = Model(ReleaseFiles(folder), threads=threads)
         description = self._model.description
         self._names = [spec.name for spec in description.inputs]
         self._outputs = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
@@ -26,7 +27,7 @@ def test_a_long_section_is_functions_of_some_steps_each(tmp_path):
     graph = _chain(300)
     folder, inputs = build(graph, load_board("local"), tmp_path), inputs_of(graph)
     check(graph, run_here(folder, inputs), inputs)
-    model = Model(folder)
+    model = Model(ReleaseFiles(folder))
     assert all(0 < each < 1e9 for each in model.bench(1).operators[0])
     model.close()
 
