@@ -6,12 +6,34 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 _MODE = 0o644
+
+
+def open_file(path: Path, most: int | None = None) -> BinaryIO:
+    """Opens a regular file for reading. OSError for anything else, because opening a FIFO waits and
+    reading a device may never end, and for a file of more than `most` bytes."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: PTH123, SIM115
+    found, why = os.fstat(file.fileno()), ""
+    if not stat.S_ISREG(found.st_mode):
+        why = "it is not a regular file"
+    elif most is not None and found.st_size > most:
+        why = f"it has {found.st_size} bytes, more than {most}"
+    if why:
+        file.close()
+        raise OSError(errno.EINVAL, why, str(path))
+    return file
+
+
+def read_file(path: Path, most: int = 64 << 20) -> bytes:
+    """Returns the content of a file; OSError like `open_file`."""
+    with open_file(path, most) as file:
+        return file.read(most)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from edgekit.host.common.files import atomic_write
+from edgekit.host.common.files import atomic_write, read_file
 from edgekit.host.common.paths import config_folder
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import board_names, nearest
@@ -146,7 +146,7 @@ def read_project(folder: Path) -> Project:
 def project_file(folder: Path) -> Path | None:
     """Returns edgekit.toml in `folder` or the nearest parent folder."""
     here = folder.absolute()
-    return next((f for p in (here, *here.parents) if (f := p / PROJECT_FILE).is_file()), None)
+    return next((f for p in (here, *here.parents) if (f := p / PROJECT_FILE).exists()), None)
 
 
 def user_file() -> Path:
@@ -220,7 +220,7 @@ def _load_tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]
     """Returns each board's keys, and the last file that names it."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for file in (user_file(), project_file(project_folder)):
-        if file is None or not file.is_file():
+        if file is None or not file.exists():
             continue
         for name, table in _read(file).get("boards", {}).items():
             absolute = _resolve_paths(file, table)
@@ -244,7 +244,7 @@ def check_place(entry: BoardEntry, file: Path) -> None:
     """InputError if `entry` may not be in `file`: the user's file pins the board to another
     address."""
     users = user_file()
-    if file != users and users.is_file():
+    if file != users and users.exists():
         table = _read(users).get("boards", {}).get(entry.name, {})
         _check_same_place(
             file, entry.name, _non_default_values(entry), _resolve_paths(users, table)
@@ -283,11 +283,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _parse_toml(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            text = stream.read(_LARGEST + 1)
-        if len(text) > _LARGEST:
-            raise InputError(f"{file}: expected at most {_LARGEST} bytes, found more")
-        return tomllib.loads(text.decode())
+        return tomllib.loads(read_file(file, _LARGEST).decode())
     except OSError as error:
         raise InputError(f"{file}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:

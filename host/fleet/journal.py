@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.common.files import atomic_write, locked, take_lock
+from edgekit.host.common.files import atomic_write, locked, read_file, take_lock
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
@@ -192,9 +192,9 @@ def is_carried_out(folder: Path) -> bool:
 def read_rollout(folder: Path) -> Written:
     """Reads plan and journal; InputError if they are not valid."""
     try:
-        plan = msgspec.json.decode((folder / _PLAN).read_bytes(), type=Plan)
+        plan = msgspec.json.decode(read_file(folder / _PLAN), type=Plan)
         progress, began = Progress.of(plan), 0.0
-        data = (folder / _JOURNAL).read_bytes()
+        data = read_file(folder / _JOURNAL)
         for text in data[: data.rfind(b"\n") + 1].splitlines():
             line = msgspec.json.decode(text, type=_Line)
             began = began or line.at

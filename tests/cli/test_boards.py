@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from edgekit.kb.targets.board import board_names, load_profile, profile_names
@@ -31,6 +33,19 @@ def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:
     assert [line.split()[0] for line in lines] == ["profile", *board_names(), *BASES]
     assert sum("base for others: " in line for line in lines) == len(BASES)
     assert all(line.isprintable() for line in lines)
+
+
+def test_an_inventory_that_is_no_file_is_named(edgekit: Any, home: Path) -> None:
+    users = home.parent / "home" / "config" / "boards.toml"
+    users.parent.mkdir()
+    users.symlink_to("/dev/zero")
+    done = edgekit("boards")
+    expected = "expected a readable file, found: it is not a regular file"
+    assert (done.code, done.complaint) == (2, f"edgekit: {users}: {expected}")
+    users.unlink()
+    os.mkfifo(home / "edgekit.toml")
+    done = edgekit("boards")
+    assert (done.code, done.complaint) == (2, f"edgekit: {home / 'edgekit.toml'}: {expected}")
 
 
 def test_a_wrong_board_gets_the_nearest_names_and_all_that_are_listed(

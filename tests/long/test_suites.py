@@ -45,6 +45,8 @@ _SUITES = [
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
     pytest.param(("kill_commands",), id="kills"),
     pytest.param(("flip_installed",), id="installed files"),
+    pytest.param(("swap_files",), id="files that change"),
+    pytest.param(("odd_files",), id="files that are none"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
     pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),
     pytest.param(("hot_changes",), id="changes of release"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.common.files import atomic_write
+from edgekit.host.common.files import atomic_write, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.costs.work import AMOUNTS
 from edgekit.host.errors import InputError
@@ -57,7 +57,7 @@ def calibration_of(board: BoardProfile) -> Calibration | None:
     InputError if the file cannot be read."""
     path = calibration_file(board)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from edgekit.device.runtime.errors import InputError
+from edgekit.host.common.files import read_file
 
 SCHEMA = "edgekit.kb.layouts/2"
 KERNELS = (
@@ -228,7 +229,7 @@ def read_layouts(path: Path) -> LayoutTable:
 
 def _read(path: Path) -> _File:
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         schema = msgspec.json.decode(data, type=_Head).schema
         if schema != SCHEMA:
             raise InputError(

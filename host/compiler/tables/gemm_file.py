@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from edgekit.host.common.files import read_file
 from edgekit.host.compiler.costs.methods.bands import BANDS
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.operators import Family, OperatorMethod
@@ -152,7 +153,7 @@ def load_table(path: Path) -> KnowledgeBase:
     Raises KnowledgeBaseError for a file that is missing, damaged, or of another schema.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         remedy = "remove it, or build one" if path.exists() else "build one"
         raise KnowledgeBaseError(

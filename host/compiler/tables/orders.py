@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.common.files import atomic_write
+from edgekit.host.common.files import atomic_write, read_file
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -55,7 +55,7 @@ def orders_of(board: BoardProfile) -> Orders:
     read."""
     path = user_order_table(board)
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        file = msgspec.json.decode(read_file(path), type=_File)
     except FileNotFoundError:
         return NO_ORDERS
     except (OSError, msgspec.DecodeError) as error:

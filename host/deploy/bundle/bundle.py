@@ -22,7 +22,7 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.signing import MAX_SIGNATURE_BYTES
 from edgekit.device.runtime.errors import InputError as ManifestError
-from edgekit.host.common.files import atomic_writer
+from edgekit.host.common.files import atomic_writer, open_file
 from edgekit.host.deploy.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
 
@@ -127,7 +127,7 @@ def _named_errors(path: Path) -> Iterator[None]:
 
 def _read(path: Path) -> Bundle:
     with contextlib.ExitStack() as closing:
-        file = closing.enter_context(path.open("rb"))
+        file = closing.enter_context(open_file(path))
         archive = open_archive(file)
         manifest = parse_manifest(_read_limited(archive, MANIFEST, MAX_MANIFEST_BYTES))
         names = set(archive.namelist())

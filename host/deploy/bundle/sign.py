@@ -12,6 +12,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
 from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.common.files import read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.errors import EdgekitError, InputError
@@ -45,7 +46,7 @@ def signing_key(folder: Path) -> SigningKey:
         _make_key(folder)
     public = folder / f"{_NAME}.pub"
     try:
-        return SigningKey(folder / _NAME, parse_key(public.read_text(encoding="utf-8")))
+        return SigningKey(folder / _NAME, parse_key(read_file(public).decode()))
     except OSError as error:
         raise _no_public_half(folder / _NAME, error.strerror or str(error)) from None
     except (DeviceInputError, UnicodeDecodeError):
@@ -58,6 +59,8 @@ def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
     Ed25519 signatures are deterministic: the same key gives the same bytes.
     """
     key = key or host_key()
+    if key.file.exists() and not key.file.is_file():
+        raise _no_key(key.file, "something else than a file")  # which ssh-keygen might wait for
     command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
     try:
         signature = _ssh_keygen(command, bundle.manifest.to_json())

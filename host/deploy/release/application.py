@@ -26,6 +26,7 @@ from edgekit.device.runtime.agent.manifest import (
 from edgekit.device.runtime.agent.specs import safe_path
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.version import VERSION
+from edgekit.host.common.files import read_file
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
 from edgekit.host.deploy.bundle.sign import known_key
 from edgekit.host.deploy.release.answers import Document
@@ -236,7 +237,7 @@ class _OnBoard(Mapping[str, bytes]):
 def _load_settings(folder: Path) -> _Settings:
     file = folder / SETTINGS
     try:
-        found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _Settings)
+        found = msgspec.convert(tomllib.loads(read_file(file).decode()), _Settings)
     except FileNotFoundError:
         raise InputError(
             f"{folder}: expected an application with {SETTINGS}, found none; make one: "
@@ -244,6 +245,8 @@ def _load_settings(folder: Path) -> _Settings:
         ) from None
     except NotADirectoryError:
         raise InputError(f"{folder}: expected a folder, found a file; name its folder") from None
+    except OSError as error:
+        raise InputError(f"{file}: expected a readable file, found: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InputError(f"{file}: expected the keys of an application, found: {error}") from None
     for key, most in (("watchdog_seconds", MOST_SECONDS), ("memory_mib", 1 << 20)):

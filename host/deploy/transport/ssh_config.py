@@ -13,6 +13,7 @@ from pathlib import Path
 
 import paramiko
 
+from edgekit.host.common.files import read_file
 from edgekit.host.errors import InputError
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
@@ -74,7 +75,7 @@ def hops(target: SshTarget) -> tuple[Hop, ...]:
 
 def literal_hosts(config: Path) -> tuple[str, ...]:
     """Returns the `Host` names in an ssh config that are not patterns, sorted."""
-    if not config.is_file():
+    if not config.exists():
         return ()
     names = _parse_config(config).get_hostnames()
     return tuple(sorted(name for name in names if not set(name) & set("*?!")))
@@ -83,7 +84,7 @@ def literal_hosts(config: Path) -> tuple[str, ...]:
 class _Config:
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._parsed = _parse_config(path) if path is not None and path.is_file() else None
+        self._parsed = _parse_config(path) if path is not None and path.exists() else None
 
     def hops(self, target: SshTarget) -> tuple[Hop, ...]:
         found = self._lookup(target.host)
@@ -179,11 +180,7 @@ def _expand_includes(path: Path, base: Path, depth: int) -> list[str]:
     """Returns the file's lines with Include expanded, which paramiko does not support."""
     lines: list[str] = []
     section = "Host *"
-    with path.open("rb") as stream:
-        content = stream.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise InputError(f"{path}: expected an ssh config of at most {_LARGEST} bytes, found more")
-    for line in content.decode().splitlines():
+    for line in read_file(path, _LARGEST).decode().splitlines():
         if _SECTION.match(line):
             section = line
         include = _INCLUDE.fullmatch(line)

@@ -16,6 +16,7 @@ import paramiko
 from edgekit.host.errors import AuthenticationError, InputError
 
 _LARGEST_KEY = 1 << 16  # bytes of a file
+_LARGEST_KNOWN_HOSTS = 64 << 20
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
@@ -70,6 +71,8 @@ class KnownHosts:
         self._files = []
         for file in filter(Path.is_file, files):
             try:
+                if (size := file.stat().st_size) > _LARGEST_KNOWN_HOSTS:
+                    raise ValueError(f"{size} bytes, more than {_LARGEST_KNOWN_HOSTS}")
                 self._files.append(paramiko.HostKeys(str(file)))
             except (OSError, ValueError, paramiko.SSHException) as error:
                 raise InputError(

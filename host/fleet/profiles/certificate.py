@@ -7,7 +7,7 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from edgekit.host.common.files import atomic_write, locked, private_folder
+from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
 from edgekit.host.common.optional import missing_package
 from edgekit.host.errors import InputError
 
@@ -16,14 +16,14 @@ def certificate(path: Path) -> str:
     """SHA-256 of the certificate at `path`; creates the certificate and its key if missing."""
     private_folder(path.parent)
     with locked(path.with_suffix(".lock")):
-        if not path.exists() or path.stat().st_size == 0:
+        if not path.exists() or (path.is_file() and path.stat().st_size == 0):
             path.touch(mode=0o600)  # restricts access before the key is written
             atomic_write(path, _create_certificate())
     try:
         return hashlib.sha256(
-            ssl.PEM_cert_to_DER_cert(_extract_certificate(path.read_text()))
+            ssl.PEM_cert_to_DER_cert(_extract_certificate(read_file(path).decode()))
         ).hexdigest()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: expected the server's certificate and key, found: {error}; restore it from "
             "a backup, or remove it and enroll the boards again"

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from edgekit.host.common.files import atomic_write, locked, private_folder
+from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
 from edgekit.host.errors import InputError
 
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -85,7 +85,7 @@ class Tokens:
         return self._boards.get(_hash_token(token))  # random, so lookup timing reveals nothing
 
     def _load(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             hashes = self._decode(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
         except BaseException:
@@ -101,9 +101,11 @@ class Tokens:
         """The hashes, which replace the file's afterwards."""
         with locked(self.path.with_suffix(".lock")):
             try:
-                hashes = self._decode(self.path.read_bytes())
+                hashes = self._decode(read_file(self.path))
             except FileNotFoundError:
                 hashes = {}
+            except OSError as error:
+                raise self._damage(error.strerror or str(error)) from None
             yield hashes
             atomic_write(self.path, msgspec.json.encode(hashes))
 
@@ -111,10 +113,13 @@ class Tokens:
         try:
             return msgspec.json.decode(data, type=_Hashes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{self.path}: expected the boards' tokens, found: {error}; "
-                "remove it and enroll the boards again"
-            ) from None
+            raise self._damage(str(error)) from None
+
+    def _damage(self, found: str) -> InputError:
+        return InputError(
+            f"{self.path}: expected the boards' tokens, found: {found}; "
+            "remove it and enroll the boards again"
+        )
 
 
 def _hash_token(token: str) -> str:
