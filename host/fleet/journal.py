@@ -11,14 +11,16 @@ The boards are authoritative: an event lost in a crash is recovered by querying 
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
 
 NEWEST = "newest"  # the last rollout, instead of an id
 _KEPT = 20  # number of finished rollouts to keep
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"
 
 
@@ -152,16 +155,24 @@ def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
     return folder
 
 
-def new_id() -> str:
-    """Ids sort by time."""
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+def new_id(clock: Callable[[], float] = time.time) -> str:
+    """Ids sort by time, even if the clock has gone back since the last one."""
+    at = clock()
+    if there := _folders():
+        newest = time.strptime(there[0].name[:15], "%Y%m%d-%H%M%S")
+        at = max(at, calendar.timegm(newest) + 1)
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime(at)) + secrets.token_hex(2)
 
 
 def rollouts() -> list[Written]:
     """All rollouts on disk, newest first."""
-    there = folder_of_rollouts()
-    names = sorted((p for p in there.glob("2*") if (p / _PLAN).is_file()), reverse=True)
-    return [read_rollout(path) for path in names]
+    return [read_rollout(path) for path in _folders()]
+
+
+def _folders() -> list[Path]:
+    """The folders of complete rollouts, newest first."""
+    there = (p for p in folder_of_rollouts().glob("*") if _ID.fullmatch(p.name))
+    return sorted((p for p in there if (p / _PLAN).exists()), reverse=True)
 
 
 def find_rollout(name: str) -> Written:
@@ -246,8 +257,9 @@ def _open_after_last_line(path: Path) -> int:
 def _forget_old() -> None:
     """Deletes old finished rollouts and incomplete ones left by a crash; boards are not
     affected."""
-    for half in folder_of_rollouts().glob(".2*"):
-        shutil.rmtree(half, ignore_errors=True)
+    for half in folder_of_rollouts().glob(".*"):
+        if _ID.fullmatch(half.name[1:]):
+            shutil.rmtree(half, ignore_errors=True)
     over = [one for one in rollouts() if one.progress.ended]
     for one in over[_KEPT:]:
         shutil.rmtree(one.folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from edgekit.device.runtime.agent.release import rollback
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError
+from edgekit.host.fleet.journal import find_rollout, new_id, write_plan
+from edgekit.host.fleet.journal import rollouts as rollouts_there
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.fleet.rollout import Policy, Share
+from edgekit.host.fleet.rollout import Plan, Policy, Share
 from tests.fleet.conftest import BOARDS, Rollouts
 from tests.support.profile_batches import SPOOL, batch
 
@@ -172,6 +175,19 @@ def test_a_full_disk_at_home_loses_nothing(rollouts: Rollouts, tiny: TinyBundle)
     found = rollouts.carry(tiny())
     assert found.ended == "finished"
     assert [len(board.applied()) for board in rollouts.farm.boards] == [1] * 6
+
+
+def test_the_newest_rollout_is_the_last_one_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    for now in (1_800_000_000.0, 0.0, 1_900_000_000.0, 1_800_000_000.0, 0.0):
+        made = new_id(lambda now=now: now)
+        write_plan(Plan(made, "asked", "m", (), {}), {})
+        assert find_rollout("newest").plan.id == made
+    assert len(rollouts_there()) == 5
+    shutil.rmtree(tmp_path / "rollouts")
+    assert new_id(lambda: 0.0).startswith("19700101-000000-")
 
 
 def test_only_one_rollout_at_a_board(rollouts: Rollouts, tiny: TinyBundle) -> None:
