@@ -104,3 +104,10 @@ def test_constants_that_a_small_file_computes_are_bounded_in_total(tmp_path):
     large = {t.data.nbytes for t in graph.tensors.values() if t.data is not None}
     held = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
     assert held <= 160 << 20 and max(large) == 16 << 20
+
+
+def test_what_importers_make_of_a_number_counts_as_computed(tmp_path):
+    """The positions that OneHot compares with take 128 MiB, what is made of them far more."""
+    constants = {"at": np.array([0, 1]), "depth": np.array(1 << 24), "v": np.float32([0, 1])}
+    made = [node("OneHot", ["at", "depth", "v"], ["h"]), node("Cast", ["h"], ["y"], to=11)]
+    _refused(tmp_path, made, [1], constants, r"constants of at most 128 MiB .* found \[16777216\]")

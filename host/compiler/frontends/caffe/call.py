@@ -99,7 +99,7 @@ class Call(Emitter):
         return value % rank
 
     def floats(self, value: Array) -> Tensor:
-        return self.builder.constant(np.asarray(value, np.float32))
+        return self.builder.stored(np.asarray(value, np.float32))
 
 
 def _check_range(value: int, name: str, low: int) -> int:

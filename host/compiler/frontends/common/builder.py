@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_elements
-from edgekit.host.compiler.ir.evaluate import is_foldable, run_node
+from edgekit.host.compiler.ir.evaluate import COMPUTED_BYTES, is_foldable, run_node
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import (
     Array,
@@ -29,8 +29,7 @@ from edgekit.host.compiler.ir.types import (
 )
 
 _BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
-_COMPUTED_BYTES = 128 << 20  # of constants computed from others, or a multiple of those in the file
-_COMPUTED_GROWTH = 16
+_COMPUTED_GROWTH = 16  # of computed constants, as a multiple of those in the file
 _CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
 _NAME_LIMIT = 200
 _RANK_LIMIT = 8
@@ -55,8 +54,8 @@ class Builder:
         self._reserved: set[str] = set()
         self._taken: set[str] = set()  # tensor names, used or reserved
         self._bytes = 0
-        self._constant_bytes = 0
-        self._computed_bytes = 0  # of constants computed from others
+        self._given_bytes = 0  # of the file's constants
+        self._computed_bytes = 0  # of constants computed from others, or by importers
         self._mark = 0
         self._label = ""
         self._notes: dict[str, None] = {}
@@ -170,7 +169,13 @@ class Builder:
 
     def place(self, constant: Tensor) -> Tensor:
         """Adds a constant of the file; the caller has claimed its name."""
+        assert constant.data is not None
+        self._given_bytes += constant.data.nbytes
         return self._add_tensor(constant)
+
+    def stored(self, value: Array) -> Tensor:
+        """Adds a constant of the file that has no name."""
+        return self.place(self._unnamed(value, None))
 
     def _fold_empty(self, x: Tensor) -> Tensor:
         """`x`, or an equivalent constant if it has no elements."""
@@ -179,10 +184,24 @@ class Builder:
         return self.constant(np.zeros(x.shape, x.dtype.numpy), x.dtype)
 
     def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
+        """Adds a constant of the importer's own.
+
+        Raises `ShapeError` if those and the folded ones are out of proportion to the file's.
+        """
+        made = self._unnamed(value, dtype)
+        if not self._may_compute(value.nbytes):
+            raise ShapeError(
+                f"expected constants of at most {self._most_computed >> 20} MiB beside those of "
+                f"the file, found {list(value.shape)} of {made.dtype.value} and others"
+            )
+        self._computed_bytes += value.nbytes
+        return self._add_tensor(made)
+
+    def _unnamed(self, value: Array, dtype: DType | None) -> Tensor:
         data = np.ascontiguousarray(value).reshape(value.shape)
         kind = dtype_of(data) if dtype is None else dtype
         name = fresh_name(f"{self._label}.const", self._taken)
-        return self._add_tensor(Tensor(name, data.shape, kind, None, data))
+        return Tensor(name, data.shape, kind, None, data)
 
     def floats(self, *values: float) -> Tensor:
         """An f32 scalar, or a vector of several values."""
@@ -227,7 +246,8 @@ class Builder:
             for t in outs:
                 self._charge_activation(t.shape, t.dtype)
             return [self._fold_empty(t) for t in outs]
-        if is_foldable(op, [t for t in ins if t is not None], outs) and self._may_compute(outs):
+        size = sum(t.elements * t.dtype.bytes for t in outs)
+        if is_foldable(op, [t for t in ins if t is not None], outs) and self._may_compute(size):
             key = (op, node.inputs, tuple(t.quant for t in outs))
             return self.once(
                 key, lambda: [self._add_tensor(t) for t in self._fold_node(node, ins, outs)]
@@ -316,21 +336,20 @@ class Builder:
             for t, v in zip(outs, results, strict=True)
         ]
 
-    def _may_compute(self, outs: Sequence[Tensor]) -> bool:
-        """Whether constants for `outs` are in proportion to those of the file; else they are
+    @property
+    def _most_computed(self) -> int:
+        return max(COMPUTED_BYTES, _COMPUTED_GROWTH * self._given_bytes)
+
+    def _may_compute(self, size: int) -> bool:
+        """Whether `size` more bytes of constants are in proportion to the file's; else they are
         computed on the board."""
-        computed = self._computed_bytes + sum(t.elements * t.dtype.bytes for t in outs)
-        given = self._constant_bytes - self._computed_bytes
-        return computed <= max(_COMPUTED_BYTES, _COMPUTED_GROWTH * given)
+        return self._computed_bytes + size <= self._most_computed
 
     def _add_tensor(self, t: Tensor) -> Tensor:
-        if t.data is not None:
-            self._constant_bytes += t.data.nbytes
-            if self._constant_bytes > _CONSTANT_LIMIT:
-                raise ShapeError(
-                    f"expected constants of at most {_CONSTANT_LIMIT >> 20} MiB in total, "
-                    "found more"
-                )
+        if self._given_bytes + self._computed_bytes > _CONSTANT_LIMIT:
+            raise ShapeError(
+                f"expected constants of at most {_CONSTANT_LIMIT >> 20} MiB in total, found more"
+            )
         self._tensors[t.name] = t
         self._taken.add(t.name)
         return t

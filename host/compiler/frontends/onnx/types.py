@@ -141,7 +141,7 @@ class Floats:
 
     def constant(self, value: Array) -> Tensor:
         """Adds a constant of the file."""
-        made = self._builder.constant(plain(value))
+        made = self._builder.stored(plain(value))
         if is_bfloat16(value):
             self.bfloat16.add(made.name)
         return made

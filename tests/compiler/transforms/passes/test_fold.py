@@ -46,7 +46,7 @@ def test_the_mark_of_sparse_weights_survives_a_cast_only():
     half = constant("h", np.float16([0, 2]), sparse=True)
     tensors = [half, variable("f", 2), variable("g", 2)]
     nodes = [Node("f", Cast(), ("h",), ("f",)), Node("g", Add(), ("f", "f"), ("g",))]
-    after = fold(graph_of(tensors, nodes, (), ("g",)))
+    after = fold(graph_of(tensors, nodes, (), ("f", "g")))
     assert after.tensors["f"].sparse
     assert not after.tensors["g"].sparse
 
@@ -81,3 +81,19 @@ def test_dead_keeps_unused_inputs_and_the_other_outputs_of_a_node():
     after = dead(graph_of(tensors, nodes, ("x", "u"), ("b",)))
     assert [n.name for n in after.nodes] == ["s"]
     assert set(after.tensors) == {"x", "u", "a", "b"}
+
+
+def test_a_chain_of_large_constants_is_held_one_by_one():
+    first = constant("t0", np.zeros((16 << 20, 1), np.float32))
+    tensors = [first, *(variable(f"t{i}", 16 << 20, 1) for i in range(1, 4))]
+    nodes = [Node(f"n{i}", Add(), (f"t{i}", f"t{i}"), (f"t{i + 1}",)) for i in range(3)]
+    after = fold(graph_of(tensors, nodes, (), ("t3",)))
+    assert [n for n, t in after.tensors.items() if t.data is not None] == ["t3"]
+
+
+def test_results_out_of_proportion_to_the_constants_are_left_to_the_board():
+    first = constant("c", np.zeros((16 << 20, 1), np.float32))
+    tensors = [first, *(variable(f"t{i}", 16 << 20, 1) for i in range(6))]
+    nodes = [Node(f"n{i}", Add(), ("c", "c"), (f"t{i}",)) for i in range(6)]
+    after = fold(graph_of(tensors, nodes, (), tuple(f"t{i}" for i in range(6))))
+    assert len(after.nodes) == 2
