@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,24 @@ def test_signatures_may_stand_for_any_subgraph(files: Any) -> None:
     graph = graph_from_tflite(content, "m", signature="b")
     assert (graph.inputs, graph.outputs) == (("p", "q"), ("r",))
     assert graph_from_tflite(content, "m", signature="a").inputs == ("serving_in:0",)
+
+
+@pytest.mark.peers
+def test_a_tensor_may_have_several_names(files: Any) -> None:
+    """As converters write what a function returns twice, and an input that it passes through."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    ends = {"code": 3, "again": 3, "same": 0, "h": 4}
+    made = [files.signature("step", 2, {"h": 0, "x": 1}, ends)]
+    encode, decode, step = graphs(files)
+    content = files.model(encode, decode, replace(step, outputs=[*ends.values()]), signatures=made)
+    wanted = Interpreter(model_content=content).get_signature_runner("step")(**inputs_of("step"))
+    graph = graph_from_tflite(content, "m", signature="step")
+    found = evaluate(graph, inputs_of("step")).outputs
+    shown = {graph.output_names.get(n, n): value for n, value in found.items()}
+    assert list(shown) == list(ends)
+    for output, value in wanted.items():
+        np.testing.assert_allclose(shown[output], value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

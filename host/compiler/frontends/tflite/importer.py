@@ -126,18 +126,19 @@ def graph_from_tflite(
     entry = chosen_signature(signatures_of(content, model), signature)
     main = 0 if entry is None else entry.number
     refuse(unsupported(operators_of(model, main), {*ROWS, *FLOW}))
-    names: dict[str, str] = {}
-    if entry is not None:
-        model, names = _with_names(model, entry)
-    made = _Importer(model, work_limit, main).run(name, shapes or {})
-    return replace(made, output_names=names) if names else made
+    if entry is None:
+        return _Importer(model, work_limit, main).run(name, shapes or {})
+    made = _Importer(_with_names(model, entry), work_limit, main).run(name, shapes or {})
+    # Lengths of outputs may follow, which have no names in the signature.
+    pairs = zip(made.outputs, entry.outputs, strict=False)
+    return replace(made, output_names={inner: text for inner, text in pairs if inner != text})
 
 
-def _with_names(model: FileModel, entry: Signature) -> tuple[FileModel, dict[str, str]]:
-    """The model with the signature's names in its subgraph; see `Signature.applied_to`."""
-    graph, names = entry.applied_to(model.subgraphs[entry.number])
+def _with_names(model: FileModel, entry: Signature) -> FileModel:
+    """The model with the signature's names in its subgraph."""
+    graph = entry.applied_to(model.subgraphs[entry.number])
     graphs = [graph if i == entry.number else g for i, g in enumerate(model.subgraphs)]
-    return replace(model, subgraphs=tuple(graphs)), names
+    return replace(model, subgraphs=tuple(graphs))
 
 
 def operators_of(model: FileModel, main: int = 0) -> tuple[tuple[str, str], ...]:

@@ -49,7 +49,7 @@ def outline_tflite(path: Path, shapes: Mapping[str, Shape], signature: str = "")
     number, main = 0, model.subgraphs[0]
     if entry is not None:
         number = entry.number
-        main, _ = entry.applied_to(model.subgraphs[number])
+        main = entry.applied_to(model.subgraphs[number])
     tensors: dict[object, Sized] = {
         # With overridden input shapes, the stored shapes of computed tensors are invalid.
         i: replace(_to_sized(t), shape=shapes.get(t.name))

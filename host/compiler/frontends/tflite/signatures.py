@@ -23,32 +23,28 @@ _LISTED = 16
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """An entry point: subgraph `number`, with names for its inputs and outputs by tensor."""
+    """An entry point: subgraph `number`, with names for its inputs by tensor, and the tensors of
+    its outputs by name, of which one tensor may have several."""
 
     name: str
     number: int
     inputs: Mapping[int, str]
-    outputs: Mapping[int, str]
+    outputs: Mapping[str, int]
 
-    def applied_to(self, graph: FileSubgraph) -> tuple[FileSubgraph, dict[str, str]]:
+    def applied_to(self, graph: FileSubgraph) -> FileSubgraph:
         """The subgraph with the signature's names, and only its outputs. An output that shares the
-        name of an input gets a similar one; the second result maps those to their names."""
+        name of an input gets a similar one."""
         names, taken = {**self.inputs}, set(self.inputs.values())
-        shared: dict[str, str] = {}
-        for index, name in self.outputs.items():
+        for name, index in self.outputs.items():
             if index in names:
-                continue  # an input that is passed through
-            if name in taken:
-                inner = name
-                while inner in taken:
-                    inner += "_out"
-                shared[inner] = name
-                name = inner
+                continue  # an input that is passed through, or an output with another name
+            while name in taken:
+                name += "_out"
             names[index] = name
             taken.add(name)
         tensors = [replace(t, name=names.get(i, t.name)) for i, t in enumerate(graph.tensors)]
-        outputs = tuple(self.outputs) or graph.outputs
-        return replace(graph, tensors=tuple(tensors), outputs=outputs), shared
+        outputs = tuple(self.outputs.values()) or graph.outputs
+        return replace(graph, tensors=tuple(tensors), outputs=outputs)
 
 
 def signatures_of(content: bytes, model: FileModel) -> tuple[Signature, ...]:
@@ -102,16 +98,17 @@ def _read(table: Any, model: FileModel) -> Signature:
     graph = model.subgraphs[number]
     ends = []
     for kind, there in (("Inputs", graph.inputs), ("Outputs", graph.outputs)):
-        pairs = [(t.TensorIndex(), _text(t.Name())) for t in _tables(table, kind)]
-        names = [text for _, text in pairs]
-        distinct = len({i for i, _ in pairs}) == len(pairs) == len(set(names))
-        if not distinct or not all(names) or any(i not in there for i, _ in pairs):
+        pairs = [(_text(t.Name()), t.TensorIndex()) for t in _tables(table, kind)]
+        names = [text for text, _ in pairs]
+        distinct = len(set(names)) == len(pairs)
+        once = kind == "Outputs" or len({i for _, i in pairs}) == len(pairs)
+        if not (distinct and once and all(names) and all(i in there for _, i in pairs)):
             raise InputError(
                 f"signature {name}: expected a name for each of the {kind.lower()} of subgraph "
                 f"{number}, found {_listed(names)}"
             )
         ends.append(dict(pairs))
-    return Signature(name, number, *ends)
+    return Signature(name, number, {i: text for text, i in ends[0].items()}, ends[1])
 
 
 def _tables(parent: Any, field: str) -> Iterator[Any]:
