@@ -10,7 +10,6 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import COMPUTED_BYTES, is_foldable, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 
-
 _COMPUTED_GROWTH = 4  # of new constants, as a multiple of those that the graph has
 
 
