@@ -81,8 +81,12 @@ def square_root(x: Array, source: Tensor, out: Tensor) -> Array:
 
 
 def inverse_root(x: Array, source: Tensor, out: Tensor) -> Array:
-    """1 / √x in fixed point; the largest value for x = 0, the smallest below."""
+    """1 / √x in fixed point; the largest value for x = 0, the smallest below. Of 16 bits by lines,
+    and the largest value for all x ≤ 0."""
     low, high = code_range(out.dtype)
+    if out.dtype is DType.I16:
+        most = np.float32(scale_of(out)) * np.float32(high - zero_point_of(out))
+        return by_lines(lambda at: np.where(at > 0, at**-0.5, most), x, source, out)
     value = offset(x, source)
     unit = np.sqrt(np.float32(scale_of(source))) * np.float32(scale_of(out))
     factor = multiplier_of(1.0 / float(unit))
