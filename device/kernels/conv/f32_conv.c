@@ -1,10 +1,15 @@
 /* f32 convolution (f16 with EK_HALF), NHWC: an MR x (NV * EK_VL) register tile over pixels x output
  * channels.
  *
- * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, LONG_SUMS
- * (f16 sums in parts), K_BLOCK (pointwise f32: block size along k), and those of epilogue.h. The A
- * operand is never copied: a tile reads each pixel's window through pointers, one per window row
- * (or per tap); rows that cross the image border come from zero-filled scratch. */
+ * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, ONE_PIXEL
+ * (images have one, so tiles of several are not compiled), LONG_SUMS (f16 sums in parts), K_BLOCK
+ * (pointwise f32: block size along k), and those of epilogue.h. The A operand is never copied: a
+ * tile reads each pixel's window through pointers, one per window row (or per tap); rows that cross
+ * the image border come from zero-filled scratch. */
+#ifdef ONE_PIXEL
+#undef MR
+#define MR 1
+#endif
 #include "f32_conv.h"
 #include <math.h>
 #include "../gemm/f32_tile.h"

@@ -19,14 +19,12 @@
 
 _Static_assert(NV <= 8, "tile_nv knows panels of up to eight vectors");
 
+#if NV > 1
+/* The last panel of a tile, of fewer than NV vectors. */
 EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *rows,
                        const weight *w, long pixel, long channel) {
-    if (nv == NV)
-        tile(mr, NV, a, rows, w, pixel, channel);
-#if NV > 1
-    else if (nv == 1)
+    if (nv == 1)
         tile(mr, 1, a, rows, w, pixel, channel);
-#endif
 #if NV > 2
     else if (nv == 2)
         tile(mr, 2, a, rows, w, pixel, channel);
@@ -52,6 +50,7 @@ EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *r
         tile(mr, 7, a, rows, w, pixel, channel);
 #endif
 }
+#endif
 
 /* The tile of mr pixels starting at `pixel` x panels [panel, until), whose weights start at w. */
 EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows, const weight *w,
@@ -63,8 +62,10 @@ EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows,
         channel += NV * EK_VL;
         w += NV * EK_VL * depth;
     }
+#if NV > 1
     if (panel < until)
         tile_nv(mr, (int)((oc - channel + EK_VL - 1) / EK_VL), a, rows, w, pixel, channel);
+#endif
 }
 
 /* A tile of fewer than MR pixels, split into powers of two. */

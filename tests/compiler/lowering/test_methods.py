@@ -58,6 +58,17 @@ def test_tile_of_an_exact_row_is_taken(mr, nr):
     assert made.choice.row is not None and made.choice.row.shape == _SHAPE
 
 
+def test_a_kernel_of_one_pixel_leaves_the_method_of_its_tile():
+    shape = GemmShape(1, 16, 24)
+    empty = KnowledgeBase((_A57.platform,))
+    (step,) = lower(graph_of([_convolution(shape)]), _A57, empty).lowered.steps
+    assert step.compiled is not None
+    method, form = step.compiled.method, Form("conv", shape, "f32", (1, 1, 1))
+    assert method.mr is not None and method.mr > 1
+    assert step.kernel == f"ek_f32_conv_{method.mr}x{method.nr}_one_neon"
+    assert method in [c.method for c in candidates_of(form, _A57.isa, _A57, 1)]
+
+
 def test_tile_of_products_that_is_not_proven_for_convolutions_is_not_taken():
     table = _table(_A57, _method(5, 20))
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps

@@ -62,9 +62,12 @@ def f32_product(
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
+    if window.pixels == 1:
+        macros["ONE_PIXEL"] = 1
+        suffix = "_one"
     if count > F32_SEGMENTS:
         macros["SEGMENTS"] = round_up(count, F32_SEGMENTS)
-        suffix = f"_s{macros['SEGMENTS']}"
+        suffix += f"_s{macros['SEGMENTS']}"
     if dtype is DType.F16 and window.k > HALF_LONG:
         macros["LONG_SUMS"] = 1
         suffix += "_long"
