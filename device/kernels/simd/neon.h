@@ -8,6 +8,7 @@
 #define EK_OWN_MULHI
 #define EK_OWN_ROUNDING_SHIFT
 #define EK_OWN_SHIFT_RIGHT
+#define EK_OWN_REQUANTIZE_ONCE
 #define EK_CODES8
 #define EK_LINES
 #ifdef __aarch64__
@@ -31,6 +32,17 @@ static inline __attribute__((always_inline, unused)) ek_neon_vi vi_shift_right(e
                                                                                ek_neon_vi n) {
     const int32x4_t v = vsraq_n_s32((int32x4_t)x, (int32x4_t)x, 31);
     return (ek_neon_vi)vrshlq_s32(v, vnegq_s32((int32x4_t)n));
+}
+/* The shift rounds halves up; subtracting one from negative values rounds half away from zero. */
+static inline __attribute__((always_inline, unused)) ek_neon_vi vi_requantize_once(ek_neon_vi x,
+                                                                                   ek_neon_vi m,
+                                                                                   ek_neon_vi n) {
+    const int32x4_t a = (int32x4_t)x, b = (int32x4_t)m, right = vnegq_s32((int32x4_t)n);
+    int64x2_t low = vmull_s32(vget_low_s32(a), vget_low_s32(b));
+    int64x2_t high = vmull_s32(vget_high_s32(a), vget_high_s32(b));
+    low = vrshlq_s64(vsraq_n_s64(low, low, 63), vmovl_s32(vget_low_s32(right)));
+    high = vrshlq_s64(vsraq_n_s64(high, high, 63), vmovl_s32(vget_high_s32(right)));
+    return (ek_neon_vi)vcombine_s32(vmovn_s64(low), vmovn_s64(high));
 }
 #include "vector.h"
 

@@ -342,11 +342,13 @@ EK_INLINE vi vi_requantize_right(vi x, vi_factor f) {
     return vi_shift_right(vi_mulhi(x, f.multiplier), f.right);
 }
 
+#ifndef EK_OWN_REQUANTIZE_ONCE
 /* The same factor with a single rounding, halves away from zero, as in LiteRT's fully connected
- * layers: x * m * 2^-n. */
+ * layers: x * m * 2^-n; m >= 0. */
 EK_INLINE vi vi_requantize_once(vi x, vi m, vi n) {
     vl shift = vcast(n, vl), one = (vl){0} + 1;
     vl wide = vcast(x, vl) * vcast(m, vl);
-    return vcast((wide + (one << (shift - 1)) + (wide >> 63)) >> shift, vi);
+    return vcast((wide + (one << (shift - 1)) + vcast(x >> 31, vl)) >> shift, vi);
 }
+#endif
 #endif
