@@ -40,8 +40,8 @@ EK_INLINE vf narrow_load(const narrow *p) {
 }
 #endif
 
-/* Widens `depth` rows of `vectors` vectors; `scales` are those of the channels (s8 only). Loads come
- * first, so that in-order cores do not wait for each. */
+/* Widens `depth` rows of `vectors` vectors; `scales` are those of the channels (s8 only). Loads
+ * come first, so that in-order cores do not wait for each. */
 EK_INLINE void narrow_widen(const int vectors, const narrow *restrict from, long depth,
                             const float *restrict scales, float *restrict to) {
     (void)scales;

@@ -147,7 +147,7 @@ def test_files_that_no_person_writes(project: Path) -> None:
     with pytest.raises(InputError, match=r"edgekit.toml: expected tables of boards, found nested"):
         find_board("b", project)
     write(project, B + "#" * (16 << 20))
-    with pytest.raises(InputError, match="found: it has [0-9]* bytes, more than 16777216"):
+    with pytest.raises(InputError, match=r"found: it has [0-9]* bytes, more than 16777216"):
         find_board("b", project)
 
 
