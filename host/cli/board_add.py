@@ -123,6 +123,10 @@ Unsigned = Annotated[
     bool,
     typer.Option("--allow-unsigned", help="Let the board accept releases that are not signed."),
 ]
+ReplaceKeys = Annotated[
+    bool,
+    typer.Option("--replace-keys", help="Let the board trust this machine's signing key only."),
+]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
@@ -156,6 +160,7 @@ def add(
     cluster: Cluster = None,
     folder: Folder = None,
     unsigned: Unsigned = False,
+    replace_keys: ReplaceKeys = False,
     label: Labels = None,
     fingerprint: Fingerprint = None,
     yes: Yes = False,
@@ -174,6 +179,8 @@ def add(
     entry = replace(entry, labels={**entry.labels, **labels_of(label)})
     if unsigned:
         entry = replace(entry, unsigned=True)
+    if replace_keys and entry.unsigned:
+        raise InputError("--replace-keys: expected a board that checks signatures, found unsigned")
     if (transport or ("serial" if device and not host else entry.transport)) == "serial":
         if host or identity or not (device or entry.device):
             raise InputError("--transport serial: expected --device, no --host and no --identity")
@@ -194,7 +201,7 @@ def add(
         entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
     check_board(entry, file)
     check_place(entry, file)
-    entry = _join_board(entry)
+    entry = _join_board(entry, replace_keys)
     add_board(entry, file)
     if as_json:
         emit({"schema": "edgekit.board.add/1", "file": str(file), "board": entry_document(entry)})
@@ -301,7 +308,7 @@ def _confirm_host_key(board: str, fingerprint: str) -> None:
         )
 
 
-def _join_board(entry: BoardEntry) -> BoardEntry:
+def _join_board(entry: BoardEntry, replace_keys: bool) -> BoardEntry:
     """Joins the board and prints what was found on it."""
     from edgekit.host.cli.output import note, warn
     from edgekit.host.cli.progress import stages
@@ -310,7 +317,7 @@ def _join_board(entry: BoardEntry) -> BoardEntry:
 
     board = connect_to_entry(entry)
     with stages(f"board {entry.name}") as tell:
-        joined = join(entry, board, tell)
+        joined = join(entry, board, tell, replace_keys)
     for text in joined.notes:
         note(text)
     for text in joined.warnings:

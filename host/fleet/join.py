@@ -28,9 +28,15 @@ class Joined:
     warnings: tuple[str, ...] = ()
 
 
-def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _: None) -> Joined:
+def join(
+    entry: BoardEntry,
+    board: Board,
+    tell: Callable[[str], None] = lambda _: None,
+    only_us: bool = False,
+) -> Joined:
     """Logs in, proposes a profile if none was given, rejects a board that does not match its
-    profile, and installs our key on it. The host key in `entry` must be pinned."""
+    profile, and installs our key on it, with `only_us` in place of all others. The host key in
+    `entry` must be pinned."""
     tell("logging in")
     found = probe(board)
     _check_cluster(entry, found)
@@ -48,7 +54,10 @@ def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _
         if finding.verdict is Verdict.WARN:
             warnings.append(f"{finding.check}: {finding.found}; {finding.mend}")
     tell("enrolling the signing key")
-    (enroll_unsigned if entry.unsigned else enroll_host)(board)
+    if entry.unsigned:
+        enroll_unsigned(board)
+    else:
+        enroll_host(board, only_us)
     return Joined(entry, tuple(notes), tuple(warnings))
 
 

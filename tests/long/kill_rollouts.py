@@ -35,15 +35,16 @@ _LEAST_SECONDS = 0.5
 _MOST_SECONDS = 120.0
 
 
-def one_life(folder: Path, file: Path) -> int:
-    """Start or resume the rollout of `file` to the boards in `folder`; 0 if it reached all."""
+def one_life(folder: Path, file: Path, anew: bool) -> int:
+    """Start or resume the rollout of `file` to the boards in `folder`; 0 if it reached all. With
+    `anew`, an interrupted one of another file is abandoned."""
     entries = boards(folder)
     bundle = Bundle.read(file)
 
     def make(_: BoardEntry) -> Bundle:
         return bundle
 
-    with closing(open_rollout(file, entries, make, settings={})) as journal:
+    with closing(open_rollout(file, entries, make, settings={}, anew=anew)) as journal:
         home = Home(lambda *_: nullcontext(Silent()), lambda _: None)
         carry_out(journal, entries, Policy(), Pace(pause=0), home)
         return int(len(journal.progress.names("done")) < len(entries))
@@ -112,9 +113,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--life", type=Path)
     parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
     if options.life:
-        return one_life(options.life, options.bundle)
+        return one_life(options.life, options.bundle, options.anew)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["EDGEKIT_HOME"] = str(folder / "home")

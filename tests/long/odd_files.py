@@ -59,8 +59,8 @@ _PLACES = (
     Place("home/cost/cortex-a72.json", _COMPILE),
     Place("home/layouts/cortex-a72.json", _COMPILE),
     Place("home/spmv/cortex-a72.json", _COMPILE),
-    Place("home/keys/edgekit_ed25519", _INSTALL),
-    Place("home/keys/edgekit_ed25519.pub", _INSTALL),
+    Place("home/keys/signing", _INSTALL),
+    Place("home/keys/signing.pub", _INSTALL),
     Place("app/app.toml", _INSTALL),
     Place("user/.ssh/config", "status --board gate", _PINNED),
     Place("known_hosts", "fleet add --csv good.csv --known-hosts known_hosts"),
@@ -97,7 +97,7 @@ _KINDS = {"FIFO": _fifo, "/dev/zero": _zero, "folder": _folder, "4 GB": _large}
 
 def _run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     home = {"EDGEKIT_HOME": str(folder / "home"), "HOME": str(folder / "user")}
-    limit = f"--as={_MEMORY_BYTES}"
+    limit = f"--data={_MEMORY_BYTES}"
     return subprocess.run(
         ["prlimit", limit, sys.executable, "-c", _START, *shlex.split(command)],
         cwd=folder,
@@ -139,6 +139,7 @@ def _make_good(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     os.environ["EDGEKIT_HOME"] = str(folder / "home")
     (folder / "app" / "main.py").write_text("print('on')\n")
+    (folder / "app" / "app.toml").write_text("")
     (folder / "good.csv").write_text(_CSV)
     np.savez(folder / "good.npz", x=np.zeros(4, np.float32))
     shutil.copy(_MODEL, folder / "net.tflite")

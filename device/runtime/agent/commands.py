@@ -144,7 +144,8 @@ def _enroll(options: argparse.Namespace) -> Document:
 
     store = _open_store(options)
     with store.lock():
-        found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
+        own = options.key, options.only
+        found = enroll_unsigned(store) if options.unsigned else enroll(store, *own)
     return {"schema": "edgekit.enroll/1", **asdict(found)}
 
 
@@ -341,6 +342,7 @@ def _build_parser() -> argparse.ArgumentParser:
     whose = sub.add_mutually_exclusive_group(required=True)
     whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
     whose.add_argument("--unsigned", action="store_true", help="accept unsigned bundles")
+    sub.add_argument("--only", action="store_true", help="trust no other key")
     add_session(command("leave", _leave, "abort a deploy"))
     for name, run, what in (
         ("plan", _plan, "which files of a sent manifest are missing"),

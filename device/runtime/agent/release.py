@@ -303,12 +303,13 @@ def _error_text(error: Exception) -> str:
 
 
 def _incoming_manifest(store: Store, release: str) -> Manifest:
-    """Returns the sent manifest, after checking its signature, or that of the installed release."""
+    """Returns the sent manifest, or that of the installed release, after checking its signature,
+    whose key may be trusted no more."""
     folder = store.incoming / release
     if not (folder / MANIFEST).exists():
-        if damage := find_damage_of_head(store.releases / release):
+        folder = store.releases / release
+        if damage := find_damage_of_head(folder):
             raise damaged(release, damage)
-        return store.manifest(release)
     data = manifest_bytes(folder)
     signature = folder / SIGNATURE
     check_signature(store, data, signature if signature.exists() else None)

@@ -77,12 +77,13 @@ def trust(store: Store) -> Trust:
     )
 
 
-def enroll(store: Store, line: str) -> Trust:
-    """Adds a trusted key and rejects unsigned bundles from now on. The deploy lock is held."""
+def enroll(store: Store, line: str, only: bool = False) -> Trust:
+    """Adds a trusted key and rejects unsigned bundles from now on; with `only`, removes all other
+    keys. Installed releases stay. The deploy lock is held."""
     key = parse_key(line)
     if store.unsigned.exists():
         store.remove_note(store.unsigned)
-    known = list(_read_trusted_keys(store))
+    known = [] if only else list(_read_trusted_keys(store))
     if key not in known:
         rows = [f'{PRINCIPAL} namespaces="{NAMESPACE}" {k.line}\n' for k in (*known, key)]
         write_synced(store.trusted_keys, "".join(rows).encode("ascii"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
@@ -17,6 +18,7 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.errors import InputError
 
 SCHEMA = "edgekit.kb.spmv/2"
+_MOST_BYTES = 64 << 20  # of a file
 _RULE = "patent"  # settings: the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
@@ -136,6 +138,11 @@ class SpmvTable:
 def read_table(path: Path) -> SpmvTable:
     """Reads a table; InputError if it is damaged or of another schema."""
     try:
+        if (about := path.stat()).st_size > _MOST_BYTES or not stat.S_ISREG(about.st_mode):
+            raise InputError(
+                f"{path}: expected a table of SpMV, found no regular file of at most "
+                f"{_MOST_BYTES} bytes"
+            )
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise InputError(

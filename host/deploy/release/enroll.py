@@ -7,14 +7,15 @@ from edgekit.host.deploy.bundle.sign import host_key
 from edgekit.host.deploy.release.runtime import BoardCalls
 
 
-def enroll(board: BoardCalls, key: PublicKey) -> Trust:
-    """Makes the board accept releases signed by `key`, and reject unsigned ones."""
-    return _enroll(board, "--key", key.line)
+def enroll(board: BoardCalls, key: PublicKey, only: bool = False) -> Trust:
+    """Makes the board accept releases signed by `key`, with `only` by no other key, and reject
+    unsigned ones."""
+    return _enroll(board, "--key", key.line, *(["--only"] if only else []))
 
 
-def enroll_host(board: BoardCalls) -> Trust:
-    """Makes the board accept releases signed by this host."""
-    return enroll(board, host_key().public)
+def enroll_host(board: BoardCalls, only: bool = False) -> Trust:
+    """Makes the board accept releases signed by this host, with `only` by no other."""
+    return enroll(board, host_key().public, only)
 
 
 def enroll_unsigned(board: BoardCalls) -> Trust:

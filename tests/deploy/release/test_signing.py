@@ -123,6 +123,23 @@ def test_keys_are_enrolled_once(
     assert stat.S_IMODE(store.trusted_keys.stat().st_mode) & 0o022 == 0
 
 
+def test_a_replaced_key_signs_no_more(
+    device: Device, tiny: TinyBundle, trusted: SigningKey, stranger: SigningKey
+) -> None:
+    """What a lost key signed is refused, whether sent before or after; what runs goes on."""
+    old, new = sign_bundle(tiny(), trusted), sign_bundle(tiny('TINY_NAME="new"'), stranger)
+    refusal = re.escape(f"found one by {trusted.public.fingerprint}")
+    device.deploy(old)
+    assert enroll_board(device, stranger.public, only=True).keys == (stranger.public.fingerprint,)
+    with pytest.raises(TransferError, match=refusal):
+        device.deploy(sign_bundle(tiny('TINY_NAME="evil"'), trusted))
+    assert device.verify().current.id == old.manifest.id
+    device.deploy(new)
+    with pytest.raises(TransferError, match=refusal):
+        device.deploy(old)
+    assert device.rollback().current.id == old.manifest.id
+
+
 def test_board_that_nobody_enrolled(tmp_path: Path, tiny: TinyBundle) -> None:
     device = Device(LocalTransport(tmp_path / "new"))
     with pytest.raises(TransferError, match="expected a board that trusts a signing key, found"):
