@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from edgekit.host.common.files import open_file
 from edgekit.host.deploy.transport.base import (
     LARGEST_FILE,
     LARGEST_OUTPUT,
@@ -93,8 +94,9 @@ class LocalTransport:
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
         del deadline
-        with self._file_errors(path), (self._root / path).open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        with self._file_errors(path), open_file(self._root / path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, LARGEST_FILE) + 1)  # Python allocates what it is asked for
         if len(data) > LARGEST_FILE:
             raise TransferError(
                 f"board '{self._board}': {path}: expected at most {LARGEST_FILE} bytes, found "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,14 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     transport = LocalTransport(tmp_path / "file" / "board")
     with pytest.raises(IncompatibleError, match="set EDGEKIT_HOME"):
         transport.run(["true"], deadline=AMPLE)
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    transport = LocalTransport(tmp_path / "board")
+    transport.put(b"small", "file", deadline=AMPLE)
+    tracemalloc.start()
+    try:
+        assert transport.get("file", deadline=AMPLE) == b"small"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
