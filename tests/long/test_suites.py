@@ -67,6 +67,7 @@ _SUITES = [
         marks=pytest.mark.boards,
     ),
     pytest.param(("kill_rollouts", "--kills", "50"), id="killed rollouts"),
+    pytest.param(("two_hosts",), id="two hosts"),
     pytest.param(("rollout_size", "--boards", "1000"), id="a thousand boards"),
     pytest.param(
         ("fleet_on_boards", "--boards", "8"), id="a fleet of boards", marks=pytest.mark.boards
