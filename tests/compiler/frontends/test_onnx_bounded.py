@@ -297,3 +297,24 @@ def test_what_would_put_rows_behind_filler_is_refused(op, operands, attributes, 
     path = _model(tmp_path, nodes, {"x": [6]}, dict.fromkeys(outputs, TensorProto.FLOAT), constants)
     with pytest.raises(InputError, match=r"row-wise operators|slice from the first"):
         import_model(path)
+
+
+@pytest.mark.parametrize("at", [-1, [-1, 0, -2], [1]])
+def test_indices_from_the_end_are_those_of_valid_rows(at, tmp_path):
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["m"]),
+        helper.make_node("Compress", ["x", "m"], ["kept"]),
+        helper.make_node("Gather", ["kept", "at"], ["y"]),
+    ]
+    path = _model(
+        tmp_path,
+        nodes,
+        {"x": [12]},
+        {"y": TensorProto.FLOAT},
+        {"zero": np.float32(0), "at": np.array(at)},
+    )
+    x = {"x": np.random.default_rng(1).standard_normal(12).astype(np.float32)}
+    found = evaluate(run_passes(import_model(path))[0], x).outputs
+    assert list(found) == ["y"]
+    (want,) = onnxruntime.InferenceSession(path).run(None, x)
+    np.testing.assert_array_equal(found["y"], want)

@@ -49,6 +49,7 @@ class Rules:
     along: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
+    gathers: frozenset[str] = frozenset()  # by operand 1 along one axis; negatives from the end
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +89,12 @@ class Bounded:
         """Whether `x` has filler rows or depends on the number of valid ones."""
         return isinstance(x, Tensor) and (x.name in self._rows or x.name in self._numbers)
 
-    def operands(self, op: str, ins: Sequence[Any]) -> list[Any]:
-        """The operands to emit a node with: true values, unless all operands are constants."""
+    def operands(self, op: str, ins: Sequence[Any], axis: int = -1) -> list[Any]:
+        """The operands to emit a node with: true values, unless all operands are constants.
+        Indices that count from the end count from that of the valid rows."""
         rules = self._rules
+        if (rows := self._gathered(op, ins, axis)) is not None:
+            return [ins[0], self._from_end(ins[1], rows), *ins[2:]]
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
         if by_constant or not self._tracked_operands(ins):
             return list(ins)
@@ -133,9 +137,30 @@ class Bounded:
                 "expected only row-wise operators on a data-dependent number of boxes or indices, "
                 f"found {op}; end the model before it and continue in the application"
             )
+        picked = self._gathered(op, ins, axis)
+        if picked is not None and not (isinstance(ins[1], Tensor) and ins[1].name in self._rows):
+            return  # some rows, however many are valid
         for each in rows.values():
             kept = self._rows_of_slice(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
+
+    def _gathered(self, op: str, ins: Sequence[Any], axis: int) -> _Rows | None:
+        """The rows from which a node gathers some."""
+        x = ins[0] if op in self._rules.gathers else None
+        rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
+        if x is None or rows is None or not -len(x.shape) <= axis < len(x.shape):
+            return None
+        return rows if x.shape[axis] == rows.bound else None
+
+    def _from_end(self, indices: Tensor, rows: _Rows) -> Tensor:
+        if indices.data is not None and np.all(indices.data >= 0):
+            return indices
+        emit, kind = self._builder.emit, indices.dtype
+        length = rows.length if kind is DType.I64 else emit(ops.Convert(kind), rows.length)
+        length = emit(ops.Reshape(()), length)
+        zero = self._builder.constant(np.zeros((), kind.numpy))
+        below = emit(ops.Less(), indices, zero)
+        return emit(ops.Where(), below, emit(ops.Add(), indices, length), indices)
 
     def _is_beside(
         self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int

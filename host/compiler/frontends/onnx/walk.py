@@ -69,6 +69,7 @@ RULES = Rules(
         "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     }),
     products=frozenset({"MatMul"}),
+    gathers=frozenset({"Gather", "GatherElements"}),
 )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
     given = attributes.get("axis")
     if isinstance(given, int):
         return given
-    if op in ("ArgMax", "ArgMin"):
+    if op in ("ArgMax", "ArgMin", "Gather", "GatherElements"):
         return 0
     return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
 
@@ -150,7 +151,8 @@ class Walk:
         label = _node_prefix(node)
         self._builder.begin(label)
         ins = self._operands(node, scope)
-        wide, made = self._emit_node(node, self.bounded.operands(node.op, ins), scope)
+        axis = axis_of(node.op, node.attributes, scope.opset)
+        wide, made = self._emit_node(node, self.bounded.operands(node.op, ins, axis), scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
             wanted.pop()
@@ -178,8 +180,7 @@ class Walk:
         names += made[len(names) :]
         self.bounded.follow(
             node.op, ins, zip(wide, names, strict=True),
-            lambda x: self._emit_node(node, x, scope)[1],
-            axis_of(node.op, node.attributes, scope.opset),
+            lambda x: self._emit_node(node, x, scope)[1], axis,
         )  # fmt: skip
 
     def _operands(self, node: FileNode, scope: Scope) -> list[Value | None]:
