@@ -16,8 +16,10 @@ from edgekit.host.compiler.golden.margins import margin_of
 from edgekit.host.compiler.golden.noise import noisy_runs
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph, Padding
 from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here
 from tests.support.onnx_models import model, node, save, value
@@ -203,3 +205,19 @@ def test_a_flat_part_crosses_a_threshold_as_one(tmp_path):
     x = np.full((1, 64), np.log(_NEAR), np.float32)
     [runs] = noisy_runs(graph, {"x": x}, 3).values()
     assert max(float(np.abs(y - runs.exact).max()) for y in runs.noisy) == 1.0
+
+
+@pytest.mark.parametrize("alpha", [1 / 3, 0.1, 0.5])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_alpha_of_a_gemm_scales_whole_sums_rather_than_whole_weights(alpha, transposed, tmp_path):
+    """Sums of weights that are thirds or tenths would be inexact in front of the step."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-127, 128, (4, 6) if transposed else (6, 4)).astype(np.float32)
+    x = rng.integers(-128, 128, (400, 6)).astype(np.float32)
+    layer = node("Gemm", ["x", "w"], ["g"], alpha=alpha, transB=transposed)
+    nodes = [layer, node("Floor", ["g"], ["y"])]
+    path = save(model(nodes, [value("x", x.shape)], ["y"], {"w": weights}), tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    found = evaluate(run_passes(import_model(path))[0], {"x": x}).outputs
+    np.testing.assert_array_equal(found["y"], want)

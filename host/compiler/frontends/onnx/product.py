@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.exact import can_be_exact, is_power_of_two
 from edgekit.host.compiler.ir.types import DType, MisfitError, ShapeError, Tensor
 
 
@@ -50,21 +51,30 @@ def gemm(call: Call) -> Tensor:
     need_rank(b, 2)
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    rows = b if call.integer("transB", 0) and alpha == 1.0 else None  # already [n, k]
-    b = call.transpose(b, (1, 0)) if call.integer("transB", 0) else b
-    if alpha != 1.0:
-        b = call.emit(ops.Mul(), b, call.scalar(alpha, b))
+    rows = b if call.integer("transB", 0) else None  # already [n, k]
+    b = call.transpose(b, (1, 0)) if rows is not None else b
+    later = alpha != 1.0 and _has_exact_sums(b, alpha)
+    if alpha != 1.0 and not later:
+        b, rows = call.emit(ops.Mul(), b, call.scalar(alpha, b)), None
     c = call.maybe(2)
     if c is not None and beta != 1.0:
         c = call.emit(ops.Mul(), c, call.scalar(beta, c))
     if b.data is None or a.dtype is not DType.F32:
         y = product(call, a, b)
         return y if c is None else call.emit(ops.Add(), y, c)
-    fits = c is not None and c.data is not None and c.data.size in (1, b.shape[1])
+    fits = c is not None and c.data is not None and c.data.size in (1, b.shape[1]) and not later
     fits = fits and (c is None or c.shape[-1:] in ((1,), (b.shape[1],), ()))
     bias = None
     if fits and c is not None and c.data is not None:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
     weights = _transpose_weights(call, b) if rows is None else rows
     y = call.emit(ops.FullyConnected(), a, weights, bias)
+    y = call.emit(ops.Mul(), y, call.scalar(alpha, y)) if later else y
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)
+
+
+def _has_exact_sums(b: Tensor, alpha: float) -> bool:
+    """Whether products with `b` sum whole numbers exactly, and would not if `alpha` scaled it."""
+    if b.data is None or b.dtype is not DType.F32:
+        return False
+    return can_be_exact(b.data.T) and not is_power_of_two(np.float32([alpha]))
