@@ -219,6 +219,16 @@ def test_sequences_are_known_while_importing(tmp_path):
     assert made["count"] == 0 and made["has"]
 
 
+def test_parts_of_a_sequence_may_be_empty(tmp_path):
+    """As torch.onnx writes chunks of a size that their number does not divide."""
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["parts"], axis=1),
+        node("SequenceAt", ["parts", "first"], ["y"]),
+    ]
+    constants = {"sizes": np.array([2, 2, 0]), "first": np.array(0)}
+    _agrees(model(nodes, [value("x", [3, 4])], ["y"], constants), {"x": _X}, tmp_path)
+
+
 def test_a_sequence_goes_through_a_loop(tmp_path):
     body = _body(
         [

@@ -59,8 +59,7 @@ def split(call: Call) -> TensorList:
         if part < 1:
             raise ShapeError(f"expected parts of at least 1, found {part}")
         sizes = tuple(min(part, size - i) for i in range(0, size, part))
-    parts = call.builder.emit_all(ops.Split(axis, sizes), [x]) if len(sizes) > 1 else [x]
-    return TensorList(tuple(parts))
+    return TensorList(tuple(call.split(x, axis, sizes) if len(sizes) > 1 else [x]))
 
 
 def concat(call: Call) -> Tensor:
