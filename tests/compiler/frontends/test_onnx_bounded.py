@@ -228,7 +228,7 @@ def test_numbers_that_the_data_say(found, nodes, kind, tmp_path):
 @pytest.mark.parametrize(
     "nodes",
     [
-        [("ReduceMax", ["at"], ["y"])],
+        [("ReduceMean", ["at"], ["y"])],
         [("Shape", ["at"], ["n"]), ("Expand", ["x", "n"], ["y"]), ("MatMul", ["y", "x"], ["z"])],
         [("Slice", ["at", "one", "many", "one"], ["y"])],
     ],
@@ -318,3 +318,23 @@ def test_indices_from_the_end_are_those_of_valid_rows(at, tmp_path):
     assert list(found) == ["y"]
     (want,) = onnxruntime.InferenceSession(path).run(None, x)
     np.testing.assert_array_equal(found["y"], want)
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Max", "Min", "Prod", "L2", "LogSumExp"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions_leave_filler_out(kind, keepdims, tmp_path):
+    axes = {"axes": np.array([0])} if kind == "Sum" else {}
+    attributes = {} if axes else {"axes": [0]}
+    nodes = [
+        helper.make_node("Greater", ["k", "zero"], ["m"]),
+        helper.make_node("Compress", ["x", "m"], ["kept"], axis=0),
+        helper.make_node(f"Reduce{kind}", ["kept", *axes], ["y"], keepdims=keepdims, **attributes),
+    ]
+    constants = {"zero": np.float32(0), **axes}
+    path = _model(tmp_path, nodes, {"x": [7, 3], "k": [7]}, {"y": TensorProto.FLOAT}, constants)
+    rng = np.random.default_rng(2)
+    x = {n: rng.standard_normal(s).astype(np.float32) - 0.5 for n, s in (("x", (7, 3)), ("k", 7))}
+    found = evaluate(run_passes(import_model(path))[0], x).outputs
+    assert list(found) == ["y"]
+    (want,) = onnxruntime.InferenceSession(path).run(None, x)
+    np.testing.assert_allclose(found["y"], want, rtol=1e-6)

@@ -11,7 +11,7 @@ buffers, and as the true value, which is computed at run time (`_Number`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class Rules:
     reductions: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
     gathers: frozenset[str] = frozenset()  # by operand 1 along one axis; negatives from the end
+    # Reductions along the axes in operand 1, with what filler must be to leave their result alone.
+    neutral: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,8 @@ class Bounded:
         rules = self._rules
         if (rows := self._gathered(op, ins, axis)) is not None:
             return [ins[0], self._from_end(ins[1], rows), *ins[2:]]
+        if (rows := self._reduced(op, ins)) is not None:
+            return [self._filled(ins[0], rows, rules.neutral[op]), *ins[1:]]
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
         if by_constant or not self._tracked_operands(ins):
             return list(ins)
@@ -116,6 +120,8 @@ class Bounded:
         rows = {r.root: r for t in given if (r := self._rows.get(t.name))}
         rules = self._rules
         if op in rules.unrelated:
+            return
+        if self._reduced(op, ins) is not None:
             return
         if op in rules.counts and rows:
             self._track_size(given[0], made)
@@ -161,6 +167,32 @@ class Bounded:
         zero = self._builder.constant(np.zeros((), kind.numpy))
         below = emit(ops.Less(), indices, zero)
         return emit(ops.Where(), below, emit(ops.Add(), indices, length), indices)
+
+    def _reduced(self, op: str, ins: Sequence[Any]) -> _Rows | None:
+        """The rows over which a node reduces, if filler can be neutral."""
+        x = ins[0] if op in self._rules.neutral else None
+        rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
+        if not isinstance(x, Tensor) or rows is None or x.shape.count(rows.bound) != 1:
+            return None
+        given = ins[1] if len(ins) > 1 else None
+        if given is not None and given.data is None:
+            return None
+        axes = (
+            range(len(x.shape)) if given is None or not given.data.size else given.data.reshape(-1)
+        )
+        at = x.shape.index(rows.bound)
+        return rows if at in {int(a) % len(x.shape) for a in axes} else None
+
+    def _filled(self, x: Tensor, rows: _Rows, value: float) -> Tensor:
+        """`x` with `value`, or the nearest that its type has, in place of filler."""
+        at, rank = x.shape.index(rows.bound), len(x.shape)
+        places = np.arange(rows.bound).reshape(-1, *(1,) * (rank - 1 - at))
+        valid = self._builder.emit(ops.Less(), self._builder.constant(places), rows.length)
+        if not x.dtype.is_float:
+            ends = np.iinfo(x.dtype.numpy)
+            value = min(max(value, ends.min), ends.max)
+        filler = self._builder.constant(np.array(value, x.dtype.numpy))
+        return self._builder.emit(ops.Where(), valid, x, filler)
 
     def _is_beside(
         self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -70,6 +71,11 @@ RULES = Rules(
     }),
     products=frozenset({"MatMul"}),
     gathers=frozenset({"Gather", "GatherElements"}),
+    neutral={
+        "ReduceL1": 0, "ReduceL2": 0, "ReduceLogSum": 0, "ReduceLogSumExp": -math.inf,
+        "ReduceMax": -math.inf, "ReduceMin": math.inf, "ReduceProd": 1, "ReduceSum": 0,
+        "ReduceSumSquare": 0,
+    },
 )  # fmt: skip
 
 
