@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import TensorProto, helper
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.common.refusal import advice, refuse, unsupported
@@ -29,6 +30,20 @@ def test_a_single_operator_is_named_with_its_number():
 
 def test_nothing_is_refused_where_all_is_known():
     refuse(unsupported([("0", "ADD")], {"ADD"}))
+
+
+@pytest.mark.parametrize("format_", ["onnx", "tflite"])
+def test_strings_are_refused_in_words(format_, files, tmp_path):
+    path = tmp_path / f"m.{format_}"
+    if format_ == "tflite":
+        tensors = [files.tensor("s", [2], "STRING"), files.tensor("y", [2], "STRING")]
+        moved = files.op("RESHAPE", ["s"], ["y"])
+        path.write_bytes(files.model(files.graph(tensors, [moved], ["s"], ["y"])))
+    else:
+        texts = helper.make_tensor_value_info("s", TensorProto.STRING, [2])
+        path = save(model([node("Identity", ["s"], ["y"])], [texts], ["y"]), tmp_path)
+    with pytest.raises(InputError, match=r"expected numbers, found strings; give the model num"):
+        import_model(path)
 
 
 def test_the_line_stays_short_and_printable():

@@ -104,3 +104,9 @@ def advice(kind: str) -> str:
     """What to do about an unsupported operator."""
     plain = kind.lower().replace("_", "")
     return next((what for start, what in _ADVICE if plain.startswith(start)), _OTHER)
+
+
+def need_numbers(what: str, kind: str) -> None:
+    """Refuses a tensor of strings; `what` names it, `kind` is the file's name of its type."""
+    if kind == "STRING":
+        raise InputError(f"{what}: expected numbers, found strings; {_TEXT}")

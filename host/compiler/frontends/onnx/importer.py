@@ -21,7 +21,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
     OpenShapesError,
     fix_shapes,
 )
-from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
+from edgekit.host.compiler.frontends.common.refusal import need_numbers, refuse, unsupported
 from edgekit.host.compiler.frontends.onnx.dynamic import fuse_dynamic
 from edgekit.host.compiler.frontends.onnx.file import (
     FileInput,
@@ -134,6 +134,7 @@ class _Import:
         return fixed
 
     def _input_dtype(self, item: FileInput) -> DType:
+        need_numbers(f"input {shown_name(item.name)}", item.dtype)
         if item.dtype not in INPUT_TYPES:
             raise InputError(
                 f"input {shown_name(item.name)}: expected one of the types "

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.refusal import need_numbers
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileBlocks,
     FileSubgraph,
@@ -78,6 +79,7 @@ class TensorTable:
 
     def dtype(self, index: int) -> DType:
         name = self.source(index).type
+        need_numbers(self.shown(index), name)
         if name not in _DTYPES:
             raise InputError(f"{self.shown(index)}: expected a supported type, found {name}")
         return _DTYPES[name]
