@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from flatbuffers.builder import OffsetArithmeticError
 
 from tests.compiler.frontends.conftest import Files
 from tests.support.hostile_files import EDGES
+from tests.support.litert_pairs import TABLES, contents
 
 _FILES = Files()
 _OPS = sorted(n for n in vars(tflite.BuiltinOperator) if n[0] != "_")
@@ -86,6 +88,19 @@ def _slots(content: bytes, table: Any) -> Iterator[Span]:
 
 
 def drawn(rng: random.Random) -> bytes:
+    """One operator: what LiteRT runs with a few hostile fields, or operands of no sense."""
+    if rng.random() < 0.3:
+        return _nonsense(rng)
+    content = rng.choice(_singles())
+    return changed_fields(rng, content) if rng.random() < 0.9 else content
+
+
+@cache
+def _singles() -> list[bytes]:
+    return [content for table in TABLES for content in contents(table, _FILES)]
+
+
+def _nonsense(rng: random.Random) -> bytes:
     """One operator of any kind with operands, options and quantization that make no sense."""
     tensors = [_tensor(rng, f"t{i}") for i in range(rng.randint(1, 6))]
     outs = [_FILES.tensor(f"y{i}", [1], rng.choice(_TYPES)) for i in range(rng.randint(1, 2))]

@@ -1,8 +1,10 @@
-"""Lists the operators of a test's .tflite file with their dtypes."""
+"""The tests' .tflite files of one operator, and their operators with their dtypes."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 from edgekit.host.compiler.frontends.tflite.schema import FileOperator, FileSubgraph, read_model
 
@@ -28,9 +30,36 @@ _WEIGHTED = {
 _CODES = {"INT2": "s2", "INT4": "s4", "INT8": "s8"}
 
 
-def pairs(contents: Iterable[bytes]) -> set[tuple[str, str]]:
+# The tests test_litert_*.py that have a table of operators.
+TABLES = (
+    "blocks",
+    "bounded",
+    "boxes",
+    "quantized_recurrent",
+    "fourier",
+    "index",
+    "micro",
+    "moves",
+    "operators",
+    "packed",
+    "recurrent",
+    "stablehlo",
+    "stablehlo_index",
+    "types",
+    "wide",
+)
+
+
+def contents(table: str, files: Any) -> list[bytes]:
+    """The files of a table, each with one operator that LiteRT runs."""
+    module = importlib.import_module(f"tests.compiler.frontends.test_litert_{table}")
+    found: list[bytes] = module.contents(files)
+    return found
+
+
+def pairs(models: Iterable[bytes]) -> set[tuple[str, str]]:
     found = set()
-    for content in contents:
+    for content in models:
         graph = read_model(content).subgraphs[0]
         found |= {(operator.name, _type(graph, operator)) for operator in graph.operators}
     return found

@@ -5,31 +5,13 @@ docs/operators.md lists the claims; the tables of the neighboring tests must mat
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
 
 from edgekit.host.compiler.frontends.tflite.importer import supported_operators
-from tests.support.litert_pairs import pairs
+from tests.support.litert_pairs import TABLES, contents, pairs
 
-_TABLES = (
-    "blocks",
-    "bounded",
-    "boxes",
-    "quantized_recurrent",
-    "fourier",
-    "index",
-    "micro",
-    "moves",
-    "operators",
-    "packed",
-    "recurrent",
-    "stablehlo",
-    "stablehlo_index",
-    "types",
-    "wide",
-)
 # Tested by their effect on entire graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
 # see test_random.py, test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py,
 # test_litert_index.py, test_poses.py.
@@ -56,9 +38,8 @@ def _claimed() -> dict[str, set[str]]:
 
 def test_each_claimed_type_has_a_test(files):
     tested: dict[str, set[str]] = {}
-    for table in _TABLES:
-        module = importlib.import_module(f"tests.compiler.frontends.test_litert_{table}")
-        for name, kind in pairs(module.contents(files)):
+    for table in TABLES:
+        for name, kind in pairs(contents(table, files)):
             tested.setdefault(name, set()).add(kind)
     claimed = _claimed()
     assert {name: claimed.get(name, set()) ^ kinds for name, kinds in tested.items()} == {
