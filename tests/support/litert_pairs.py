@@ -43,6 +43,7 @@ TABLES = (
     "operators",
     "packed",
     "recurrent",
+    "scales",
     "stablehlo",
     "stablehlo_index",
     "types",

@@ -69,6 +69,8 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     """(multiplier, shift) with real ≈ multiplier · 2^(shift−31); multiplier in [2^30, 2^31)."""
     if real == 0.0:
         return 0, 0
+    if math.isinf(real):  # a quotient of a tiny scale
+        return _I32_MAX, 31
     fraction, shift = math.frexp(real)
     multiplier = math.floor(fraction * 2.0**31 + 0.5)
     if multiplier == 2**31:
@@ -167,7 +169,9 @@ def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
     scale, zero = np.float32(scale_of(y)), zero_point_of(y)
 
     def code(real: float) -> int:
-        return zero + int(round_half_away(np.asarray(np.float32(real) / scale)))
+        with np.errstate(all="ignore"):  # of a tiny scale all bounds are beyond the codes
+            steps = round_half_away(np.asarray(np.float32(real) / scale))
+        return zero + int(np.clip(steps, low - zero, high - zero))
 
     lower, upper = activation.bounds
     if not math.isinf(lower):

@@ -52,7 +52,8 @@ def stored(x: I64, out: Tensor) -> Array:
 def ratio32(over: Tensor, under: Tensor, factor: float = 1.0) -> Multiplier:
     """over's scale · factor / under's scale, in f32."""
     product = np.float32(scale_of(over)) * np.float32(factor)
-    return multiplier_of(float(product / np.float32(scale_of(under))))
+    with np.errstate(over="ignore"):
+        return multiplier_of(float(product / np.float32(scale_of(under))))
 
 
 def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:

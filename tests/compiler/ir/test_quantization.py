@@ -46,6 +46,7 @@ def test_a_multiplier_is_the_factor_to_31_bits(real):
 def test_factors_beyond_31_bits_saturate():
     assert quantize_multiplier(0.0) == (0, 0)
     assert quantize_multiplier(2.0**-40) == (0, 0)
+    assert quantize_multiplier(np.inf) == quantize_multiplier(2.0**40) == (2**31 - 1, 31)
     assert quantize_multiplier(2.0**40) == (2**31 - 1, 31)
 
 
@@ -84,6 +85,10 @@ def test_round_half_away():
 )
 def test_activation_range(activation, bounds):
     assert activation_range(activation, tensor(DType.I8, 0.05, -20)) == bounds
+
+
+def test_a_bound_beyond_all_codes_is_none():
+    assert activation_range(Activation.RELU6, tensor(DType.I8, 1e-40, -20)) == (-20, 127)
 
 
 def test_a_lookup_table_is_indexed_by_the_stored_byte():
