@@ -71,8 +71,8 @@ _FUNCTIONS = (
 
 def _multiply_add(a: Any, b: Any, c: Any) -> F16:
     """a · b + c, rounded once to f16."""
-    y: F16 = (np.float64(a) * np.float64(b) + np.float64(c)).astype(np.float16)
-    return y
+    wide = np.asarray(a, np.float64) * np.asarray(b, np.float64) + np.asarray(c, np.float64)
+    return np.asarray(wide.astype(np.float16))
 
 
 def _piece_of(f: _Function, m: F16) -> NDArray[np.intp]:

@@ -69,20 +69,24 @@ static float powers_of(const ek_real *x, float largest, float beta, float *y, lo
 }
 
 #ifdef EK_HALF
-/* f16 rows keep their powers in f32; for rows longer than RUN they are computed twice. */
+#define KEPT 2048 /* powers kept in f32, on the stack */
+
+/* Longer rows compute their powers twice. */
 static void row(const ek_real *x, ek_real *y, float beta, long n) {
     const float largest = largest_of(x, n);
-    float power[RUN], sum = 0.0f;
+    const int keeps = n <= KEPT;
+    float power[KEPT], sum = 0.0f;
     for (long i = 0; i < n; i += RUN)
-        sum += powers_of(x + i, largest, beta, power, ek_min(RUN, n - i));
+        sum += powers_of(x + i, largest, beta, keeps ? power + i : power, ek_min(RUN, n - i));
     const float share = 1.0f / sum;
     for (long i = 0; i < n; i += RUN) {
         const long part = ek_min(RUN, n - i);
-        if (n > RUN)
+        const float *all = keeps ? power + i : power;
+        if (!keeps)
             powers_of(x + i, largest, beta, power, part);
         EK_VECTOR_LOOP
         for (long k = 0; k < part; k++)
-            y[i + k] = (ek_real)(power[k] * share);
+            y[i + k] = (ek_real)(all[k] * share);
     }
 }
 #else
