@@ -4,9 +4,7 @@
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
  * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
  * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded one step ahead, so that no
- * multiply-add waits for its load.
- *
- * With NARROW_IN_REGISTERS, B is stored as in narrow.h and widened in registers. */
+ * multiply-add waits for its load. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -22,24 +20,14 @@
 #define F32_LANES 0
 #endif
 
-#ifdef NARROW_IN_REGISTERS
-#include "narrow.h"
-typedef narrow f32_weight;
-#else
-typedef ek_real f32_weight;
-#endif
-
 /* The position of one step in B. */
 typedef struct {
-    const f32_weight *at;
+    const ek_real *at;
     long row;
     long left;               /* columns in the last vector, if masked */
     const ek_real *prefetch; /* F32_PREFETCHES: data to prefetch: one line per step, or NULL */
     long prefetch_row;       /* stride in floats between prefetched rows */
     int prefetch_all;        /* all lines of a row */
-#ifdef NARROW_IN_REGISTERS
-    const float *scales; /* of the columns (s8 only) */
-#endif
 } f32_columns;
 
 /* Intel cores with AMX: their prefetchers follow fewer rows of B than k is deep. */
@@ -60,17 +48,9 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
     EK_UNROLL
-    for (int j = 0; j < nv; j++) {
-#ifdef NARROW_IN_REGISTERS
-        b[j] = narrow_load(from->at + j * EK_VL);
-#if NARROW == 8
-        b[j] *= vf_load(from->scales + j * EK_VL);
-#endif
-#else
+    for (int j = 0; j < nv; j++)
         b[j] = masked && j == nv - 1 ? vf_load_n(from->at + j * EK_VL, from->left)
                                      : vf_load(from->at + j * EK_VL);
-#endif
-    }
 }
 
 /* Vector registers: 16 on x86 before AVX-512, on 32-bit ARM, and on RVV with pairs. */
@@ -285,10 +265,9 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #endif
 
 /* f32_rows, prefetching `lines` lines per step. */
-EK_INLINE const f32_weight *f32_rows_prefetching(const int mr, const int nv, const int masked,
-                                                 const int lines, vf acc[MR][NV],
-                                                 const ek_real *const a[MR], f32_columns b,
-                                                 long k) {
+EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
+                                              const int lines, vf acc[MR][NV],
+                                              const ek_real *const a[MR], f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
     const ek_real *x[MR];
@@ -346,8 +325,8 @@ EK_INLINE const f32_weight *f32_rows_prefetching(const int mr, const int nv, con
     return b.at;
 }
 /* A as rows: a[i] points to mr runs of k floats. Returns the next position in B. */
-EK_INLINE const f32_weight *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
-                                     const ek_real *const a[MR], f32_columns b, long k) {
+EK_INLINE const ek_real *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
+                                  const ek_real *const a[MR], f32_columns b, long k) {
     if (F32_PREFETCHES && b.prefetch && b.prefetch_all)
         return f32_rows_prefetching(mr, nv, masked, nv, acc, a, b, k);
     if (F32_PREFETCHES && b.prefetch)

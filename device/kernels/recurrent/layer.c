@@ -3,7 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
  * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
  * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite);
- * NARROW and NARROW_IN_REGISTERS: weights in f16, for products in f32 (gemm/narrow.h).
+ * NARROW_WEIGHTS: f16 weights of f32 products (64-bit ARM).
  *
  * With EK_HALF, x, y, the weights and the operand of each product are f16. States are f32: in f16,
  * the small changes of many steps would be lost. */
@@ -14,9 +14,59 @@
 
 #define SHARED 65536 /* multiply-adds worth distributing at each step */
 
+#ifdef NARROW_WEIGHTS
+typedef _Float16 weight;
+
+EK_INLINE vf load_wide(const weight *from) {
+    typedef _Float16 narrow __attribute__((vector_size(2 * EK_VL)));
+    narrow v;
+    memcpy(&v, from, sizeof v);
+    return vcast(v, vf);
+}
+
+/* acc += x . b, as f32_rows. */
+EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const float *const x[MR],
+                        const weight *b, long b_row, long k) {
+    const int sets = F32_SETS(mr, nv);
+    vf sum[4][MR][NV] = {0};
+    long p = 0;
+    for (; p + EK_VL <= k; p += EK_VL) {
+        EK_UNROLL
+        for (int l = 0; l < EK_VL; l++, b += b_row) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++) {
+                const vf column = load_wide(b + j * EK_VL);
+                EK_UNROLL
+                for (int i = 0; i < mr; i++) {
+                    vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
+                    *to = vf_fma(vf_splat(vf_load(x[i] + p)[l]), column, *to);
+                }
+            }
+        }
+    }
+    if (sets > 1)
+        f32_add_sets(mr, nv, acc, sum);
+    for (; p < k; p++, b += b_row) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] = vf_fma(vf_splat(x[i][p]), load_wide(b + j * EK_VL), acc[i][j]);
+        }
+    }
+}
+#else
+typedef ek_real weight;
+
+EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_real *const x[MR],
+                        const weight *b, long b_row, long k) {
+    f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
+}
+#endif
+
 /* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. f16 products are
  * summed in runs of EK_HALF_SUMS, and these in f32. */
-EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const f32_weight *b,
+EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const weight *b,
                     long b_row, long k, ek_real *to, long to_row) {
     vf acc[MR][NV] = {0};
     const ek_real *x[MR];
@@ -28,7 +78,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, co
     for (long length; k > 0; k -= length, b += length * b_row) {
         length = ek_min(k, EK_HALF_SUMS);
         memset(acc, 0, sizeof acc);
-        f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, length);
+        multiply(mr, nv, acc, x, b, b_row, length);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
@@ -41,7 +91,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, co
     for (int i = 0; i < mr * nv; i++)
         acc[i / nv][i % nv] = vcast(total[i / nv][i % nv], vf);
 #else
-    f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
+    multiply(mr, nv, acc, x, b, b_row, k);
 #endif
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -71,7 +121,7 @@ static void products(const void *task, long begin, long end) {
     for (long t = begin; t < end; t++) {
         const long first = t / blocks * NV, from = t % blocks * MR;
         const long wide = ek_min(NV, g->vectors - first), rows = ek_min(MR, g->count - from);
-        const f32_weight *panel = (const f32_weight *)g->weights + first * EK_VL * k;
+        const weight *panel = (const weight *)g->weights + first * EK_VL * k;
         const ek_real *state = g->state + from * g->state_row;
         ek_real *to = g->to + from * row + first * EK_VL;
         if (rows == MR && wide == NV) {
