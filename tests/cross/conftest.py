@@ -56,6 +56,7 @@ def cores(*names: str) -> list[Any]:
 # more must run at any vector length.
 HALF = {
     "a76": ("a76", CPUS["a76"]),
+    "a55": ("a55", CPUS["a76"]),
     "x60": ("bpi-f3", CPUS["bpi-f3"]),
     "rvv128": ("rv64gcv", f"rv64,v=true,vlen=128,{SWITCHES}"),
     "rvv128_at_512": ("rv64gcv", CPUS["rv64gcv-zvl512b"]),

@@ -14,7 +14,7 @@
 
 #define SHARED 65536 /* multiply-adds worth distributing at each step */
 
-#ifdef NARROW_WEIGHTS
+#if defined NARROW_WEIGHTS || (defined EK_HALF && EK_IN_ORDER && F32_LANES)
 typedef _Float16 weight;
 
 EK_INLINE vf load_wide(const weight *from) {
@@ -24,15 +24,25 @@ EK_INLINE vf load_wide(const weight *from) {
     return vcast(v, vf);
 }
 
-/* acc += x . b, as f32_rows. */
-EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const float *const x[MR],
+#define PREFETCH_DISTANCE 256 /* weights */
+
+/* acc += x . b, as f32_rows; in-order cores wait less with prefetches. */
+EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_real *const x[MR],
                         const weight *b, long b_row, long k) {
+#ifdef EK_HALF
+    if (F32_ROWS_AHEAD(mr, nv)) { /* more rows hide the loads */
+        f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
+        return;
+    }
+#endif
     const int sets = F32_SETS(mr, nv);
     vf sum[4][MR][NV] = {0};
     long p = 0;
     for (; p + EK_VL <= k; p += EK_VL) {
         EK_UNROLL
         for (int l = 0; l < EK_VL; l++, b += b_row) {
+            if (EK_IN_ORDER)
+                __builtin_prefetch(b + PREFETCH_DISTANCE);
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
                 const vf column = load_wide(b + j * EK_VL);
