@@ -28,6 +28,7 @@ RESIZE_BITS = 10  # fractional bits of s8 and s16 weights
 # Convolutions
 F32_SEGMENTS = 64  # minimum of pointers per pixel; the lowering requests more for larger windows
 F32_SCRATCH_BYTES = 65536  # for the rows of windows that cross a border
+F32_UNPACKED_BYTES = 393216  # of widened weights; a larger panel is stored as f32
 I8_SEGMENTS = 16  # rows of a window that may be read in place; larger windows are packed
 I8_SCRATCH_BYTES = 163840  # for a tile's windows; the lowering picks tiles that fit
 I8_KEPT_TILES = 256  # located once for all panels

@@ -111,7 +111,7 @@ FAULTS = (
     Fault("total_without_tail", "totals", "reduce/total.c",
           "k < ek_min(RUN, a->reduced - r);", "k < ek_min(RUN, a->reduced - r) - 1;"),
     Fault("step_of_k_dropped", "dense_f32", _F32_CONV,
-          "{w, nv * EK_VL, EK_VL}, rows->length)", "{w, nv * EK_VL, EK_VL}, rows->length - 1)"),
+          "acc, x, columns, rows->length)", "acc, x, columns, rows->length - 1)"),
     Fault("residual_of_first_pixel", "conv_f32", _F32_CONV,
           "residual += oc;", "residual += oc - oc;"),
     Fault("top_padding_off_by_one", "conv_f32", "conv/rows.h",

@@ -3,9 +3,11 @@
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, ONE_PIXEL
  * (images have one, so tiles of several are not compiled), LONG_SUMS (f16 sums in parts), K_BLOCK
- * (pointwise f32: block size along k), and those of epilogue.h. The A operand is never copied: a
- * tile reads each pixel's window through pointers, one per window row (or per tap); rows that cross
- * the image border come from zero-filled scratch. */
+ * (pointwise f32: block size along k), NARROW (f32: bits of a stored weight, see narrow.h), and
+ * those of epilogue.h. Narrow weights are widened in registers with NARROW_IN_REGISTERS, for few
+ * tiles of pixels; else a panel at once or, with UNPACKS_ALL, all panels. The A operand is never
+ * copied: a tile reads each pixel's window through pointers, one per window row (or per tap); rows
+ * that cross the image border come from zero-filled scratch. */
 #ifdef ONE_PIXEL
 #undef MR
 #define MR 1
@@ -20,7 +22,17 @@
 #endif
 #define SCRATCH (EK_F32_SCRATCH_BYTES + 64)
 
-typedef ek_real elem, weight;
+typedef ek_real elem;
+#ifdef NARROW
+typedef narrow stored;
+#else
+typedef elem stored;
+#endif
+#ifdef NARROW_IN_REGISTERS
+typedef stored weight;
+#else
+typedef elem weight;
+#endif
 typedef ek_f32_conv_args conv_args;
 #ifdef K_BLOCK
 #define DEPTH(a) ((a)->depth)
@@ -119,9 +131,11 @@ EK_INLINE void partial_sums(const int mr, const int nv, const int full, const in
 }
 #endif
 
-/* Rows row0 .. row0 + mr of the tile, nv vectors of channels starting at `channel`. */
-EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
-                    const elem *w, long pixel, long channel) {
+/* Rows row0 .. row0 + mr of the tile, nv vectors of channels starting at `channel`. With NARROW,
+ * `source` is one of gemm/f32_tile.h's, and `from` the stored weights if it is not F32_WIDE. */
+EK_INLINE void tile_of(const int mr, const int nv, const int source, const ek_f32_conv_args *a,
+                       const rows_t *rows, const elem *w, const stored *from, long pixel,
+                       long channel) {
     vf acc[MR][NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -146,9 +160,17 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             x[i] = rows->ptr[s * MR + i];
-        w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
+        f32_columns columns = {.at = w, .row = nv * EK_VL, .left = EK_VL};
+#ifdef NARROW
+        columns.source = source;
+        columns.stored = from;
+        columns.scales = narrow_scales(a->scales, channel);
+        from += source == F32_WIDE ? 0 : nv * EK_VL * rows->length;
+#endif
+        w = f32_rows(mr, nv, 0, acc, x, columns, rows->length);
     }
 #endif
+    (void)source, (void)from;
 #ifdef K_BLOCK
     if (a->from + a->depth < a->win.c) {
         if (full)
@@ -174,6 +196,18 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
     epilogue_rows(&a->epilogue, (elem *)a->y + pixel * a->pitch + channel, a->pitch, mr, channel,
                   ek_min(nv * EK_VL, a->win.oc - channel));
 }
+
+#ifdef NARROW_IN_REGISTERS
+EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
+                    const weight *w, long pixel, long channel) {
+    tile_of(mr, nv, F32_STORED, a, rows, (const elem *)a->bias, w, pixel, channel);
+}
+#else
+EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
+                    const weight *w, long pixel, long channel) {
+    tile_of(mr, nv, 0, a, rows, w, NULL, pixel, channel);
+}
+#endif
 
 /* Windows too large for scratch, or dilated: one pointer per tap; padding reads `zeros`. */
 static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int count) {
@@ -211,6 +245,28 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
     }
 }
 
+#if defined NARROW && !defined NARROW_IN_REGISTERS
+#define UNPACKED (EK_F32_UNPACKED_BYTES / sizeof(weight))
+static const stored *panel_at(const ek_f32_conv_args *a, long panel) {
+    return (const stored *)a->weights + panel * NV * EK_VL * DEPTH(a);
+}
+
+static void unpack_panel(const ek_f32_conv_args *a, long panel, weight *to) {
+    const long channel = panel * NV * EK_VL, left = (a->win.oc - channel + EK_VL - 1) / EK_VL;
+    const float *scales = narrow_scales(a->scales, channel);
+    if (left >= NV)
+        narrow_widen(NV, panel_at(a, panel), DEPTH(a), scales, to);
+    else
+        narrow_widen((int)left, panel_at(a, panel), DEPTH(a), scales, to);
+}
+
+EK_INLINE void tile_unpacking(const ek_f32_conv_args *a, const rows_t *rows, weight *to, long pixel,
+                              long panel) {
+    tile_of(MR, NV, F32_KEPT, a, rows, to, panel_at(a, panel), pixel, panel * NV * EK_VL);
+}
+/* Out-of-order cores overlap widening with the last tile anyway. */
+#define UNPACKS_BY_TILE (EK_IN_ORDER && NARROW == 16)
+#endif
 #include "panels.h"
 
 #ifdef K_BLOCK
@@ -227,7 +283,7 @@ void NAME(const void *args, long begin, long end) {
         for (block.from = 0; block.from < k; block.from += K_BLOCK) {
             block.depth = ek_min(K_BLOCK, k - block.from);
             block.x = (const elem *)a->x + block.from;
-            block.weights = (const elem *)a->weights + block.from * width;
+            block.weights = (const stored *)a->weights + block.from * width;
             walk(&block, t, until);
         }
     }

@@ -16,6 +16,8 @@ typedef struct {
     const void *x;
     const void *weights;  /* [panel][k][NR], the last panel narrowed to full vectors; with blocks of
                              k, one such array per block */
+    const float *scales;  /* of the channels, padded to full vectors, for weights of 8 bits; see
+                             NARROW in f32_conv.c */
     const void *bias;     /* padded to full vectors */
     const void *zeros;    /* at least c zeros */
     const void *residual; /* same layout as y, or NULL: added before the clamp */

@@ -6,6 +6,9 @@
  *   find_rows(a, rows, scratch, pixel, count)
  * If panels are not stored as tiles read them: UNPACKED (maximum weights per panel) and
  *   unpack_panel(a, panel, to)
+ * With UNPACKS_ALL, all panels fit and are unpacked before the first tile. With UNPACKS_BY_TILE, a
+ * full tile that is the first of a full panel unpacks it:
+ *   tile_unpacking(a, rows, to, pixel, panel)
  * If another function calls the walk: WALK (its declaration). If a tile's finished outputs are
  * postprocessed: FINISH_PANELS and
  *   finish_panels(a, pixel, count, channel, until) */
@@ -130,8 +133,20 @@ WALK(const void *args, long begin, long end) {
         }
         now = a->panel_outer ? 1 : ek_min(a->panels - panel, end - t);
         const int count = (int)ek_min(MR, pixels - at * MR);
-#ifdef UNPACKED
+#ifdef UNPACKS_ALL
+        for (; held < 0; held = 0)
+            for (long i = 0; i < a->panels; i++)
+                unpack_panel(a, i, unpacked + i * NV * EK_VL * DEPTH(a));
+        const weight *w = unpacked + panel * NV * EK_VL * DEPTH(a);
+#elif defined UNPACKED
         now = 1;
+#if UNPACKS_BY_TILE
+        if (panel != held && count == MR && (panel * NV + NV - 1) * EK_VL < g->oc) {
+            find_rows(a, &rows, scratch, at * MR, count);
+            tile_unpacking(a, &rows, unpacked, at * MR, held = panel);
+            continue;
+        }
+#endif
         if (panel != held)
             unpack_panel(a, held = panel, unpacked);
         const weight *w = unpacked;

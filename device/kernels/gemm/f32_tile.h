@@ -4,7 +4,9 @@
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
  * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
  * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded one step ahead, so that no
- * multiply-add waits for its load. */
+ * multiply-add waits for its load.
+ *
+ * With NARROW, B may be stored as in narrow.h and widened in registers. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -20,6 +22,16 @@
 #define F32_LANES 0
 #endif
 
+#ifdef NARROW
+#include "narrow.h"
+/* Constants of each call: where a vector of B comes from. */
+enum {
+    F32_WIDE,   /* from `at` */
+    F32_STORED, /* from `stored` */
+    F32_KEPT,   /* from `stored`, and kept at `at` for the next rows of A */
+};
+#endif
+
 /* The position of one step in B. */
 typedef struct {
     const ek_real *at;
@@ -28,7 +40,20 @@ typedef struct {
     const ek_real *prefetch; /* F32_PREFETCHES: data to prefetch: one line per step, or NULL */
     long prefetch_row;       /* stride in floats between prefetched rows */
     int prefetch_all;        /* all lines of a row */
+#ifdef NARROW
+    int source;
+    const narrow *stored;
+    const float *scales; /* of the columns (s8 only) */
+#endif
 } f32_columns;
+
+EK_INLINE void f32_advance(f32_columns *b) {
+    b->at += b->row;
+#ifdef NARROW
+    if (b->source != F32_WIDE)
+        b->stored += b->row;
+#endif
+}
 
 /* Intel cores with AMX: their prefetchers follow fewer rows of B than k is deep. */
 #ifdef __AMX_TILE__
@@ -48,9 +73,21 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
     EK_UNROLL
-    for (int j = 0; j < nv; j++)
+    for (int j = 0; j < nv; j++) {
+#ifdef NARROW
+        if (from->source != F32_WIDE) {
+            b[j] = narrow_load(from->stored + j * EK_VL);
+#if NARROW == 8
+            b[j] *= vf_load(from->scales + j * EK_VL);
+#endif
+            if (from->source == F32_KEPT)
+                vf_store((ek_real *)from->at + j * EK_VL, b[j]);
+            continue;
+        }
+#endif
         b[j] = masked && j == nv - 1 ? vf_load_n(from->at + j * EK_VL, from->left)
                                      : vf_load(from->at + j * EK_VL);
+    }
 }
 
 /* Vector registers: 16 on x86 before AVX-512, on 32-bit ARM, and on RVV with pairs. */
@@ -219,6 +256,17 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
 /* Rows of B: DRAM latency, in steps of a tile of 6 x 3 vectors. */
 #define F32_ROWS_PREFETCH_DISTANCE 16
 
+EK_INLINE void f32_prefetch_rows(const f32_columns *b) {
+    const long ahead = F32_ROWS_PREFETCH_DISTANCE * b->row;
+#ifdef NARROW
+    if (b->source != F32_WIDE) {
+        __builtin_prefetch(b->stored + ahead);
+        return;
+    }
+#endif
+    __builtin_prefetch(b->at + ahead);
+}
+
 /* EK_VL steps on rows whose values, and first row of B, are already loaded. Loads the next row of B
  * before the products and a row's next values after its own products, and prefetches B for when it
  * exceeds L1. Data beyond these steps is loaded only if `has_next`. */
@@ -228,11 +276,11 @@ EK_INLINE void f32_rows_step(const int mr, const int nv, const int has_next, vf 
     for (int l = 0; l < EK_VL; l++) {
         const int last = l == EK_VL - 1;
         vf b_next[NV];
-        b->at += b->row;
+        f32_advance(b);
         if (has_next || !last)
             f32_load_b(nv, 0, b_next, b);
         if (has_next)
-            __builtin_prefetch(b->at + F32_ROWS_PREFETCH_DISTANCE * b->row);
+            f32_prefetch_rows(b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
@@ -290,7 +338,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
             for (int i = 0; F32_LANES && i < mr; i++)
                 av[i] = vf_load(x[i]);
             EK_UNROLL
-            for (int l = 0; l < step; l++, b.at += b.row) {
+            for (int l = 0; l < step; l++, f32_advance(&b)) {
                 vf bv[NV];
                 f32_prefetch(lines, &b);
                 f32_load_b(nv, masked, bv, &b);
@@ -310,7 +358,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
         } while (--left);
     if (sets > 1)
         f32_add_sets(mr, nv, acc, sum);
-    for (; p < k; p++, b.at += b.row) {
+    for (; p < k; p++, f32_advance(&b)) {
         vf bv[NV];
         f32_prefetch(lines, &b);
         f32_load_b(nv, masked, bv, &b);

@@ -1,9 +1,20 @@
-/* Gathers rows of quantized values as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of
- * indices), INT4: two values per byte, PACKED: number of a row's values that are adjacent in the
- * packed weights of a product, and SCALE_BITS (32, 16 or 8). */
+/* Gathers rows of quantized values, or of f16, as floats. Compile-time parameters: NAME, EK_SIMD,
+ * TI (type of indices), INT4: two values per byte, PACKED: number of a row's values that are
+ * adjacent in the packed weights of a product, FROM_F16, and SCALE_BITS (32, 16 or 8; 0 for f16).
+ */
 #include "gather_codes.h"
+#include "../elementwise/half.h"
 
-#ifdef INT4
+#ifdef FROM_F16
+static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+                  float *y) {
+    const uint16_t *row = (const uint16_t *)a->codes + at * a->run;
+    (void)scale;
+    EK_VECTOR_LOOP
+    for (long i = from; i < until; i++)
+        y[i] = ek_float_of_half(row[i]);
+}
+#elif defined INT4
 /* Dequantizes `count` values in the same half of their bytes. */
 static void widen_half(const uint8_t *bytes, int shift, long count, float scale, float *y) {
     for (long i = 0; i < count; i++)
@@ -40,7 +51,10 @@ static void widen(const ek_gather_codes_args *a, long at, long from, long until,
 #endif
 
 static float scale_at(const ek_gather_codes_args *a, long at) {
-#if SCALE_BITS == 32
+#if SCALE_BITS == 0
+    (void)a, (void)at;
+    return 1;
+#elif SCALE_BITS == 32
     return ((const float *)a->scale)[at];
 #else
 #if SCALE_BITS == 16
@@ -49,9 +63,7 @@ static float scale_at(const ek_gather_codes_args *a, long at) {
     const uint32_t byte = ((const uint8_t *)a->scale)[at];
     const uint32_t bits = ((byte & 128) << 24) + ((byte & 127) << 20) + a->least;
 #endif
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return scale;
+    return ek_float_of_bits(bits);
 #endif
 }
 

@@ -8,7 +8,7 @@ typedef struct {
     long run;   /* values per row */
     long group; /* adjacent values that share a scale; divides run */
     /* [size][run]; with INT4 two per byte, as in gemm/i4_unpack.h: value i of a row, plus 8, in the
-     * low half of its byte i, value i + run / 2 in the high half */
+     * low half of its byte i, value i + run / 2 in the high half; with FROM_F16, f16 */
     const void *codes;
     /* With PACKED: the weights of an 8-bit product (outlier/layer.h), whose outputs are rows. */
     long depth, columns, padded;

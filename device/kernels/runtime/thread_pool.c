@@ -19,7 +19,7 @@
 
 #define PIECES_PER_THREAD 8
 #define SPINS 4000          /* tens of microseconds */
-#define STACK_BYTES 1048576 /* kernels use up to 384 KiB of stack for scratch */
+#define STACK_BYTES 1048576 /* kernels use up to 512 KiB of stack for scratch */
 #define OPEN 0x10000u       /* state: generation << 32 | OPEN | number of workers inside */
 
 typedef struct {

@@ -79,5 +79,6 @@ def _make_plan(
         weights,
         threads,
         choices,
+        0 if options.order == "memory" else None,
     )
     return scheduled, plan

@@ -14,6 +14,7 @@ from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import Part
 from edgekit.host.compiler.lowering.choice import Choice
+from edgekit.host.compiler.lowering.narrow import room_beside
 from edgekit.host.compiler.lowering.plan import (
     Alias,
     Call,
@@ -69,12 +70,29 @@ class LookUp:
 
 
 @dataclass
+class Room:
+    """Bytes that transformed weights may add; None: those of `room_beside`."""
+
+    left: int | None = None
+
+    def takes(self, graph: Graph, size: int) -> bool:
+        """Takes `size` bytes if they are left."""
+        if self.left is None:
+            self.left = room_beside(graph)
+        fits = size <= self.left
+        self.left -= size if fits else 0
+        return fits
+
+
+@dataclass
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
     `table` is the board's knowledge base, queried for methods on `threads` threads. `choices` maps
     nodes to the decisions on their methods, `of_groups` to decisions made for a group. `parts` are
-    tensors computed in place within wider ones; `look_ups` are fused functions by product name.
+    tensors computed in place within wider ones; `look_ups` are fused functions by product name. In
+    `strips`, kernels are called for a few rows at a time, so weights are stored as computed with.
+    `room` is for transformed weights.
     """
 
     graph: Graph
@@ -90,6 +108,8 @@ class Context:
     of_groups: Mapping[str, Choice] = field(default_factory=dict)
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
+    strips: bool = False
+    room: Room = field(default_factory=Room)
 
     def of_floats(self, dtype: DType) -> Context:
         """This lowering with the instruction set for f32 or f16 kernels."""

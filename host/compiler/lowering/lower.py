@@ -72,6 +72,7 @@ def lower(
     weights: WeightsFile | None = None,
     threads: int = 1,
     choices: Mapping[str, Choice] = NO_CHOICES,
+    room: int | None = None,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -83,12 +84,14 @@ def lower(
     - `weights`: receives the constants, if several programs share a file.
     - `threads`: the expected number, which selects methods; the plan runs on any number.
     - `choices`: decisions for nodes whose method was chosen as a group.
+    - `room`: bytes that transformed weights may add, by default those of `room_beside`.
 
     Raises InputError naming the operator if no kernel fits.
     """
     table = board_table(board) if table is None else table
     files = weights or WeightsFile()
     ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
+    ctx.room.left = room
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

@@ -100,6 +100,7 @@ class Form:
     x_bytes: int = 0  # of all input images
     order: Literal["", "_rows", "_columns"] = ""  # contiguous dim of a product's b, if viewed
     exact: bool = False  # sums can be exact, which Winograd's transform would round
+    direct: bool = False  # no memory for weights transformed for Winograd
 
     @property
     def name(self) -> str:
@@ -377,7 +378,7 @@ def _winograd_candidates(
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
-    if form.exact or not (whole and has_winograd(form.dtype, isa)):
+    if form.exact or form.direct or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return

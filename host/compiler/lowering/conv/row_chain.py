@@ -107,7 +107,7 @@ def _whole_tiles(pixels: int, width: int) -> int:
 @lowers(ops.RowChain)
 def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
-    inner = dataclasses.replace(ctx, graph=graph)
+    inner = dataclasses.replace(ctx, graph=graph, strips=True)
     # The chain was chosen with the tiles of one thread; those of several threads may be taller.
     inner, strips = cut(inner, members) or (inner, strips_of(inner, members, whole=False))
     if strips is None:

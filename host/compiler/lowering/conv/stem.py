@@ -69,7 +69,7 @@ def _input_rows(ctx: Context, conv: Node, rows: int) -> int:
 @lowers(ops.ImageStem)
 def lower_stem(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
-    inner = dataclasses.replace(ctx, graph=graph)
+    inner = dataclasses.replace(ctx, graph=graph, strips=True)
     pieces = pieces_of(inner, members)
     if pieces is None:
         raise UnsupportedFormError("a stem whose rows do not fit the kernel's buffer")

@@ -30,6 +30,8 @@ from edgekit.host.compiler.lowering.gemm.computed import form_of_product, operan
 from edgekit.host.compiler.lowering.gemm.packed import lower_packed
 from edgekit.host.compiler.lowering.gemm.streamed import lower_streamed
 from edgekit.host.compiler.lowering.methods import method_of
+from edgekit.host.compiler.lowering.moves.quantized_rows import gather_narrow
+from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 
@@ -216,6 +218,10 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ops.Gather)
     x, indices = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y, axis = ctx.tensor(node.outputs[0]), op.axis
+    if x.data is not None and axis == 0 and y.name not in ctx.parts:
+        rows = narrowed(x.data.reshape(len(x.data), -1))
+        if rows is not None:
+            return gather_narrow(ctx, node, rows)
     run = math.prod(x.shape[axis + 1 :]) * x.dtype.bytes
     fields: dict[str, Field] = {
         "size": x.shape[axis],

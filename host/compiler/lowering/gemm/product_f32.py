@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgekit.device.runtime.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
-from edgekit.host.compiler.costs.methods.operators import Form
+from edgekit.device.runtime.kernel_facts import (
+    F32_SCRATCH_BYTES,
+    F32_SEGMENTS,
+    F32_UNPACKED_BYTES,
+)
+from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.sums import HALF_LONG
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
-from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.prefetch import runs_alone
-from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
+from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd, transformed_bytes
 from edgekit.host.compiler.lowering.methods import (
     band_of,
     block_outer_of,
@@ -25,9 +30,15 @@ from edgekit.host.compiler.lowering.methods import (
     method_of,
     tile_of,
 )
+from edgekit.host.compiler.lowering.narrow import Narrow, narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 from edgekit.kb.targets.isa import Tile
+
+# On ARM, widening f16 in registers costs 2 to 10 % of a tile, in a panel as much as 2 to 4 rows.
+_HALF_TILES = 4
+_SCALAR_ROWS = 128  # a U74 takes 1.23 of the time of a MobileNet whose layers have 9 to 144 rows
+_PIECES = 2  # per thread, where each widens the weights it reads
 
 
 def float_form(node: Node, window: Window, weights: Array, dtype: DType) -> Form:
@@ -44,13 +55,76 @@ def _pack_k_blocks(weights: Array, tile: Tile, vl: int, block: int | None) -> Ar
     return np.concatenate([pack_panels(part, tile.nv * vl, vl) for part in parts])
 
 
+def _method(
+    ctx: Context, node: Node, window: Window, weights: Array, dtype: DType
+) -> OperatorMethod:
+    """The method of a product; not Winograd's if its weights take too much memory."""
+    form = float_form(node, window, weights, dtype)
+    method = method_of(ctx, node, form)
+    if method is not None and method.family == "winograd":
+        narrow = narrowed(weights)
+        own = weights.nbytes if narrow is None else narrow.values.nbytes
+        if not ctx.room.takes(ctx.graph, transformed_bytes(window) - own):
+            method = method_of(ctx, node, replace(form, direct=True))
+    assert method is not None
+    return method
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """Weights [n, k] as they are stored, with the macros, the suffix of the kernel's name and the
+    fields that go with them. `outer`: a panel is widened once for all pixels."""
+
+    values: Array
+    macros: Mapping[str, int]
+    suffix: str
+    fields: Mapping[str, Field]
+    outer: bool
+
+
+def _stored(
+    ctx: Context, window: Window, weights: Array, method: OperatorMethod, dtype: DType
+) -> _Stored:
+    """Narrow weights stay narrow if a widened panel fits the kernel's buffer. Those that few tiles
+    of pixels read are widened in registers."""
+    plain = _Stored(weights.astype(dtype.numpy), {}, "", {}, False)
+    narrow = None if ctx.strips else narrowed(plain.values)
+    if narrow is None or not _pays(ctx, narrow, window.pixels):
+        return plain
+    assert method.mr is not None and method.nr is not None
+    width = round_up(len(weights), ctx.isa.vl)
+    macros, suffix = {"NARROW": narrow.bits}, narrow.suffix
+    fields: dict[str, Field] = {}
+    if narrow.scales is not None:
+        fields["scales"] = ctx.weights.add(padded(narrow.scales, width, np.dtype(np.float32)))
+    tiles = _HALF_TILES if narrow.scales is None and ctx.isa.lanes else 1
+    if window.pixels <= tiles * method.mr:
+        return _Stored(narrow.values, macros | {"NARROW_IN_REGISTERS": 1}, suffix, fields, False)
+    panel = (method.kc or window.k) * min(method.nr, width) * 4
+    if method.split == "m" and width * window.k * 4 <= F32_UNPACKED_BYTES:
+        macros |= {"UNPACKS_ALL": 1}
+        return _Stored(narrow.values, macros, f"{suffix}_all", fields, False)
+    if panel > F32_UNPACKED_BYTES:
+        return plain
+    return _Stored(narrow.values, macros, f"{suffix}_panels", fields, True)
+
+
+def _pays(ctx: Context, narrow: Narrow, rows: int) -> bool:
+    """Whether widening costs no more than it saves: plain C takes six instructions for an f16, as
+    much as the products of several rows."""
+    if ctx.isa.vl > 1:
+        return True
+    if narrow.scales is None:
+        return rows >= _SCALAR_ROWS
+    return rows == 1 or rows >= _SCALAR_ROWS // 2
+
+
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
-    method = method_of(ctx, node, float_form(node, window, weights, dtype))
-    assert method is not None
+    method = _method(ctx, node, window, weights, dtype)
     vl = ctx.isa.vl
     tile = tile_of(method, vl)
     if method.family == "winograd":
@@ -74,9 +148,11 @@ def f32_product(
     if method.kc is not None:
         macros["K_BLOCK"] = method.kc
         suffix += f"_k{method.kc}"
+    stored = _stored(ctx, window, weights, method, dtype)
+    macros |= stored.macros
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
-    name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"
+    name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{stored.suffix}{called}"
     kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
     tasks, panels = count_tasks(window, tile, vl)
     bias = ctx.optional(node, 2)
@@ -88,14 +164,13 @@ def f32_product(
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "row_segments": int(segments),
-        "panel_outer": int(method.split == "n"),
+        "panel_outer": int(method.split == "n" or stored.outer),
         "panels": panels,
         "band": band_of(ctx, node, method),
         "block_outer": int(block_outer),
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(
-            _pack_k_blocks(weights.astype(dtype.numpy), tile, vl, method.kc)
-        ),
+        "weights": ctx.weights.add(_pack_k_blocks(stored.values, tile, vl, method.kc)),
+        **stored.fields,
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
         "zeros": ctx.weights.add(np.zeros(window.x[3], dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),
@@ -105,7 +180,10 @@ def f32_product(
         "high": high,
         **epilogue,
     }
-    # With k blocks, one thread keeps partial sums, so its tasks must run as one piece.
+    # With k blocks, one thread keeps partial sums, so its tasks must run as one piece; pieces also
+    # widen their weights.
     grain = math.ceil(tasks / ctx.threads) if block_outer else 1
+    if stored.outer or "UNPACKS_ALL" in stored.macros:
+        grain = max(grain, math.ceil(tasks / (_PIECES * ctx.threads)))
     grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
     return Call(kernel, fields, tasks, grain)

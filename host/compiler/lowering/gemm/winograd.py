@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.costs.methods.winograd import Transformed
+from edgekit.host.compiler.costs.methods.winograd import POINTS, Transformed
 from edgekit.host.compiler.ir.types import Activation, Array, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context
@@ -70,6 +70,11 @@ def lower_winograd(
         **epilogue,
     }
     return Call(kernel, fields, shared.groups * parts)
+
+
+def transformed_bytes(window: Window) -> int:
+    """The size of the weights of a convolution, transformed."""
+    return POINTS * window.x[3] * window.y[3] * np.dtype(np.float32).itemsize
 
 
 def _count_tiles(window: Window) -> int:

@@ -1,4 +1,4 @@
-"""Gathers of quantized rows, dequantized as they are read (embeddings)."""
+"""Gathers of rows stored in fewer bits than f32, widened as they are read (embeddings)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
+from edgekit.host.compiler.lowering.narrow import Narrow
 from edgekit.host.compiler.lowering.packing import pack_int4
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
@@ -49,6 +50,33 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
         macros["INT4"], form = 1, "i4"
     kernel = ctx.kernel(
         f"gather_{form}_{scale.bits}_{indices.dtype.value}",
+        "layout/gather_codes.c",
+        "layout/gather_codes.h",
+        "ek_gather_codes_args",
+        TI=C_NAMES[indices.dtype],
+        **macros,
+    )
+    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
+
+
+def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[Call]:
+    """Lowers a gather of f32 rows that are stored as `rows`."""
+    indices, (size, run) = ctx.tensor(node.inputs[1]), rows.values.shape
+    fields: dict[str, Field] = {
+        "size": size,
+        "run": run,
+        "group": run,
+        "codes": ctx.weights.add(rows.values),
+        "indices": operand_of(ctx, indices),
+        "y": Value(node.outputs[0]),
+    }
+    if rows.scales is None:
+        name, macros = "f16", {"FROM_F16": 1, "SCALE_BITS": 0}
+    else:
+        name, macros = "s8_32", {"SCALE_BITS": 32}
+        fields["scale"] = ctx.weights.add(rows.scales)
+    kernel = ctx.kernel(
+        f"gather_{name}_{indices.dtype.value}",
         "layout/gather_codes.c",
         "layout/gather_codes.h",
         "ek_gather_codes_args",

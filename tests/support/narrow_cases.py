@@ -1,0 +1,65 @@
+"""Operators whose f32 weights f16, or 8-bit integers with a scale per row, represent exactly."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Padding
+from tests.support.op_cases import Case, constant, tensor
+
+Kind = Literal["f16", "s8", "f32"]
+
+
+def narrow_weights(kind: Kind, *shape: int) -> Array:
+    """f32 values with the precision of `kind`; each row has a scale of its own. Some f16 are
+    subnormal, and one row is zero."""
+    rng = np.random.default_rng(sum(shape))
+    if kind == "s8":
+        scales = rng.uniform(0.003, 0.02, (len(np.empty(shape)), *(1,) * (len(shape) - 1)))
+        codes = rng.integers(-128, 128, shape)
+        codes[1] = 0
+        return codes.astype(np.float32) * scales.astype(np.float32)
+    values = rng.standard_normal(shape).astype(np.float32)
+    values.flat[::7] *= np.float32(2.0**-20)
+    values[1] = 0
+    return values.astype(np.float16).astype(np.float32) if kind == "f16" else values
+
+
+def narrow_cases(kind: Kind) -> list[Case]:
+    """Products of one row, of a partial tile, and of many rows, with panels of any width; windows
+    with borders; gathers; and recurrent layers, of which one resets its state first."""
+
+    def weights(*shape: int) -> Array:
+        return narrow_weights(kind, *shape)
+
+    def dense(m: int, k: int, n: int) -> Case:
+        bias = constant(np.arange(n, dtype=np.float32))
+        return Case(ops.FullyConnected(), (tensor((m, k)), constant(weights(n, k)), bias))
+
+    def conv(side: int, c: int, n: int, window: int, stride: int = 1) -> Case:
+        op = ops.Conv2D((stride, stride), padding=Padding(1, 1, 1, 1), activation=Activation.RELU)
+        return Case(op, (tensor((1, side, side, c)), constant(weights(n, window, window, c))))
+
+    def recurrent(op: ops.Lstm | ops.Gru, gates: int, batch: int) -> Case:
+        hidden, states = 37, 2 if isinstance(op, ops.Lstm) else 1
+        state = tensor((batch, hidden))
+        small = weights(gates * hidden, hidden) * np.float32(2.0**-4)
+        x = tensor((3, batch, gates * hidden))
+        return Case(op, (x, constant(small), None, *(state,) * states))
+
+    indices = constant(np.array([0, 2, 39, -1, 7]), DType.I32)
+    return [
+        dense(1, 67, 45),
+        dense(5, 67, 45),
+        dense(53, 130, 71),
+        dense(70, 900, 300),  # widened panel by panel
+        conv(9, 16, 23, 3, 2),
+        conv(30, 16, 70, 3),
+        Case(ops.Gather(), (constant(weights(40, 129)), indices)),
+        recurrent(ops.Lstm(), 4, 1),
+        recurrent(ops.Gru(), 3, 5),
+        recurrent(ops.Gru(linear_before_reset=True), 3, 1),
+    ]
