@@ -173,7 +173,10 @@ WINDOWS = {
 
 def _bits(kind, algorithm, *shape, state=(0x0123456789ABCDEF, 0xFFFFFFFD), constant=False):
     key = np.array(state, np.uint64)
-    outs = [given(np.zeros(key.shape, np.uint64)), given(np.broadcast_to(np.zeros((), kind), shape))]
+    outs = [
+        given(np.zeros(key.shape, np.uint64)),
+        given(np.broadcast_to(np.zeros((), kind), shape)),
+    ]
     fields, ins = {"Algorithm": algorithm}, [(fixed if constant else given)(key)]
     options = "StablehloRngBitGeneratorOptions"
     return Single("STABLEHLO_RNG_BIT_GENERATOR", ins, outs, options, fields)

@@ -77,4 +77,4 @@ def _has_exact_sums(b: Tensor, alpha: float) -> bool:
     """Whether products with `b` sum whole numbers exactly, and would not if `alpha` scaled it."""
     if b.data is None or b.dtype is not DType.F32:
         return False
-    return can_be_exact(b.data.T) and not is_power_of_two(np.float32([alpha]))
+    return can_be_exact(b.data.T) and not is_power_of_two(np.full(1, alpha, np.float32))
