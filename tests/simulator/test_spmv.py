@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -44,12 +45,16 @@ def test_a_form_that_was_not_timed_is_a_bug(emulate, tmp_path):
         spmv_costs(target, matrix, (_BY_ROWS, _BY_ROWS), 1, 60.0, programs)
 
 
-@pytest.mark.cross
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("qemu-aarch64", "qemu-arm", "qemu-riscv64"))),
-    reason="QEMU's user emulators are not installed: apt-get install qemu-user",
-)
+def _emulated(test):
+    """Marks of tests that run kernels under the real emulators."""
+    test = pytest.mark.cross(pytest.mark.slow(test))
+    return pytest.mark.skipif(
+        not all(map(shutil.which, ("qemu-aarch64", "qemu-arm", "qemu-riscv64"))),
+        reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+    )(test)
+
+
+@_emulated
 @pytest.mark.parametrize(
     ("dtype", "board"),
     [
@@ -69,3 +74,18 @@ def test_diagonals_of_a_band_take_fewer_cycles_than_its_rows(board, dtype):
     good, slow, again = spmv_costs(target_of(load_board(board)), matrix, forms, 1, 600.0)
     assert 0 < good.cycles < slow.cycles
     assert abs(again.cycles - good.cycles) <= good.cycles / 20
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@_emulated
+def test_cycles_do_not_depend_on_the_number_of_cores_here():
+    matrix, target = open_matrix("banded:500:5", "float32"), target_of(load_board("a72"))
+    forms = (_BY_DIAGONALS, _BY_ROWS, _BY_DIAGONALS)
+    cores = os.sched_getaffinity(0)
+    on_all = spmv_costs(target, matrix, forms, 1, 600.0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        on_one = spmv_costs(target, matrix, forms, 1, 600.0)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert on_one == on_all
