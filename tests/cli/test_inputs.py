@@ -107,9 +107,20 @@ def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str)
     assert "--memory-limit: expected a number" in done.complaint and size[:50] in done.complaint
 
 
-@pytest.mark.parametrize("size", ["1KiB", "100KiB"])
-def test_memory_limit_that_cannot_be_met(edgekit: Any, face_model: Path, size: str) -> None:
-    done = edgekit("compile", face_model, "--memory-limit", size)
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        ("okay_nabu", "1KiB"),
+        *(
+            pytest.param("face_detection_short_range", size, marks=pytest.mark.exhaustive)
+            for size in ("1KiB", "100KiB")
+        ),
+    ],
+)
+def test_memory_limit_that_cannot_be_met(
+    edgekit: Any, face_model: Path, model: str, size: str
+) -> None:
+    done = edgekit("compile", face_model.with_name(f"{model}.tflite"), "--memory-limit", size)
     assert (done.code, done.out) == (2, "")
     limit = int(size[:-3]) << 10
     assert "operator " in done.complaint and "arena" in done.complaint
