@@ -38,7 +38,7 @@ def _wheel(folder) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_is_fetched_once(shown, tmp_path):
+def test_an_engine_is_fetched_once_and_again_after_an_interruption(shown, tmp_path):
     _wheel(tmp_path)
     python = interpreter("toy:fast", MODEL, shown.append, TOY)
     assert python != sys.executable
@@ -46,11 +46,7 @@ def test_an_engine_is_fetched_once(shown, tmp_path):
     assert interpreter("toy:slow", MODEL, shown.append, TOY) == python
     assert shown == ["fetching toy, once"]
 
-
-@pytest.mark.slow
-def test_what_an_interrupted_fetch_left_is_made_anew(shown, tmp_path):
-    _wheel(tmp_path)
-    python = interpreter("toy", MODEL, shown.append, TOY)
+    # an interrupted fetch leaves an environment that is not ready, which is replaced
     (tmp_path / "home" / "cache" / "engines" / "toy" / "ready").unlink()
     assert interpreter("toy", MODEL, shown.append, TOY) == python and len(shown) == 2
 
