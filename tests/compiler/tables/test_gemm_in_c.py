@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_the_default_is_the_same_on_every_board(name, library_file):
     board = load_board(name) if name == "local" else load_profile(name)
     library = GemmLibrary(library_file(board))
 
-    @_SLOW
+    @settings(_SLOW, max_examples=150 if "EDGEKIT_TEST_ALL" in os.environ else 40)
     @given(_SHAPES, _DTYPES, _THREADS, _PACKED)
     def same(shape, dtype, threads, packed):
         found = library.default(dtype, shape.m, shape.n, shape.k, threads, side(packed))
