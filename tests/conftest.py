@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
@@ -35,6 +36,10 @@ def pytest_configure() -> None:
     sets EDGEKIT_TEST_ALL: hypothesis looks for new examples.
     """
     os.environ.setdefault("EDGEKIT_NO_FETCH", "1")  # the network is for the scripts
+    # Programs that tests compile themselves link the C libraries that the toolchain has built.
+    for variable, name in (("GLOBAL", "zig"), ("LOCAL", "zig-local")):
+        folder = cache_folder() / "objects" / name
+        os.environ.setdefault(f"ZIG_{variable}_CACHE_DIR", str(folder))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = [HealthCheck.too_slow]
     searching = settings(deadline=None, suppress_health_check=slow)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.host.deploy.bundle import sign_bundle
+from tests.support.toolchains import program_compiler
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
 WATCHES = """
@@ -47,7 +47,7 @@ def test_a_program_in_c_is_installed_and_watched(
     folder = home / "watch"
     assert edgekit("app", "library", folder).code == 0
     (home / "watch.c").write_text(WATCHES)
-    command = [sys.executable, "-m", "ziglang", "cc", str(home / "watch.c"), f"-I{folder}"]
+    command = [*program_compiler(), str(home / "watch.c"), f"-I{folder}"]
     command += [f"-L{folder}", "-ledgekit-app", "-Wl,-rpath,$ORIGIN", "-o", str(home / "watch.elf")]
     subprocess.run(command, check=True)
     written(folder, "watch", (home / "watch.elf").read_bytes())

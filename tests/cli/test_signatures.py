@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import InputError
 from tests.cli.test_app import UnixConnection
 from tests.support.signature_models import SIGNATURES, codec, expected, inputs_of
+from tests.support.toolchains import program_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,7 @@ int main(int count, char **argument) {
 def test_a_program_in_c_opens_a_signature(edgekit: Any, home: Path, board: Path) -> None:
     assert edgekit("app", "library", home / "app").code == 0
     (home / "app.c").write_text(_PROGRAM)
-    command = [sys.executable, "-m", "ziglang", "cc", str(home / "app.c"), f"-I{home / 'app'}"]
+    command = [*program_compiler(), str(home / "app.c"), f"-I{home / 'app'}"]
     command += [f"-L{home / 'app'}", "-ledgekit-app", f"-Wl,-rpath,{home / 'app'}"]
     subprocess.run([*command, "-o", str(home / "program")], check=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.dtypes import BY_NAME
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.host.simulator.emulator import HALF as SWITCHES
 from edgekit.host.simulator.emulator import spelled
@@ -145,15 +143,8 @@ def virtual_board(
 
 
 def compile_driver(target: str, path: Path) -> None:
-    cache = cache_folder() / "objects"  # the toolchain's, which already has the target's libc
-    environment = os.environ | {
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
-    }
     # The architecture's baseline CPU: the driver must reach ek_missing_feature on any core.
     plain = ["-mcpu=baseline_rv64"] if target.startswith("riscv64") else []
     flags: Sequence[str] = ("-O1", "-fno-sanitize=undefined", "-ldl", "-pthread")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *plain, *flags]
-    subprocess.run(
-        [*command, f"-I{_KERNELS}", str(_DRIVER), "-o", str(path)], env=environment, check=True
-    )
+    subprocess.run([*command, f"-I{_KERNELS}", str(_DRIVER), "-o", str(path)], check=True)

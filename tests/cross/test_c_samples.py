@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from edgekit.device.runtime.agent.integrity import write_record
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.host import compile_model
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU
@@ -58,16 +56,10 @@ def test_c_programs_are_sampled(name, tmp_path):
     write_application(tmp_path, board)
     (tmp_path / "program.c").write_text(_PROGRAM)
     sizes = [f"-DIN={manifest.inputs[0].bytes}", f"-DOUT={manifest.outputs[0].bytes}"]
-    cache = cache_folder() / "objects"  # the toolchain's, which already has the target's libc
-    environment = {
-        **os.environ,
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
-    }
     command = [sys.executable, "-m", "ziglang", "cc", "-target", board.target, *sizes]
     command += [str(tmp_path / "program.c"), f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app"]
     command += [f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "program")]
-    subprocess.run(command, check=True, env=environment)
+    subprocess.run(command, check=True)
     emulator, libraries = QEMU[board.arch]
     run = [emulator, "-cpu", CPUS[name], "-L", libraries, str(tmp_path / "program"), str(root)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 
 from edgekit.host.compiler.artifact import Artifact, Golden
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
@@ -67,9 +65,6 @@ def _compile(library: Path, defines: tuple[str, ...], target: tuple[str, ...]) -
 
 def compile_shared(source: Path, target: Path, *options: str) -> None:
     """Compile a shared library for this machine."""
-    caches = platformdirs.user_cache_path("edgekit") / "tests-zig"
-    names = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-fno-sanitize=undefined", "-shared"]
     command += ["-fPIC", *options, "-o", str(target), str(source)]
-    environment = {**{name: str(caches / name) for name in names}, **os.environ}
-    subprocess.run(command, check=True, env=environment)
+    subprocess.run(command, check=True)

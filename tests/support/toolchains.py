@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.zig import Toolchain
-from edgekit.kb.targets.board import BoardProfile
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 
 def toolchain_for(board: BoardProfile) -> Toolchain:
@@ -16,3 +17,14 @@ def toolchain_for(board: BoardProfile) -> Toolchain:
     """
     flags = () if "EDGEKIT_TEST_ALL" in os.environ else ("-O0",)
     return Toolchain(board, cache_folder() / "objects", flags)
+
+
+def program_compiler() -> tuple[str, ...]:
+    """The command that compiles a program for this machine.
+
+    The toolchain's cache has the C library for this target and optimization. Undefined behavior
+    traps: the compiler's reports would need a library that takes 20 seconds to build.
+    """
+    checks = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
+    target = load_board("local").target
+    return (sys.executable, "-m", "ziglang", "cc", "-target", target, "-O3", *checks)

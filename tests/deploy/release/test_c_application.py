@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.kb.targets.board import load_board
 from tests.support.patience import AMPLE
+from tests.support.toolchains import program_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("application")
     write_application(folder, load_board("local"))
     source = Path(__file__).parents[2] / "device" / "application.c"
-    command = [sys.executable, "-m", "ziglang", "cc", str(source), "-I", str(folder)]
+    command = [*program_compiler(), str(source), "-I", str(folder)]
     command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
     subprocess.run([*command, "-o", str(folder / "program")], check=True)
     return folder / "program"
@@ -121,7 +121,7 @@ def test_page_for_users_compiles_and_runs(program: Path, tmp_path: Path) -> None
     (text,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
     source, folder = tmp_path / "page.c", program.parent
     source.write_text(text)
-    command = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Werror", str(source)]
+    command = [*program_compiler(), "-Wall", "-Werror", str(source)]
     command += ["-I", str(folder), "-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
     subprocess.run([*command, "-o", str(tmp_path / "page")], check=True)
     environment = {**os.environ, "HOME": str(tmp_path)}

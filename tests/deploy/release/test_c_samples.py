@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle
 from tests.long.profile_spool import size_of
 from tests.support.profile_batches import batch
+from tests.support.toolchains import program_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def compiled(path: Path, *flags: str) -> Path:
     folder = kernels_folder()
     sources = sorted((folder / "application").glob("*.c"))
     source = Path(__file__).parents[2] / "device" / "application.c"
-    command = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Wextra", "-Werror", *flags]
+    command = [*program_compiler(), "-Wall", "-Wextra", "-Werror", *flags]
     command += [f"-I{folder}", f"-I{folder / 'application'}", str(source), *map(str, sources)]
     subprocess.run([*command, "-o", str(path), "-ldl", "-pthread"], check=True)
     return path
