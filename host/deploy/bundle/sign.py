@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import contextlib
 import errno
 import shutil
 import subprocess
@@ -12,13 +13,14 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.common.files import read_file
+from edgekit.host.common.files import open_file, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.errors import EdgekitError, InputError
 
 _NAME = "signing"
 _SECONDS = 60.0
+_LARGEST = 1 << 16  # bytes of a key
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,11 @@ def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
     Ed25519 signatures are deterministic: the same key gives the same bytes.
     """
     key = key or host_key()
-    if key.file.exists() and not key.file.is_file():
-        raise _no_key(key.file, "something else than a file")  # which ssh-keygen might wait for
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            open_file(key.file, _LARGEST).close()  # ssh-keygen would wait for a FIFO
+    except OSError as error:
+        raise _no_key(key.file, error.strerror or str(error)) from None
     command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
     try:
         signature = _ssh_keygen(command, bundle.manifest.to_json())
