@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
-from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import Fitted as InMemory
@@ -19,6 +18,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
+from edgekit.host.compiler.lowering.gemm.half_winograd import winograd_note, with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, Groups
 from edgekit.host.compiler.options import CompileOptions
@@ -183,17 +183,24 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
             f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
             "use auto"
         )
+    threads = target.options.threads or 1
     if board.computes_half:
-        graph = to_half(work.graph, threads=target.options.threads or 1)
+        direct = to_half(work.graph, threads=threads)
     elif board.arch == "aarch64":
-        graph = narrow_weights(work.graph, last_cache(board))
+        direct = narrow_weights(work.graph, last_cache(board))
     else:
         return work
-    if graph is work.graph:
-        return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
-    if why := _f32_reason(asked, work.graph, golden_of(graph, target.golden), target.half_loss):
+    if direct is work.graph:
+        return _all_f32(work) if asked == "f16" or _has_float_matrices(direct) else work
+    graph = direct
+    if board.computes_half and target.options.order != "memory":
+        graph = with_winograd(direct, board, target.table, threads)
+    if graph is not direct and _f32_reason("auto", work.graph, graph, target):
+        graph = direct
+    if graph is direct and (why := _f32_reason(asked, work.graph, direct, target)):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
-    return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
+    notes = (*work.notes, winograd_note(graph)) if graph is not direct else work.notes
+    return replace(work.then("to_half", graph), imported=graph, exact=work.graph, notes=notes)
 
 
 def _all_f32(work: PreparedGraph) -> PreparedGraph:
@@ -207,11 +214,12 @@ def _has_float_matrices(graph: Graph) -> bool:
     return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
 
 
-def _f32_reason(asked: str, exact: Graph, golden: Golden, limit: float) -> str:
-    """The reason why `auto` keeps f32 instead of half precision; empty to use half precision.
+def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
+    """The reason why `auto` keeps f32 instead of `made`, in half precision; empty to use it.
 
     Raises InputError if half precision was requested explicitly but overflows.
     """
+    golden, limit = golden_of(made, target.golden), target.half_loss
     if overflows(exact, golden):
         if asked == "f16":
             raise InputError(

@@ -1,5 +1,5 @@
-/* f32 convolution with 3x3 windows, stride 1, NHWC: Winograd F(4x4, 3x3) computes 4x4 output pixels
- * with 36 products per channel, a direct convolution with 144.
+/* f32 convolution (f16 with EK_HALF) with 3x3 windows, stride 1, NHWC: Winograd F(4x4, 3x3)
+ * computes 4x4 output pixels with 36 products per channel, a direct convolution with 144.
  *
  * Compile-time parameters: NAME, MR (tiles of 4x4 pixels), NV (vectors of output channels),
  * EK_SIMD. MR tiles of x are transformed, then multiplied by one panel of transformed weights after
@@ -15,32 +15,59 @@
 #define NEAR 0.70710678f
 #define FAR 1.41421356f
 
+#ifdef EK_HALF
+#define SCALE 0.03125f /* of transformed tiles: finite for all finite x */
+#define FAR_SUMS                                                                                   \
+    0.3535534f /* factor of sums at +-FAR, whose weights are multiplied by 1 / FAR_SUMS:           \
+                 sums at all points are about equally large */
+#define RUN EK_WINOGRAD_HALF_CHANNELS
+#define CHANNELS (2 * EK_WINOGRAD_CHANNELS)
+#else
+#define SCALE 1.0f
+#define FAR_SUMS 1.0f
+#define RUN EK_WINOGRAD_CHANNELS
+#define CHANNELS EK_WINOGRAD_CHANNELS
+#endif
+
+/* Elements between the transformed tiles of two points. A line more than a power of two spreads the
+ * stores of one tile over all sets of L1. */
+#define LINE (64 / (long)sizeof(ek_real))
+#define STRIDE(c) (MR * (c) + LINE)
+
+EK_INLINE vf splat(float x) {
+    return vf_splat((ek_real)x);
+}
+
 /* Transforms one column or row of an input tile, whose values are `step` vectors apart. */
-EK_INLINE void transform_in(const int step, vf d[POINTS]) {
-    const vf d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step];
-    const vf even_near = vf_fma(d2, vf_splat(-2), d4), odd_near = vf_fma(d1, vf_splat(-2), d3);
-    const vf even_far = vf_fma(d2, vf_splat(-0.5f), d4), odd_far = vf_fma(d1, vf_splat(-0.5f), d3);
-    d[0] = vf_fma(d2, vf_splat(-2.5f), d0 + d4);
-    d[step] = vf_fma(odd_near, vf_splat(NEAR), even_near);
-    d[2 * step] = vf_fma(odd_near, vf_splat(-NEAR), even_near);
-    d[3 * step] = vf_fma(odd_far, vf_splat(FAR), even_far);
-    d[4 * step] = vf_fma(odd_far, vf_splat(-FAR), even_far);
-    d[5 * step] = vf_fma(d3, vf_splat(-2.5f), d1 + d[5 * step]);
+EK_INLINE void transform_in(const int step, const float scale, vf d[POINTS]) {
+    const vf d0 = d[0], d2 = d[2 * step], d5 = d[5 * step];
+    const vf d1 = d[step], d3 = d[3 * step] * splat(scale), d4 = d[4 * step] * splat(scale);
+    const vf even_near = vf_fma(d2, splat(-2 * scale), d4);
+    const vf odd_near = vf_fma(d1, splat(-2 * scale), d3);
+    const vf even_far = vf_fma(d2, splat(-0.5f * scale), d4);
+    const vf odd_far = vf_fma(d1, splat(-0.5f * scale), d3);
+    const vf ends = vf_fma(d5, splat(scale), d1 * splat(scale));
+    d[0] = vf_fma(d2, splat(-2.5f * scale), vf_fma(d0, splat(scale), d4));
+    d[5 * step] = vf_fma(d3, splat(-2.5f), ends);
+    d[step] = vf_fma(odd_near, splat(NEAR), even_near);
+    d[2 * step] = vf_fma(odd_near, splat(-NEAR), even_near);
+    d[3 * step] = vf_fma(odd_far, splat(FAR), even_far);
+    d[4 * step] = vf_fma(odd_far, splat(-FAR), even_far);
 }
 
 /* Transforms six sums of products to four outputs. */
 EK_INLINE void transform_out(const int step, vf m[POINTS]) {
     const vf sum_near = m[step] + m[2 * step], less_near = m[step] - m[2 * step];
     const vf sum_far = m[3 * step] + m[4 * step], less_far = m[3 * step] - m[4 * step];
-    m[0] = m[0] + sum_near + sum_far;
-    m[3 * step] =
-        vf_fma(less_near, vf_splat(NEAR / 2), vf_fma(less_far, vf_splat(FAR * 2), m[5 * step]));
-    m[step] = vf_fma(less_near, vf_splat(NEAR), less_far * vf_splat(FAR));
-    m[2 * step] = vf_fma(sum_near, vf_splat(0.5f), sum_far * vf_splat(2));
+    const vf last = vf_fma(less_far, splat(FAR * 2 * FAR_SUMS), m[5 * step]);
+    m[0] = vf_fma(sum_far, splat(FAR_SUMS), m[0] + sum_near);
+    m[3 * step] = vf_fma(less_near, splat(NEAR / 2), last);
+    m[step] = vf_fma(less_near, splat(NEAR), less_far * splat(FAR * FAR_SUMS));
+    m[2 * step] = vf_fma(sum_near, splat(0.5f), sum_far * splat(2 * FAR_SUMS));
 }
 
-/* Transforms the tile of x at `from` into v: [point][MR][c], at the tile's row. */
-static void __attribute__((noinline)) tile_in(const float *from, long pitch, long c, float *v) {
+/* Transforms the tile of x at `from` into v: [point][MR][c] and a gap, at the tile's row. */
+static void __attribute__((noinline)) tile_in(const ek_real *from, long pitch, long c, ek_real *v) {
     for (long at = 0; at < c; at += EK_VL) {
         vf d[POINTS];
         EK_UNROLL
@@ -48,21 +75,21 @@ static void __attribute__((noinline)) tile_in(const float *from, long pitch, lon
             EK_UNROLL
             for (int j = 0; j < SIDE; j++)
                 d[i * SIDE + j] = vf_load(from + i * pitch + j * c + at);
-            transform_in(1, d + i * SIDE);
+            transform_in(1, SCALE, d + i * SIDE);
         }
         EK_UNROLL
         for (int j = 0; j < SIDE; j++) {
-            transform_in(SIDE, d + j);
+            transform_in(SIDE, 1, d + j);
             EK_UNROLL
             for (int i = 0; i < SIDE; i++)
-                vf_store(v + (i * SIDE + j) * MR * c + at, d[i * SIDE + j]);
+                vf_store(v + (i * SIDE + j) * STRIDE(c) + at, d[i * SIDE + j]);
         }
     }
 }
 
 /* Copies the 6x6 pixels at (iy, ix); those outside the image are zero. */
-static void __attribute__((noinline)) border_tile(const ek_window *g, const float *image, long iy,
-                                                  long ix, float *to) {
+static void __attribute__((noinline)) border_tile(const ek_window *g, const ek_real *image, long iy,
+                                                  long ix, ek_real *to) {
     const size_t pixel = (size_t)g->c * sizeof *to;
     const long first = ek_max(-ix, 0), until = ek_max(ek_min(g->w - ix, SIDE), first);
     memset(to, 0, POINTS * pixel);
@@ -73,13 +100,13 @@ static void __attribute__((noinline)) border_tile(const ek_window *g, const floa
 
 /* Transforms m: [point][MR][NV vectors] of tile i to its pixels; only `rows` x `columns` of them
  * exist. */
-EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float *m, int i,
-                        float *y, const float *residual, int rows, int columns, long channel) {
-    const vf low = vf_splat(a->low), high = vf_splat(a->high);
+EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_real *m, int i,
+                        ek_real *y, const ek_real *residual, int rows, int columns, long channel) {
+    const vf low = splat(a->low), high = splat(a->high);
     const long oc = a->win.oc, wide = a->win.ow * oc, step = a->pitch, line = a->win.ow * step;
     for (int j = 0; j < nv; j++) {
         vf d[POINTS];
-        const vf bias = vf_load(a->bias + channel + j * EK_VL);
+        const vf bias = vf_load((const ek_real *)a->bias + channel + j * EK_VL);
         EK_UNROLL
         for (int s = 0; s < SIDE; s++) {
             EK_UNROLL
@@ -97,7 +124,7 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float
             for (int t = 0; t < 4; t++) {
                 if (s >= rows || t >= columns)
                     continue;
-                vf v = d[s * SIDE + t] + bias;
+                vf v = vf_fma(d[s * SIDE + t], splat(1 / SCALE), bias);
                 if (residual)
                     v += vf_load(residual + s * wide + t * oc + at);
                 v = epilogue(&a->epilogue, v, at);
@@ -109,35 +136,41 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float
         epilogue_rows(&a->epilogue, y + s * line + channel, step, columns, channel, nv * EK_VL);
 }
 
-EK_INLINE void multiply(const int mr, const int nv, const float *v, const float *w, long c,
-                        float *m) {
-    for (int p = 0; p < POINTS; p++, v += MR * c, m += MR * nv * EK_VL) {
-        vf acc[MR][NV];
-        const float *rows[MR];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            rows[i] = v + i * c;
+/* Products of a panel at all points. Runs of RUN channels are summed first, and then these sums. */
+EK_INLINE void multiply(const int mr, const int nv, const ek_real *v, const ek_real *w, long c,
+                        ek_real *m) {
+    for (int p = 0; p < POINTS; p++, v += STRIDE(c), m += MR * nv * EK_VL)
+        for (long from = 0; from < c; from += RUN) {
+            vf acc[MR][NV];
+            const ek_real *rows[MR];
             EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                acc[i][j] = (vf){0};
-        }
-        w = f32_rows(mr, nv, 0, acc, rows, (f32_columns){w, nv * EK_VL, EK_VL}, c);
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
+            for (int i = 0; i < mr; i++) {
+                rows[i] = v + i * c + from;
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    acc[i][j] = (vf){0};
+            }
+            w = f32_rows(mr, nv, 0, acc, rows, (f32_columns){w, nv * EK_VL, EK_VL},
+                         ek_min(RUN, c - from));
             EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                vf_store(m + (i * nv + j) * EK_VL, acc[i][j]);
+            for (int i = 0; i < mr; i++) {
+                EK_UNROLL
+                for (int j = 0; j < nv; j++) {
+                    ek_real *to = m + (i * nv + j) * EK_VL;
+                    vf_store(to, from ? vf_load(to) + acc[i][j] : acc[i][j]);
+                }
+            }
         }
-    }
 }
 
 /* One panel of nv vectors of channels for `count` tiles starting at tile `first`. */
-EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v, long first,
+EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real *v, long first,
                      int count, long channel) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
-    const float *w = a->weights + channel * POINTS * g->c;
-    float m[POINTS * MR * NV * EK_VL] __attribute__((aligned(64)));
+    const ek_real *w = (const ek_real *)a->weights + channel * POINTS * g->c;
+    const ek_real *residual = a->residual;
+    ek_real m[POINTS * MR * NV * EK_VL] __attribute__((aligned(64)));
     if (count > MR / 2)
         multiply(MR, nv, v, w, g->c, m);
     else if (count > MR / 4)
@@ -147,22 +180,23 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v
     for (int i = 0; i < count; i++) {
         const long t = first + i, ox = t % across * 4, oy = t / across % down * 4;
         const long at = (t / across / down * g->oh + oy) * g->ow + ox;
-        tile_out(nv, a, m, i, a->y + at * a->pitch, a->residual ? a->residual + at * g->oc : NULL,
-                 (int)ek_min(4, g->oh - oy), (int)ek_min(4, g->ow - ox), channel);
+        tile_out(nv, a, m, i, (ek_real *)a->y + at * a->pitch,
+                 residual ? residual + at * g->oc : NULL, (int)ek_min(4, g->oh - oy),
+                 (int)ek_min(4, g->ow - ox), channel);
     }
 }
 
 /* Transforms `count` tiles starting at `first` into v: [point][MR][c]. */
-static void tiles_in(const ek_f32_winograd_args *a, long first, int count, float *v) {
+static void tiles_in(const ek_f32_winograd_args *a, long first, int count, ek_real *v) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
     const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
-    float border[POINTS * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
+    ek_real border[POINTS * CHANNELS] __attribute__((aligned(64)));
     for (int i = 0; i < MR; i++) {
         /* Past the end, repeat the last tile; its products are discarded. */
         const long t = ek_min(first + i, tiles - 1);
         const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
-        const float *image = a->x + t / across / down * g->h * pitch;
+        const ek_real *image = (const ek_real *)a->x + t / across / down * g->h * pitch;
         if (i >= count && i >= (count > MR / 2 ? MR : count > MR / 4 ? MR / 2 : MR / 4))
             break;
         if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h) {
@@ -179,7 +213,7 @@ void NAME(const void *args, long begin, long end) {
     const ek_f32_winograd_args *a = args;
     const ek_window *g = &a->win;
     const long tiles = (long)g->n * ((g->ow + 3) / 4) * ((g->oh + 3) / 4);
-    float v[POINTS * MR * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
+    ek_real v[POINTS * STRIDE(CHANNELS)] __attribute__((aligned(64)));
     for (long t = begin, held = -1; t < end; t++) {
         const long group = t / a->parts, part = t % a->parts, first = group * MR;
         const int count = (int)ek_min(MR, tiles - first);

@@ -1,4 +1,5 @@
-/* f32 convolution of 3x3 windows, stride 1, in tiles of 4x4 output pixels (Winograd F(4x4, 3x3)).
+/* f32 or f16 convolution of 3x3 windows, stride 1, in tiles of 4x4 output pixels (Winograd F(4x4,
+ * 3x3)).
  */
 #ifndef EK_F32_WINOGRAD_H
 #define EK_F32_WINOGRAD_H
@@ -9,12 +10,12 @@ typedef struct {
     long panels;   /* ceil(oc / NR) */
     long parts;    /* parts the panels are split into, one per task; 1 if there are enough tiles for
                       all threads */
-    const float *x;
-    const float *weights; /* transformed: [panel][36][c][NR], the last panel unpadded */
-    const float *bias;
-    const float *residual; /* same layout as y, or NULL: added before the clamp */
-    float *y;
-    long pitch;      /* floats between consecutive pixels of y: at least oc */
+    const void *x;
+    const void *weights; /* transformed: [panel][36][c][NR], the last panel unpadded */
+    const void *bias;
+    const void *residual; /* same layout as y, or NULL: added before the clamp */
+    void *y;
+    long pitch;      /* elements between consecutive pixels of y: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
 } ek_f32_winograd_args;

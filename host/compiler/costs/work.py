@@ -94,7 +94,7 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
         steps, loaded = _nonzero_work(graph, node, loaded)
     if isinstance(node.op, ops.TreeEnsemble):
         loaded = min(loaded, steps * _NODE_LINE)
-    tiles_of = _winograd_sizes(graph, node, board) if board and dtype is DType.F32 else None
+    tiles_of = _winograd_sizes(graph, node, dtype, board) if board else None
     if tiles_of is not None:
         steps, runs, tiles = tiles_of
     amounts = Amounts(
@@ -125,20 +125,24 @@ def _member_works(
     return (), 1
 
 
-def _winograd_sizes(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, int, int] | None:
+def _winograd_sizes(
+    graph: Graph, node: Node, dtype: DType, board: BoardProfile
+) -> tuple[int, int, int] | None:
     """Products, 4x4 tiles and tile channels if Winograd's transform is the cheapest method; None
     otherwise."""
     op = node.op
-    if type(op) is not ops.Conv2D:
+    if type(op) is not ops.Conv2D or not (dtype is DType.F32 or op.winograd):
         return None
     weights = graph.tensors[node.inputs[1] or ""]
     oc, kh, kw, ic = weights.shape
     n, height, width, _ = graph.tensors[node.outputs[0]].shape
     y = (n, height, width)
     shape = GemmShape(n * height * width, kh * kw * ic, oc)
-    exact = weights.data is not None and can_be_exact(rows_of(op, weights.data))
-    form = Form("conv", shape, "f32", y, (kh, kw), op.stride, op.dilation, exact=exact)
-    able = (c for c in candidates_of(form, board.isa, board) if c.proven)
+    direct = weights.data is not None and can_be_exact(rows_of(op, weights.data))
+    direct = direct and not op.winograd
+    form = Form("conv", shape, dtype.value, y, (kh, kw), op.stride, op.dilation, direct=direct)
+    isa = board.isa.of_half if op.winograd else board.isa
+    able = (c for c in candidates_of(form, isa, board) if c.proven)
     best = min(able, key=lambda c: c.cost, default=None)
     if best is None or best.method.family != WINOGRAD:
         return None

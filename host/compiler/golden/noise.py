@@ -27,6 +27,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, 
 _UNITS = 8  # in 2^-24, f32's unit roundoff; observed kernels stay below one
 _HALF_UNITS = 0.4  # in 2^-11, f16's unit roundoff: the reference adds in the kernels' order
 _F32_UNITS = 2**13  # in a unit roundoff of f16
+_WINOGRAD_UNITS = 6  # in 2^-11, of a sum: direct sums and tiles at other places round differently
 # Beyond these, values may be integers merely for lack of digits; f16 sums are rounded at each step.
 _WHOLE = {np.dtype(np.float32): 1 << 23, np.dtype(np.float16): 64}
 _HYBRID_STEPS = 1 / 16  # of a quantization step: changes the rounding of one activation in 32
@@ -194,6 +195,8 @@ _WIDE: Mapping[type[Operator], Callable[[Array, Array, Array], Array]] = {
 def _roundoff_units(node: Node, tensors: Mapping[str, Tensor]) -> float:
     """Noise for results of `node`, in units of its dtype's roundoff."""
     half = any(tensors[name].dtype is DType.F16 for name in node.outputs)
+    if isinstance(node.op, ops.Conv2D) and node.op.winograd:
+        return max(_HALF_UNITS, _WINOGRAD_UNITS / math.sqrt(terms_of(node, tensors)))
     return _HALF_UNITS if half else _UNITS
 
 

@@ -19,6 +19,8 @@ from edgekit.kb.targets.core import Core
 
 # Layers of this size that the last-level cache holds if weights stay cached between runs
 _LAYERS = 3
+_NETWORK = 8  # the same on one thread, where weights of large networks do not stay cached
+_STALLED = 2.5  # times the time to read weights that in-order cores wait while they prefetch them
 BANDS = (0, 1, 2, 4)  # quarters of the last-level cache that a band may fill; 0: no bands
 
 
@@ -107,6 +109,20 @@ def cost_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> flo
     line_ns = LINE / core.dram.gb_s + core.dram.turn_ns
     cycles = weight_bytes / LINE * line_ns * core.clock_mhz * 1e-3
     return threads * cycles * reached(core.name, core.order == "in")
+
+
+def cost_of_new_weights(weight_bytes: int, board: BoardProfile) -> float:
+    """Time that one thread waits for weights that other layers evicted, in vector multiply-adds; 0
+    for weights that may stay cached, and without a core model.
+
+    Fitted to YOLOv8n's f16 layers in simulated board time on A76 and A55.
+    """
+    core = timed_core(board)
+    if core is None or weight_bytes <= last_cache(board) // _NETWORK:
+        return 0.0
+    in_order = core.order == "in"
+    ns = weight_bytes / core.dram.core_gb_s * (_STALLED if in_order else 1)
+    return ns * core.clock_mhz * 1e-3 * reached(core.name, in_order)
 
 
 def read_ns(core: Core) -> float:

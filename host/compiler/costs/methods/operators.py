@@ -9,20 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
+from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
     Rows,
     band_rows,
     blocks_outside,
     cost_of_memory,
+    cost_of_new_weights,
     cost_of_weights,
     shares_weights,
 )
 from edgekit.host.compiler.costs.methods.depthwise import cost_of_rows, lines_of
 from edgekit.host.compiler.costs.methods.gemm import Split
 from edgekit.host.compiler.costs.methods.steps import VECTORS, cost_of_parts
-from edgekit.host.compiler.costs.methods.winograd import POINTS, Transformed, has_winograd
+from edgekit.host.compiler.costs.methods.winograd import (
+    Transformed,
+    has_winograd,
+    most_channels,
+    transformed_bytes,
+)
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import makes_whole_products
@@ -99,8 +105,7 @@ class Form:
     zeros: int = 0  # tenths of pruned weights
     x_bytes: int = 0  # of all input images
     order: Literal["", "_rows", "_columns"] = ""  # contiguous dim of a product's b, if viewed
-    exact: bool = False  # sums can be exact, which Winograd's transform would round
-    direct: bool = False  # no memory for weights transformed for Winograd
+    direct: bool = False  # not by Winograd's transform: its rounding or its weights are too large
 
     @property
     def name(self) -> str:
@@ -377,16 +382,19 @@ def _winograd_candidates(
 ) -> Iterator[Candidate]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
-    if form.exact or form.direct or not (whole and has_winograd(form.dtype, isa)):
+    whole = not (c % vl or oc % vl) and 0 < c <= most_channels(form.dtype)
+    if form.direct or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return
     n, height, width = form.y
     tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
     known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
-    waits = cost_of_weights(POINTS * c * oc * 4, board, threads)
+    weights = transformed_bytes(c, oc, form.dtype)
+    waits = cost_of_weights(weights, board, threads)
+    if form.dtype == "f16" and threads == 1:
+        waits = cost_of_new_weights(weights, board)
     for tile in known:
         cost = Transformed(tiles, c, oc, vl, tile).cost(threads) / _GAIN + waits
-        method = OperatorMethod("winograd", "f32", tile.mr, tile.nv * vl)
+        method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
         yield Candidate(method, cost, threads > 1 or tile == known[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edgekit.device.runtime.kernel_facts import WINOGRAD_CHANNELS
 from edgekit.kb.targets.isa import Isa, Tile
 
 POINTS = 36  # multiplications per tile, for each pair of channels
@@ -44,7 +45,15 @@ class Transformed:
         if threads > 1:
             return threads * self._busiest_thread_cost(self.parts(threads), threads)
         transforms = _IN * self.c / self.vl + _OUT * self.oc / self.vl
-        return self.tiles * transforms + self.groups * self.tile.mr * self._multiply_cost
+        return self.tiles * transforms + self._rows * self._multiply_cost
+
+    @property
+    def _rows(self) -> int:
+        """Multiplied rows: the last group takes a half or a quarter of a register tile if that
+        holds its tiles."""
+        mr, rest = self.tile.mr, self.tiles % self.tile.mr
+        last = next(n for n in (0, mr // 4, mr // 2, mr) if rest <= n)
+        return self.tiles - rest + last
 
     def parts(self, threads: int) -> int:
         """The number of parts into which panels are divided.
@@ -70,4 +79,14 @@ class Transformed:
 def has_winograd(dtype: str, isa: Isa) -> bool:
     """True if the transform is used for a type; elsewhere direct convolutions run at the core's
     peak and read less."""
-    return dtype == "f32" and isa.lanes and isa.registers >= 32
+    return dtype in ("f32", "f16") and isa.lanes and isa.registers >= 32
+
+
+def most_channels(dtype: str) -> int:
+    """The most input channels of the kernel."""
+    return WINOGRAD_CHANNELS * (2 if dtype == "f16" else 1)
+
+
+def transformed_bytes(c: int, oc: int, dtype: str) -> int:
+    """The size of the transformed weights."""
+    return POINTS * c * oc * (2 if dtype == "f16" else 4)

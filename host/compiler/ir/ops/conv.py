@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import sums
+from edgekit.host.compiler.ir import sums, winograd
 from edgekit.host.compiler.ir.checks import (
     ARITHMETIC,
     need_dtype,
@@ -54,7 +54,8 @@ class Conv2D(Operator):
     f32 x with s8 weights (dynamic range): x is quantized per image to symmetric s8. `residual`
     (float only, created by a pass) is added after the bias, before the activation. `epilogue`
     (likewise) is a function applied to the result; its second operand, if it has one, is the fifth
-    input, a constant per channel.
+    input, a constant per channel. `winograd` (set by a pass) lets kernels use Winograd's transform
+    for f16, whose rounding is larger; f32 kernels may always use it.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -71,6 +72,7 @@ class Conv2D(Operator):
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
     epilogue: Operator | None = None
+    winograd: bool = field(default=False, repr=False)  # measured orders are keyed by the repr
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -97,6 +99,10 @@ class Conv2D(Operator):
         pair = sums.operands(x, ins)
         shape = outs[0].shape
         padded = pad_image(pair.x, self.padding)
+        if self.winograd:
+            summed = winograd.half_convolution(padded, pair.weights).astype(np.float64)
+            y = _finish_sums(summed, pair, x[:4], ins, outs[0], self.activation)
+            return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
         weights = pair.weights.reshape(shape[3], -1).T
         window = image_size(pair.weights.shape)
         reach = span(window, self.dilation)[0]

@@ -14,15 +14,17 @@ from edgekit.device.runtime.kernel_facts import (
     F32_UNPACKED_BYTES,
 )
 from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
+from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
+from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.sums import HALF_LONG
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.prefetch import runs_alone
-from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd, transformed_bytes
+from edgekit.host.compiler.lowering.gemm.winograd import lower_winograd
 from edgekit.host.compiler.lowering.methods import (
     band_of,
     block_outer_of,
@@ -44,7 +46,10 @@ _PIECES = 2  # per thread, where each widens the weights it reads
 def float_form(node: Node, window: Window, weights: Array, dtype: DType) -> Form:
     """The form of an f32 or f16 product."""
     form = form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
-    return replace(form, exact=can_be_exact(rows_of(node.op, weights)))
+    direct = can_be_exact(rows_of(node.op, weights))
+    if dtype is DType.F16:
+        direct = not (isinstance(node.op, Conv2D) and node.op.winograd)
+    return replace(form, direct=direct)
 
 
 def _pack_k_blocks(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
@@ -58,13 +63,15 @@ def _pack_k_blocks(weights: Array, tile: Tile, vl: int, block: int | None) -> Ar
 def _method(
     ctx: Context, node: Node, window: Window, weights: Array, dtype: DType
 ) -> OperatorMethod:
-    """The method of a product; not Winograd's if its weights take too much memory."""
+    """The method of a product; not Winograd's if its weights take too much memory (those of f16
+    are chosen in half_winograd.py)."""
     form = float_form(node, window, weights, dtype)
     method = method_of(ctx, node, form)
-    if method is not None and method.family == "winograd":
+    if method is not None and method.family == "winograd" and dtype is DType.F32:
         narrow = narrowed(weights)
         own = weights.nbytes if narrow is None else narrow.values.nbytes
-        if not ctx.room.takes(ctx.graph, transformed_bytes(window) - own):
+        size = transformed_bytes(window.x[3], window.y[3], "f32")
+        if not ctx.room.takes(ctx.graph, size - own):
             method = method_of(ctx, node, replace(form, direct=True))
     assert method is not None
     return method

@@ -1,4 +1,4 @@
-"""f32 3x3 convolutions by the Winograd transform (conv/f32_winograd.c).
+"""f32 and f16 3x3 convolutions by the Winograd transform (conv/f32_winograd.c).
 
 A tile of 4x4 outputs takes 36 multiplications per channel instead of 144; the additions of the
 transforms are shared by many channels.
@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.costs.methods.winograd import POINTS, Transformed
-from edgekit.host.compiler.ir.types import Activation, Array, Node
+from edgekit.host.compiler.costs.methods.winograd import Transformed
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
+from edgekit.host.compiler.ir.winograd import transform_weights
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
@@ -19,28 +20,15 @@ from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 from edgekit.kb.targets.isa import Tile
 
-_NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
-_POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
-# Weights at the points 0, +-near, +-far and infinity, with the factors omitted by the input
-# transform.
-_WEIGHTS = np.array(
-    [
-        (1, 0, 0),
-        *((1 / over, p / over, p * p / over) for p, over in _POINTS),
-        (0, 0, 1),
-    ],
-    np.float64,
-)
-
 
 def lower_winograd(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation, tile: Tile
 ) -> Call:
     """`weights` [oc, 3 * 3 * c]; a row of `tile` is 4x4 pixels."""
-    vl = ctx.isa.vl
+    vl, dtype = ctx.isa.vl, ctx.tensor(node.outputs[0]).dtype
     function, called, epilogue = epilogue_of(ctx, node, window.y[3])
     kernel = ctx.kernel(
-        f"f32_winograd_{tile.mr}x{tile.nv * vl}{called}",
+        f"{dtype.value}_winograd_{tile.mr}x{tile.nv * vl}{called}",
         "conv/f32_winograd.c",
         "conv/f32_winograd.h",
         "ek_f32_winograd_args",
@@ -58,10 +46,8 @@ def lower_winograd(
         "panels": shared.panels,
         "parts": parts,
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(_pack_weights(weights, c, tile.nv * vl, vl)),
-        "bias": ctx.weights.add(
-            bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.float32))
-        ),
+        "weights": ctx.weights.add(_pack_weights(weights, c, tile.nv * vl, vl, dtype)),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), window.y[3], dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
         "pitch": ctx.pitch(node.outputs[0]),
@@ -72,23 +58,18 @@ def lower_winograd(
     return Call(kernel, fields, shared.groups * parts)
 
 
-def transformed_bytes(window: Window) -> int:
-    """The size of the weights of a convolution, transformed."""
-    return POINTS * window.x[3] * window.y[3] * np.dtype(np.float32).itemsize
-
-
 def _count_tiles(window: Window) -> int:
     n, h, w, _ = window.y
     return n * math.ceil(h / 4) * math.ceil(w / 4)
 
 
-def _pack_weights(weights: Array, c: int, nr: int, vl: int) -> Array:
+def _pack_weights(weights: Array, c: int, nr: int, vl: int, dtype: DType) -> Array:
     """[oc, 3 * 3 * c] → consecutive panels [36][c][nr] of transformed weights."""
     oc = weights.shape[0]
-    taps = weights.reshape(oc, 3, 3, c).astype(np.float64)
-    points = np.einsum("ij,ojkc,lk->ilco", _WEIGHTS, taps, _WEIGHTS).reshape(36, c, oc)
+    taps = weights.reshape(oc, 3, 3, c)
+    points = transform_weights(taps, dtype is DType.F16).reshape(36, c, oc)
     panels = [
         pack_panels(points[:, :, at : at + nr].reshape(36 * c, -1).T, nr, vl)
         for at in range(0, oc, nr)
     ]
-    return np.concatenate(panels).astype(np.float32)
+    return np.concatenate(panels).astype(dtype.numpy)
