@@ -62,6 +62,19 @@ def test_numpy_arrays_are_accepted(unpack: Unpack) -> None:
     assert values(outputs["y"]) == (1, 5, 9, 13)
 
 
+def _open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_no_descriptor_outlives_the_files_of_a_release(unpack: Unpack) -> None:
+    folder, before = unpack(), _open_descriptors()
+    for _ in range(2):
+        model = Model(ReleaseFiles(folder))
+        assert values(model.run({"x": X})[0]["y"]) == (1, 3, 5, -5)
+        model.close()
+    assert _open_descriptors() == before
+
+
 def test_bench_times_every_run(unpack: Unpack) -> None:
     model = Model(ReleaseFiles(unpack()))
     model.set_inputs({"x": X})

@@ -23,7 +23,7 @@ _NUMBERS = itertools.count()
 
 class ReleaseFiles:
     """The files below `folder`, by their paths in the manifest. Raises OSError where one cannot be
-    opened. `close` only when no library of it is loaded."""
+    opened. Descriptors are closed with the object; what was loaded or mapped through them stays."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,6 +79,9 @@ class ReleaseFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
