@@ -30,7 +30,7 @@ def narrow_weights(kind: Kind, *shape: int) -> Array:
 
 def narrow_cases(kind: Kind) -> list[Case]:
     """Products of one row, of a partial tile, and of many rows, with panels of any width; windows
-    with borders; gathers; and recurrent layers, of which one resets its state first."""
+    with borders; and gathers."""
 
     def weights(*shape: int) -> Array:
         return narrow_weights(kind, *shape)
@@ -43,23 +43,13 @@ def narrow_cases(kind: Kind) -> list[Case]:
         op = ops.Conv2D((stride, stride), padding=Padding(1, 1, 1, 1), activation=Activation.RELU)
         return Case(op, (tensor((1, side, side, c)), constant(weights(n, window, window, c))))
 
-    def recurrent(op: ops.Lstm | ops.Gru, gates: int, batch: int) -> Case:
-        hidden, states = 37, 2 if isinstance(op, ops.Lstm) else 1
-        state = tensor((batch, hidden))
-        small = weights(gates * hidden, hidden) * np.float32(2.0**-4)
-        x = tensor((3, batch, gates * hidden))
-        return Case(op, (x, constant(small), None, *(state,) * states))
-
     indices = constant(np.array([0, 2, 39, -1, 7]), DType.I32)
     return [
-        dense(1, 67, 45),
-        dense(5, 67, 45),
-        dense(53, 130, 71),
+        dense(1, 367, 45),
+        dense(5, 367, 45),
+        dense(53, 331, 71),
         dense(70, 900, 300),  # widened panel by panel
-        conv(9, 16, 23, 3, 2),
-        conv(30, 16, 70, 3),
-        Case(ops.Gather(), (constant(weights(40, 129)), indices)),
-        recurrent(ops.Lstm(), 4, 1),
-        recurrent(ops.Gru(), 3, 5),
-        recurrent(ops.Gru(linear_before_reset=True), 3, 1),
+        conv(9, 80, 23, 3, 2),
+        conv(30, 32, 70, 3),
+        Case(ops.Gather(), (constant(weights(40, 429)), indices)),
     ]

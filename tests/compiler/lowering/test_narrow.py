@@ -40,7 +40,7 @@ def test_weights_are_stored_in_their_own_type(profile, kind, bytes_each):
 
 def _file(kind: str, folder):
     """A product whose weights the file stores in `kind`, with scales per column for s8."""
-    codes = np.random.default_rng(0).integers(-127, 128, (96, 64)).astype(np.int8)
+    codes = np.random.default_rng(0).integers(-127, 128, (256, 64)).astype(np.int8)
     scales = np.linspace(0.01, 0.02, 64, dtype=np.float32)
     if kind == "f16":
         constants = {"stored": (codes * scales).astype(np.float16)}
@@ -49,7 +49,7 @@ def _file(kind: str, folder):
         constants = {"stored": codes, "scale": scales}
         widen = node("DequantizeLinear", ["stored", "scale"], ["w"], axis=1)
     nodes = [widen, node("MatMul", ["x", "w"], ["y"])]
-    return save(model(nodes, [value("x", (40, 96))], ["y"], constants), folder)
+    return save(model(nodes, [value("x", (40, 256))], ["y"], constants), folder)
 
 
 @pytest.mark.parametrize(("kind", "bytes_each"), [("f16", 2), ("s8", 1)])
@@ -57,12 +57,12 @@ def test_files_with_narrow_weights_need_no_more_memory(kind, bytes_each, tmp_pat
     board = load_board("a53")
     graph = prepare_graph(import_model(_file(kind, tmp_path)), board).graph
     _, plan = plan_of(graph, board, DEFAULT_OPTIONS)
-    assert len(plan.lowered.weights) < 1.2 * bytes_each * 96 * 64
+    assert len(plan.lowered.weights) < 1.2 * bytes_each * 256 * 64
 
 
 @pytest.mark.parametrize("kind", ["f16", "s8"])
 def test_the_narrow_form_gives_back_every_bit(kind):
-    weights = narrow_weights(kind, 33, 64)
+    weights = narrow_weights(kind, 129, 128)
     found = narrowed(weights)
     assert found is not None
     wide = found.values.astype(np.float32)
@@ -74,7 +74,7 @@ def test_the_narrow_form_gives_back_every_bit(kind):
 @pytest.mark.parametrize("spoiled", [np.nan, np.inf, 1e-30, 70000, 1 + 2.0**-20])
 def test_one_other_value_keeps_weights_in_f32(spoiled):
     for kind in ("f16", "s8"):
-        weights = narrow_weights(kind, 33, 64)
+        weights = narrow_weights(kind, 129, 128)
         weights[-1, -1] = spoiled
         assert narrowed(weights) is None
 
