@@ -93,8 +93,9 @@ def outcome(path: Path, board: str, cache_folder: Path) -> str:
     return "compiled"
 
 
-def forked(path: Path, board: str, cache_folder: Path) -> tuple[str, float]:
-    """`outcome` in a process with limits, and its CPU seconds."""
+def forked(path: Path, board: str, cache_folder: Path, held: int = 0) -> tuple[str, float]:
+    """`outcome` in a process with limits, and its CPU seconds. `held`: bytes of address space that
+    this process has and that do not count."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -102,7 +103,7 @@ def forked(path: Path, board: str, cache_folder: Path) -> tuple[str, float]:
             os.close(reader)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY_BYTES, held + MEMORY_BYTES))
             signal.alarm(_WALL_SECONDS)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(writer, outcome(path, board, cache_folder).encode("utf-8", "replace")[:4000])
