@@ -9,7 +9,6 @@ from typing import cast
 from edgekit.host.compiler.options import CompileOptions, StateBinding, WeightBits, variants_of
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
-from edgekit.host.deploy.compiled import compiled
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import UnknownBoardError, load_board
@@ -54,6 +53,8 @@ def compile_model(
         signatures=tuple(signatures),
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
     )
+    from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
+
     return sign_bundle(compiled(Path(model), profile, options).bundle)
 
 
