@@ -3,7 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
  * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
  * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite);
- * NARROW_WEIGHTS: f16 weights of f32 products (64-bit ARM).
+ * NARROW: 16 for f16 weights of f32 products (gemm/narrow.h).
  *
  * With EK_HALF, x, y, the weights and the operand of each product are f16. States are f32: in f16,
  * the small changes of many steps would be lost. */
@@ -14,16 +14,15 @@
 
 #define SHARED 65536 /* multiply-adds worth distributing at each step */
 
-#if defined NARROW_WEIGHTS || (defined EK_HALF && EK_IN_ORDER && F32_LANES)
-typedef _Float16 weight;
+#ifdef NARROW
+typedef narrow weight;
+#define LOAD_WEIGHTS narrow_load
+#else
+typedef ek_real weight;
+#define LOAD_WEIGHTS vf_load
+#endif
 
-EK_INLINE vf load_wide(const weight *from) {
-    typedef _Float16 narrow __attribute__((vector_size(2 * EK_VL)));
-    narrow v;
-    memcpy(&v, from, sizeof v);
-    return vcast(v, vf);
-}
-
+#if defined NARROW || (defined EK_HALF && EK_IN_ORDER && F32_LANES)
 #define PREFETCH_DISTANCE 256 /* weights */
 
 /* acc += x . b, as f32_rows; in-order cores wait less with prefetches. */
@@ -45,7 +44,7 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
                 __builtin_prefetch(b + PREFETCH_DISTANCE);
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
-                const vf column = load_wide(b + j * EK_VL);
+                const vf column = LOAD_WEIGHTS(b + j * EK_VL);
                 EK_UNROLL
                 for (int i = 0; i < mr; i++) {
                     vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
@@ -61,13 +60,11 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                acc[i][j] = vf_fma(vf_splat(x[i][p]), load_wide(b + j * EK_VL), acc[i][j]);
+                acc[i][j] = vf_fma(vf_splat(x[i][p]), LOAD_WEIGHTS(b + j * EK_VL), acc[i][j]);
         }
     }
 }
 #else
-typedef ek_real weight;
-
 EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_real *const x[MR],
                         const weight *b, long b_row, long k) {
     f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);

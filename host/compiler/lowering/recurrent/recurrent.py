@@ -61,7 +61,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
     if min(op.clip, getattr(op, "cell_clip", math.inf)) < math.inf:
         macros["CLIPPED"], name = 1, f"{name}_clipped"
     if weights.dtype != x.dtype.numpy:  # f16
-        macros["NARROW_WEIGHTS"], name = 1, f"{name}_narrow"
+        macros["NARROW"], name = 16, f"{name}_f16"
     fields |= {
         "weights": _add_panels(ctx, weights, vectors),
         "row": row,
