@@ -86,9 +86,9 @@ class Model:
         library: str = LIBRARY,
         workers: Sequence[int] = (),
     ) -> None:
-        """Loads `library` and weights.bin of `files`, which stay open. Threads other than the
-        caller's are pinned to the cores `workers`, if given. IncompatibleError if this CPU lacks a
-        required feature, TransferError if the files are damaged."""
+        """Loads `library` and weights.bin of `files`. Threads other than the caller's are pinned to
+        the cores `workers`, if given. IncompatibleError if this CPU lacks a required feature,
+        TransferError if the files are damaged."""
         self._lib = load_library(files, library)
         self.description = describe(self._lib, library)
         memory = self.description.memory
