@@ -30,9 +30,10 @@ def winograd_note(graph: Graph) -> str:
     if not marked:
         return ""
     made = sum(transformed_bytes(w.shape[3], w.shape[0], "f16") for w in weights)
+    layers = "1 convolution" if len(marked) == 1 else f"{len(marked)} convolutions"
     return (
-        f"Winograd's transform: {len(marked)} convolutions, {made:,} instead of "
-        f"{sum(w.bytes for w in weights):,} bytes of weights"
+        f"Winograd's transform: the weights of {layers} take {made:,} bytes on the board instead "
+        f"of {sum(w.bytes for w in weights):,}"
     )
 
 
