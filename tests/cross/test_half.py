@@ -11,6 +11,7 @@ import pytest
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.traits import Half
 from edgekit.host.compiler.ir.types import Activation, DType, Tensor
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.options import CompileOptions
@@ -24,6 +25,7 @@ from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
+from tests.support.plain_graphs import functions
 
 pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
@@ -31,10 +33,8 @@ _UNIT = 2.0**-11
 _REAL = Tensor("", (65536,), DType.F32)
 _STEMS = 16
 _OF_ONE = (
-    ops.Clamp(Activation.RELU6), ops.Clip(-0.3, 0.4), ops.Abs(), ops.Neg(), ops.HardSwish(),
-    ops.LeakyRelu(0.2), ops.Logistic(), ops.Tanh(), ops.Silu(), ops.Silu(1.7), ops.Gelu(),
-    ops.GeluTanh(), ops.Elu(0.7, 1.1), ops.HardSigmoid(0.3, 0.4), ops.Softplus(), ops.Erf(),
-    ops.Softmax(),
+    *(op for op in functions(DType.F32) if op.half is not Half.NO),
+    ops.Clamp(Activation.RELU6), ops.HardSwish(), ops.Logistic(), ops.Silu(), ops.Softmax(),
 )  # fmt: skip
 _FUNCTIONS = (
     ops.HardSwish(), ops.Logistic(), ops.Tanh(), ops.Silu(), ops.Silu(1.7), ops.Silu(-0.01),
