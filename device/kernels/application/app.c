@@ -2,7 +2,6 @@
 #include "ek_app.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,7 +14,9 @@
 
 #include "agent.h"
 #include "ek.h"
+#include "follow.h"
 #include "placement.h"
+#include "release_files.h"
 #include "samples.h"
 #include "sd_notify.h"
 #include "integrity.h"
@@ -55,47 +56,6 @@ static int fail(char *error, const char *format, ...) {
     return 0;
 }
 
-static int is_id(const char *text) {
-    return strspn(text, "0123456789abcdef") == EK_APP_RELEASE_BYTES - 1;
-}
-
-static int link_names(const char *root, char id[EK_APP_RELEASE_BYTES]) {
-    static const char folder[] = "releases/";
-    char path[PATH + 16], target[64];
-    snprintf(path, sizeof path, "%s/current", root);
-    ssize_t size = readlink(path, target, sizeof target - 1);
-    if (size != (ssize_t)(sizeof folder - 1 + EK_APP_RELEASE_BYTES - 1))
-        return 0;
-    target[size] = 0;
-    if (strncmp(target, folder, sizeof folder - 1) || !is_id(target + sizeof folder - 1))
-        return 0;
-    memcpy(id, target + sizeof folder - 1, EK_APP_RELEASE_BYTES);
-    return 1;
-}
-
-/* The release that a deploy committed; mirrors device/runtime/application/follow.py. */
-static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
-    char path[PATH + 16], again[EK_APP_RELEASE_BYTES];
-    snprintf(path, sizeof path, "%s/pending.json", root);
-    for (;;) {
-        if (!link_names(root, id))
-            return 0;
-        char *note = ek_read_text(path, NULL);
-        if (note) {
-            const char *value = ek_json_value(note, "current");
-            int found = value && *value == '"' && is_id(value + 1);
-            int none = value && !strncmp(value, "null", 4);
-            if (found)
-                snprintf(id, EK_APP_RELEASE_BYTES, "%s", value + 1);
-            free(note);
-            if (found || none)
-                return found;
-        } /* ignore a damaged note: the agent's next command repairs it */
-        if (link_names(root, again) && !strcmp(id, again))
-            return 1;
-    }
-}
-
 static void unload(loaded *l) {
     ek_sampler_close(l->sampler);
     if (l->model.pool)
@@ -120,27 +80,21 @@ static void *block(size_t size) {
     return posix_memalign(&found, ALIGNMENT, size) ? NULL : memset(found, 0, size);
 }
 
-static int map_weights(loaded *l, const char *folder, char *error) {
-    char path[2 * PATH];
+static int map_weights(loaded *l, const ek_release_files *files, char *error) {
     struct stat about;
     size_t expected = number(l->description, "weights_bytes");
-    snprintf(path, sizeof path, "%s/weights.bin", folder);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) || (size_t)about.st_size < expected) {
-        if (fd >= 0)
-            close(fd);
+    int fd = ek_files_find(files, "weights.bin");
+    if (fd < 0 || fstat(fd, &about) || (size_t)about.st_size < expected)
         return fail(error, "weights.bin: expected %zu bytes, found fewer; deploy again", expected);
-    }
     void *found = expected ? mmap(NULL, expected, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    close(fd);
     if (found == MAP_FAILED)
         return fail(error, "weights.bin: expected memory to map it, found none; free some");
     l->weights = found, l->weights_bytes = expected, l->model.weights = found;
     return 1;
 }
 
-static int open_library(loaded *l, const char *path, char *error) {
-    l->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+static int open_library(loaded *l, const ek_release_files *files, const char *name, char *error) {
+    l->library = ek_files_load(files, name);
     if (!l->library)
         return fail(error, "model.so: expected a compiled model, found %s", dlerror());
     int (*abi)(void) = (int (*)(void))dlsym(l->library, "ek_abi");
@@ -206,19 +160,33 @@ static void start_pool(loaded *l) {
         ek_go_back(&before);
 }
 
+/* Loads what ek_files_open verified. Returns the variant's number, or -1. */
+static int load_files(loaded *l, const ek_release_files *files, const char *signature,
+                      char *error) {
+    char library[PATH];
+    char *manifest = ek_read_open(ek_files_find(files, "manifest.json"), NULL);
+    int variant = ek_find_variant(manifest, signature, library, sizeof library);
+    free(manifest);
+    if (variant < 0)
+        fail(error, "release %s: expected signature %.99s, found none", l->id, signature);
+    else if (open_library(l, files, library, error) && map_weights(l, files, error))
+        return variant;
+    return -1;
+}
+
 /* Verifies and loads a release. Returns 1, or on failure loads nothing and describes the problem in
  * `error`. */
 static int load(const ek_app *app, const char *id, loaded *l, char *error) {
-    char folder[PATH + 64], path[2 * PATH], why[TEXT];
+    char folder[PATH + 64], why[TEXT];
     memset(l, 0, sizeof *l);
     memcpy(l->id, id, sizeof l->id);
     snprintf(folder, sizeof folder, "%s/releases/%s", app->root, id);
-    if (!ek_is_intact(folder, why, sizeof why))
+    ek_release_files *files = ek_files_open(folder, why, sizeof why);
+    if (!files)
         return fail(error, "release %s is damaged: %.300s; deploy it again", id, why);
-    int variant = ek_find_variant(folder, app->signature, path, sizeof path);
-    if (variant < 0)
-        return fail(error, "release %s: expected signature %.99s, found none", id, app->signature);
-    if (!open_library(l, path, error) || !map_weights(l, folder, error)) {
+    int variant = load_files(l, files, app->signature, error);
+    ek_files_close(files);
+    if (variant < 0) {
         unload(l);
         return 0;
     }
@@ -265,7 +233,7 @@ static int follow(ek_app *app) {
     char id[EK_APP_RELEASE_BYTES], again[EK_APP_RELEASE_BYTES];
     loaded found;
     for (int i = 0; i < CHANGES; ++i) {
-        if (!committed(app->root, id) || !strcmp(id, app->now.id))
+        if (!ek_committed(app->root, id) || !strcmp(id, app->now.id))
             return 0;
         if (!strcmp(id, app->failed))
             return -1;
@@ -286,7 +254,7 @@ static int follow(ek_app *app) {
                  id);
             return -1;
         }
-        if (committed(app->root, again) && !strcmp(id, again)) {
+        if (ek_committed(app->root, again) && !strcmp(id, again)) {
             memcpy(app->failed, id, sizeof id);
             report(app, id, app->error);
             return -1;
@@ -315,7 +283,7 @@ ek_app *ek_app_open_signature(const char *root, const char *name, const char *si
                  named ? "/named/" : "", named ? name : "");
         fail(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
              app->root);
-        for (int i = 0; i < CHANGES && committed(app->root, id); ++i)
+        for (int i = 0; i < CHANGES && ek_committed(app->root, id); ++i)
             if (load(app, id, &app->now, why)) {
                 app->interface = interface_of(app->now.description);
                 if (app->interface)
@@ -332,7 +300,7 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
                char release[EK_APP_RELEASE_BYTES]) {
     char id[EK_APP_RELEASE_BYTES];
     pthread_mutex_lock(&app->lock);
-    if (link_names(app->root, id) && strcmp(id, app->now.id))
+    if (ek_link_names(app->root, id) && strcmp(id, app->now.id))
         follow(app);
     app->now.model.stamps = ek_sampler_due(app->now.sampler);
     cpu_set_t before;

@@ -10,11 +10,10 @@ uint32_t ek_crc32(uint32_t crc, const unsigned char *data, size_t size);
  * 8 MiB. */
 char *ek_read_text(const char *path, size_t *size);
 
+/* The same for an open file. */
+char *ek_read_open(int fd, size_t *size);
+
 /* Returns the value after "key": in JSON that edgekit wrote; NULL if absent. */
 const char *ek_json_value(const char *text, const char *key);
-
-/* Returns whether all files of a release match installed.json, which
- * device/runtime/agent/integrity.py writes; if not, `error` names the first mismatch. */
-int ek_is_intact(const char *folder, char *error, size_t bytes);
 
 #endif

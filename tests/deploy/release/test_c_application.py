@@ -19,6 +19,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.kb.targets.board import load_board
 from tests.support.patience import AMPLE
+from tests.support.tiny_bundles import compile_shared
 from tests.support.toolchains import program_compiler
 
 pytestmark = pytest.mark.slow
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
 RIGHT = "3 5 7 9"
+SOURCES = Path(__file__).parents[2] / "device"
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tests/device/application.c, linked with the library as a user would."""
     folder = tmp_path_factory.mktemp("application")
     write_application(folder, load_board("local"))
-    source = Path(__file__).parents[2] / "device" / "application.c"
-    command = [*program_compiler(), str(source), "-I", str(folder)]
+    command = [*program_compiler(), str(SOURCES / "application.c"), "-I", str(folder)]
     command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
     subprocess.run([*command, "-o", str(folder / "program")], check=True)
     return folder / "program"
@@ -114,6 +115,28 @@ def test_release_that_cannot_be_loaded_goes_back(
     current = device.status().current
     assert current is not None
     assert current.id == first
+
+
+@pytest.mark.parametrize("replaced", ["model.so", "weights.bin"])
+def test_what_was_verified_is_what_is_loaded(
+    replaced: str, program: Path, device: Device, tiny: TinyBundle, board_root: Path, tmp_path: Path
+) -> None:
+    """An attacker replaces files right after they are verified."""
+    good, other = tiny(), tmp_path / "other"
+    release = device.deploy(good).release.id
+    other.mkdir()
+    files = {"model.so": tiny("TINY_WRONG").files["model.so"], "weights.bin": bytes(8)}
+    for name, content in files.items():
+        (other / name).write_bytes(content if name == replaced else good.files[name])
+    compile_shared(SOURCES / "swap_before_load.c", tmp_path / "swap.so")
+    environment = {"LD_PRELOAD": str(tmp_path / "swap.so"), "OTHER": str(other),
+                   "RELEASE": str(board_root / "releases" / release)}  # fmt: skip
+    done = subprocess.run(
+        [program, board_root, "run", "refresh"], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[:1] == [f"{release} {RIGHT}"]
+    assert not list(other.iterdir())
+    assert subprocess.run([program, board_root, "run"], capture_output=True).returncode == 1
 
 
 def test_page_for_users_compiles_and_runs(program: Path, tmp_path: Path) -> None:
