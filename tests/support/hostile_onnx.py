@@ -298,7 +298,8 @@ def _large(rng: random.Random) -> onnx.ModelProto:
     n = rng.choice((1 << 14, 1 << 16, 1 << 20, 1 << 28))
     kind = rng.choice((
         "MatMul", "Transpose", "Add", "Softmax", "CumSum", "TopK", "NonZero", "Einsum", "Unique",
-        "Det", "GridSample", "NonMaxSuppression", "LSTM", "STFT", "Compress", "Where",
+        "Det", "GridSample", "NonMaxSuppression", "LSTM", "STFT", "Compress", "Where", "Trilu",
+        "EyeLike", "Hardmax", "Dropout",
     ))  # fmt: skip
     shape = [rng.choice((1, n)), rng.choice((n, 46340, 1))]
     lead = [1] * rng.randrange(3)
@@ -308,7 +309,7 @@ def _large(rng: random.Random) -> onnx.ModelProto:
            "LSTM": ["x", "x", "x"], "STFT": ["x", "k"], "Compress": ["x", "x"],
            "Where": ["x", "x", "x"]}.get(kind, ["x"])  # fmt: skip
     extra = {"Einsum": {"equation": "ij,kl->ijkl"}, "LSTM": {"hidden_size": n}}.get(kind, {})
-    outs = ["y", "i"] if kind == "TopK" else ["y"]
+    outs = ["y", "i"] if kind in ("TopK", "Dropout") else ["y"]
     return model([node(kind, ins, outs, **extra)], [value("x", [*lead, *shape])], outs, constants)
 
 

@@ -11,7 +11,6 @@ from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
 _DIMENSION_LIMIT = 2**31
 _ELEMENTS_LIMIT = 2**31 - 1  # per tensor: some kernel loops count in int
-_FILLED_BYTES = 256 << 20
 
 
 def operand(ins: Sequence[Tensor | None], index: int, name: str) -> Tensor:
@@ -69,15 +68,6 @@ def need_elements(shape: Shape) -> None:
     if math.prod(shape) > _ELEMENTS_LIMIT:
         raise ShapeError(
             f"expected tensors of at most {_ELEMENTS_LIMIT} elements, found {list(shape)}"
-        )
-
-
-def need_filled(shape: Shape, dtype: DType) -> None:
-    """Limit a constant whose size a file asks for without giving its values."""
-    if math.prod(shape) * dtype.bytes > _FILLED_BYTES:
-        raise ShapeError(
-            f"expected padding of at most {_FILLED_BYTES >> 20} MiB, found {list(shape)} of "
-            f"{dtype.value}; use smaller pads"
         )
 
 

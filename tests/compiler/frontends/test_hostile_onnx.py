@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -92,6 +93,58 @@ def test_more_operators_than_any_model_has(tmp_path):
     path = save(model(chain, [value("x", [1])], ["t16385"]), tmp_path)
     with pytest.raises(InputError, match="at most 16,384 operators, found 16,385"):
         import_model(path)
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Split"])
+def test_more_operands_than_any_operator_has(kind, tmp_path):
+    many = 4097
+    made, shape = node("Sum", ["x"] * many, ["y"]), [1]
+    if kind == "Split":
+        made, shape = node("Split", ["x"], ["y", *(f"y{i}" for i in range(1, many))]), [many]
+    _refused(tmp_path, [made], shape, {}, "4,096 inputs and outputs of an operator, found")
+
+
+@pytest.mark.parametrize("sizes", [None, 1])
+def test_more_parts_than_any_model_has(sizes, tmp_path):
+    made = [node("SplitToSequence", ["x", *(["n"] if sizes else [])], ["s"], axis=0),
+            node("ConcatFromSequence", ["s"], ["y"], axis=0)]  # fmt: skip
+    held = {"n": np.array(sizes)} if sizes else {}
+    _refused(tmp_path, made, [1 << 22, 2], held, "4,096 parts of a tensor, found 4,194,304")
+
+
+_SIDE = 1 << 14  # the square of it has 256 Mi elements
+_HUGE = np.array([1 << 27])
+_TWO = np.array([1, 1])
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "constants"),
+    [
+        (node("Trilu", ["x"], ["y"]), [_SIDE, _SIDE], {}),
+        (node("EyeLike", ["x"], ["y"]), [_SIDE, _SIDE], {}),
+        (node("CumSum", ["x", "axis"], ["y"]), [1 << 13], {"axis": np.array(0)}),
+        (node("Dropout", ["x"], ["z", "y"]), [_SIDE, _SIDE], {}),
+        (node("MaxPool", ["x"], ["z", "y"], kernel_shape=[2]), [1, 1, 1 << 27], {}),
+        (node("ReverseSequence", ["x", "n"], ["y"]), [1 << 25, 2], {"n": _TWO}),
+        (node("Hardmax", ["x"], ["y"]), [1 << 27], {}),
+        (node("Range", ["a", "n", "b"], ["y"]), [1], {"a": 0, "n": 1 << 27, "b": 1}),
+        (node("ConstantOfShape", ["n"], ["y"]), [1], {"n": _HUGE}),
+        (node("AffineGrid", ["t", "n"], ["y"]), [1],
+         {"t": np.ones((1, 2, 3), np.float32), "n": np.array([1, 1, 1 << 27, 1])}),
+        (node("MelWeightMatrix", ["b", "n", "r", "low", "high"], ["y"]), [1],
+         {"b": 1 << 15, "n": 1 << 20, "r": 16000, "low": np.float32(0), "high": np.float32(8000)}),
+        (node("Pad", ["x", "n"], ["y"], mode="edge"), [2], {"n": np.array([0, 1 << 27])}),
+    ],
+    ids=lambda value: getattr(value, "op_type", ""),
+)  # fmt: skip
+def test_constants_are_bounded_before_they_are_allocated(made, shape, constants, tmp_path):
+    held = {name: np.asarray(number) for name, number in constants.items()}
+    tracemalloc.start()
+    try:
+        _refused(tmp_path, [made], shape, held, "constants of at most 128 MiB")
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_constants_that_a_small_file_computes_are_bounded_in_total(tmp_path):

@@ -130,6 +130,7 @@ def upsample(call: Call) -> Tensor:
     y = x
     for axis in (2, 3):
         _need_size(x.shape[axis] * factor)
+        call.builder.need_room((x.shape[axis] * factor,), np.int64)
         index = np.repeat(np.arange(x.shape[axis], dtype=np.int64), factor)
         y = call.emit(ops.Gather(axis), y, call.constant(index))
     return y

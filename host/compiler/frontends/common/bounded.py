@@ -186,6 +186,7 @@ class Bounded:
     def _filled(self, x: Tensor, rows: _Rows, value: float) -> Tensor:
         """`x` with `value`, or the nearest that its type has, in place of filler."""
         at, rank = x.shape.index(rows.bound), len(x.shape)
+        self._builder.need_room((rows.bound,), np.int64)
         places = np.arange(rows.bound).reshape(-1, *(1,) * (rank - 1 - at))
         valid = self._builder.emit(ops.Less(), self._builder.constant(places), rows.length)
         if not x.dtype.is_float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_elements
@@ -188,14 +189,19 @@ class Builder:
 
         Raises `ShapeError` if those and the folded ones are out of proportion to the file's.
         """
-        made = self._unnamed(value, dtype)
-        if not self._may_compute(value.nbytes):
+        self.need_room(value.shape, value.dtype)
+        self._computed_bytes += value.nbytes
+        return self._add_tensor(self._unnamed(value, dtype))
+
+    def need_room(self, shape: Sequence[int], kind: DTypeLike) -> None:
+        """Raises `ShapeError` for a constant that `constant` would refuse, before it is made: a
+        file of a few bytes can request any size."""
+        kind = np.dtype(kind)
+        if not self._may_compute(math.prod(shape) * kind.itemsize):
             raise ShapeError(
                 f"expected constants of at most {self._most_computed >> 20} MiB beside those of "
-                f"the file, found {list(value.shape)} of {made.dtype.value} and others"
+                f"the file, found {list(shape)} of {kind} and others"
             )
-        self._computed_bytes += value.nbytes
-        return self._add_tensor(made)
 
     def _unnamed(self, value: Array, dtype: DType | None) -> Tensor:
         data = np.ascontiguousarray(value).reshape(value.shape)

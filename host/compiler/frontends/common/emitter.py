@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape, ShapeError, Tensor
+
+_PARTS_LIMIT = 1 << 12
 
 
 class Emitter:
@@ -26,6 +31,16 @@ class Emitter:
         """An f32 constant; `quant` records the quantization its values came from."""
         made = self.builder.constant(value)
         return made if quant is None else self.builder.with_quant(made, quant)
+
+    def filled(self, shape: Sequence[int], value: Any, kind: DTypeLike) -> Tensor:
+        """A constant of one value."""
+        self.builder.need_room(shape, kind)
+        return self.builder.constant(np.full(shape, value, kind))
+
+    def counting(self, shape: Sequence[int], kind: DTypeLike = np.int64) -> Tensor:
+        """A constant of 0, 1, 2, ... in memory order."""
+        self.builder.need_room(shape, kind)
+        return self.builder.constant(np.arange(math.prod(shape), dtype=kind).reshape(shape))
 
     def scalar(self, value: float, like: Tensor) -> Tensor:
         """A constant of rank 0 with the type of `like`."""
@@ -48,6 +63,7 @@ class Emitter:
 
     def split(self, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
         """Parts of `x` along `axis`; parts may be empty."""
+        need_parts(len(sizes))
         filled = tuple(s for s in sizes if s)
         if len(filled) < 2 and min(sizes, default=0) >= 0 and sum(filled) == x.shape[axis]:
             made = iter([x])
@@ -86,6 +102,12 @@ class Emitter:
 
     def nchw(self, x: Tensor) -> Tensor:
         return self.transpose(x, (0, 3, 1, 2))
+
+
+def need_parts(count: int) -> None:
+    """Limits tensors that an operator makes of one: a file can request any number of them."""
+    if count > _PARTS_LIMIT:
+        raise ShapeError(f"expected at most {_PARTS_LIMIT:,} parts of a tensor, found {count:,}")
 
 
 def need_rank(x: Tensor, *ranks: int, error: type[ShapeError] = ShapeError) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 
 _NODE_LIMIT = 1 << 14  # of a graph in a file: importing more takes longer than any user waits
+_OPERAND_LIMIT = 1 << 12  # of an operator: its handler may emit a node for each
 _SIZE_LIMIT = 2 << 30
 _START = 64
 
@@ -44,4 +45,13 @@ def check_nodes(count: int) -> None:
     if count > _NODE_LIMIT:
         raise InputError(
             f"expected at most {_NODE_LIMIT:,} operators, found {count:,}; compile it in parts"
+        )
+
+
+def check_operands(inputs: int, outputs: int) -> None:
+    """Refuses an operator that would take minutes to import, before it is read."""
+    if max(inputs, outputs) > _OPERAND_LIMIT:
+        raise InputError(
+            f"expected at most {_OPERAND_LIMIT:,} inputs and outputs of an operator, found "
+            f"{inputs:,} and {outputs:,}; join parts of them first"
         )

@@ -27,6 +27,7 @@ def gather(call: Emitter, x: Tensor, indices: Tensor, axis: int, batch: int = 0)
         )
     stacks, between = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
     size, rest = x.shape[axis], x.shape[axis + 1 :]
+    call.builder.need_room((stacks, between), np.int64)
     starts = np.arange(stacks * between).reshape(stacks, between, 1) * size
     positive = _wrap_negative(call, indices, (size,))
     at = call.reshape(positive, (stacks, 1, indices.elements // max(stacks, 1)))
@@ -94,6 +95,7 @@ def one_hot(
         raise ShapeError(f"expected a depth of 1 to {_DEPTH_LIMIT}, found {depth}")
     rank = len(indices.shape)
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
+    call.builder.need_room((depth,), np.int64)
     steps = np.arange(depth).reshape(depth, *(1,) * (rank - axis))
     hit = call.emit(ops.Equal(), call.reshape(indices, shape), _constant_like(call, steps, indices))
     return call.emit(ops.Where(), hit, on, off, quant=on.quant)
@@ -138,6 +140,7 @@ def _row_numbers(call: Emitter, shape: Shape, indices: Tensor, batch: int) -> tu
     parts = call.emit(ops.Mul(), positive, _constant_like(call, np.array(steps), indices))
     rows = call.emit(ops.ReduceSum((len(indices.shape) - 1,)), parts)
     if batch:
+        call.builder.need_room(shape[:batch], np.int64)
         stacks = np.arange(math.prod(shape[:batch])) * math.prod(sizes)
         starts = stacks.reshape(*shape[:batch], *(1,) * (len(rows.shape) - batch))
         rows = call.emit(ops.Add(), rows, _constant_like(call, starts, rows))
@@ -153,6 +156,7 @@ def _along_axis(call: Emitter, shape: Shape, indices: Tensor, axis: int) -> Tens
     check_indices(indices, (shape[axis],))
     steps = _dense_strides(shape)
     grid = np.zeros((1,) * len(shape), np.int64)
+    call.builder.need_room([n for i, n in enumerate(indices.shape) if i != axis], grid.dtype)
     for i in others:
         column = np.arange(indices.shape[i]) * steps[i]
         grid = grid + column.reshape(-1, *(1,) * (len(shape) - 1 - i))

@@ -41,6 +41,7 @@ def places(call: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
     if x.data is not None:
         return call.constant(np.argwhere(x.data).astype(np.int64)), None
     check_rows(x.elements)
+    call.builder.need_room((x.elements, len(x.shape)), np.int64)
     rows = np.indices(x.shape).reshape(len(x.shape), -1).T.astype(np.int64)
     there = call.convert(x, DType.BOOL)
     return packed(call, call.constant(rows), there, -1), length_of(call, there)

@@ -154,8 +154,8 @@ def _position_mask(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None
     Row 0 is at position `past`, or, with input 6 (valid columns), the rows are the last valid ones.
     """
     rows, columns = q.shape[2], k.shape[2]
-    at = call.constant(np.arange(rows, dtype=np.int64)[:, None] + past)
-    column = call.constant(np.arange(columns, dtype=np.int64)[None])
+    at, column = call.counting((rows, 1)), call.counting((1, columns))
+    at = call.emit(ops.Add(), at, call.scalar(past, at))
     rules: list[Tensor] = []
     if call.maybe(6) is not None:
         count = call.reshape(call.convert(call.x(6), DType.I64), (q.shape[0], 1, 1, 1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
@@ -76,15 +74,15 @@ def tensor_scatter(call: Call) -> Tensor:
             f"{' or '.join(_MODES)}, found {list(update.shape)} and {mode}"
         )
     length, ones = cache.shape[axis], (1,) * (axis - 1)
-    steps = np.arange(update.shape[axis], dtype=np.int64)
-    at = call.constant(steps.reshape(1, *ones, -1))
+    at = call.counting((1, *ones, update.shape[axis]))
     if call.maybe(2) is not None:
         first = call.reshape(call.convert(call.x(2), DType.I64), (cache.shape[0], *ones, 1))
         at = call.emit(ops.Add(), at, first)
     if mode == "circular":
         at = call.emit(ops.Modulo(), at, call.scalar(length, at))
-    starts = np.arange(math.prod(cache.shape[:axis]), dtype=np.int64) * length
-    rows = call.emit(ops.Add(), at, call.constant(starts.reshape(*cache.shape[:axis], 1)))
+    starts = call.counting((*cache.shape[:axis], 1))
+    starts = call.emit(ops.Mul(), starts, call.scalar(length, starts))
+    rows = call.emit(ops.Add(), at, starts)
     return indexing.place(call, cache, rows, update, cache.shape[: axis + 1])
 
 
@@ -137,7 +135,7 @@ def linear_attention(call: Call) -> list[Tensor]:
         state = call.x(3)
         need_shape(state, (b, shared, size, v.shape[3]), "a state")
     else:
-        state = call.constant(np.zeros((b, shared, size, v.shape[3]), np.float32))
+        state = call.filled((b, shared, size, v.shape[3]), 0, np.float32)
     scale = call.number("scale", 0.0) or size**-0.5
     q = call.emit(ops.Mul(), q, call.scalar(scale, q))
     q = call.reshape(q, (b, shared, heads // shared, steps, size))

@@ -157,6 +157,7 @@ def _emit_loop(
     sure = call.constant(np.array(True))
     if going is None and not known.decided:
         going = sure
+    call.builder.need_room((known.steps,), np.int64)
     numbers = call.constant(np.arange(first, first + known.steps, dtype=np.int64))
     operands = [Operand("row", numbers), Operand("same", sure)]
     for i, state in enumerate(states):
@@ -282,7 +283,7 @@ def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
     """`rows`, one per step, with zeros after the last active step."""
     if not made.flags:
         return rows
-    sure = call.constant(np.ones(rows.shape[0] - len(made.flags), np.bool_))
+    sure = call.filled((rows.shape[0] - len(made.flags),), 1, np.bool_)
     there = _concat_flags(call, made.flags)
     there = call.emit(ops.Concat(0), sure, there) if sure.elements else there
     along = call.reshape(there, (rows.shape[0], *(1,) * (len(rows.shape) - 1)))

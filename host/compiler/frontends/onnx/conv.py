@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from edgekit.host.compiler.frontends.common.computed_weights import convolved
 from edgekit.host.compiler.frontends.common.emitter import Emitter, need_axes, need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.reduce import average
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.checks import need_filled
 from edgekit.host.compiler.ir.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
 
@@ -191,9 +188,7 @@ def surround(
         parts = []
         for count in (before[axis], 0, after[axis]):
             shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            need_filled(shape, x.dtype)
-            block = np.full(shape, value, x.dtype.numpy)
-            parts.append(call.constant(block) if count else None)
+            parts.append(call.filled(shape, value, x.dtype.numpy) if count else None)
         parts[1] = x
         present = [p for p in parts if p is not None]
         x = present[0] if len(present) == 1 else call.emit(ops.Concat(axis), *present)

@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.common.optional import optional
-from edgekit.host.compiler.frontends.common.files import check_nodes, read_model_file
+from edgekit.host.compiler.frontends.common.files import (
+    check_nodes,
+    check_operands,
+    read_model_file,
+)
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.onnx import EXTERNAL_DATA
 from edgekit.host.compiler.ir.types import Array
@@ -279,6 +283,7 @@ class _Reader:
         return target
 
     def _read_node(self, node: Any, index: int) -> FileNode:
+        check_operands(len(node.input), len(node.output))
         op = _operator_name(node.domain, node.op_type)
         shown = shown_name(_decode_text(node.name or (node.output[0] if node.output else "")))
         return FileNode(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.types import BFLOAT16
 from edgekit.host.compiler.ir import ops
@@ -99,7 +97,7 @@ def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) ->
     rank = len(x.shape)
     count = min(count, x.shape[axis])
     shape = tuple(count if i == axis else d for i, d in enumerate(x.shape))
-    ones = call.constant(np.ones(shape, x.dtype.numpy))
+    ones = call.filled(shape, 1, x.dtype.numpy)
     extent = tuple(d - count if i == axis else d for i, d in enumerate(x.shape))
     if not extent[axis]:
         return ones

@@ -119,12 +119,12 @@ def embed_layer_norm(call: Call) -> list[Tensor | None]:
     total = call.emit(ops.Gather(0), call.x(2), ids)
     positions = call.maybe(8)
     if positions is None:
-        positions = call.constant(np.arange(length, dtype=np.int32)[None])
+        positions = call.counting((1, length), np.int32)
     total = call.emit(ops.Add(), total, call.emit(ops.Gather(0), call.x(3), positions))
     segments = call.maybe(1)
     if segments is not None and call.maybe(4) is not None:
         total = call.emit(ops.Add(), total, call.emit(ops.Gather(0), call.x(4), segments))
-    counts, mask = call.constant(np.zeros(batch, np.int32)), call.maybe(7)
+    counts, mask = call.filled((batch,), 0, np.int32), call.maybe(7)
     if mask is not None and call.integer("mask_index_type", 1) == 1:
         counts = call.emit(ops.ReduceSum((1,)), call.convert(mask, DType.I32))
     return [_layer_norm(call, total, 5)[0], counts, total]

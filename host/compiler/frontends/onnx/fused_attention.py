@@ -109,6 +109,7 @@ def rotary(call: Call) -> Tensor:
         attributes["num_heads"] = x.shape[2] // max(2 * cosine.shape[-1], 1)
     rows = x.shape[1 if len(x.shape) == 3 else 2]
     if at.elements == 1:
+        call.builder.need_room((x.shape[0], rows), np.int64)
         steps = call.constant(np.tile(np.arange(rows, dtype=np.int64), (x.shape[0], 1)))
         at = call.emit(ops.Add(), steps, call.reshape(call.convert(at, DType.I64), (1, 1)))
     return rotary_embedding(call.given(x, cosine, call.x(3), at, **attributes))
@@ -124,6 +125,7 @@ def _masked_attention(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks
         keys = call.emit(ops.Where(), seen, call.scalar(0, q), filtered)
         bias = keys if bias is None else call.emit(ops.Add(), bias, keys)
     if call.integer("unidirectional", 0):
+        call.builder.need_room((q.shape[2], k.shape[2]), np.bool_)
         rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
         later = call.constant(columns > rows + masks.before)
         rest = call.scalar(0, q) if bias is None else bias
@@ -134,7 +136,7 @@ def _masked_attention(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks
 def _visible_columns(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
     """A mask of visible columns, bool [b, 1, rows or 1, columns]. `keys` has a mask or, per
     sequence, an end or an end and a start."""
-    at = call.constant(np.arange(columns, dtype=np.int64))
+    at = call.counting((columns,))
     if keys.shape in ((batch,), (2 * batch,)):
         ends = call.reshape(call.convert(keys, DType.I64), (keys.elements // batch, batch))
         parts = call.builder.emit_all(ops.Split(0, (1,) * ends.shape[0]), [ends])
@@ -175,7 +177,7 @@ def group_query_attention(call: Call) -> list[Tensor]:
         at = call.maybe(9)
         if at is None:
             first = call.reshape(cache.before, (parts[0].shape[0], 1))
-            steps = call.constant(np.arange(cache.rows, dtype=np.int64)[None])
+            steps = call.counting((1, cache.rows))
             at = call.emit(ops.Add(), first, steps)
         parts[:2] = [
             rotary_embedding(
@@ -229,7 +231,7 @@ def _kv_cache(call: Call, q: Tensor) -> _Cache:
     now = call.emit(ops.Add(), ends, call.scalar(1, ends))
     before = call.emit(ops.Sub(), now, call.scalar(rows, now))
     if rows == total:
-        before = call.constant(np.zeros((batch, 1, 1, 1), np.int64))
+        before = call.filled((batch, 1, 1, 1), 0, np.int64)
     return _Cache(rows, total, room, before, now)
 
 
@@ -250,7 +252,7 @@ def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tens
         return call.emit(ops.Concat(2), past, new)
     if past.shape[2] < cache.room:
         past = call.emit(ops.Pad((0,) * 4, (0, 0, cache.room - past.shape[2], 0)), past)
-    at = call.constant(np.arange(cache.room, dtype=np.int64).reshape(1, 1, -1, 1))
+    at = call.counting((1, 1, cache.room, 1))
     old = call.emit(ops.Less(), at, cache.before)
     past = call.emit(ops.Where(), old, past, call.scalar(0, past))
     return tensor_scatter(call.given(past, new, call.reshape(cache.before, (batch,)), axis=2))
@@ -258,8 +260,7 @@ def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tens
 
 def _causal_bias(call: Call, q: Tensor, cache: _Cache) -> Tensor:
     """The additive bias: -inf for rows that are later, or before the local window."""
-    column = call.constant(np.arange(cache.room, dtype=np.int64))
-    row = call.constant(np.arange(cache.rows, dtype=np.int64)[:, None])
+    column, row = call.counting((cache.room,)), call.counting((cache.rows, 1))
     at = call.emit(ops.Add(), row, cache.before)
     seen = call.emit(ops.LessOrEqual(), column, at)
     seen = call.emit(ops.And(), seen, call.emit(ops.Less(), column, cache.now))

@@ -134,7 +134,9 @@ def _constant_range(call: Call) -> Tensor:
     # Written so that NaN fails.
     if not abs(steps) <= _RANGE_LIMIT or math.isinf(float(delta)):
         raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
-    numbers = np.arange(max(math.ceil(steps), 0)).astype(start.dtype)
+    count = max(math.ceil(steps), 0)
+    call.builder.need_room((count,), np.int64)
+    numbers = np.arange(count).astype(start.dtype)
     return call.constant(start + numbers * delta)
 
 
@@ -201,7 +203,7 @@ def slice_(call: Call) -> Tensor:
             min(most or size, size, math.ceil(min(_difference_range(call, start, end)[1], size))), 1
         )
     count = call.emit(ops.Sub(), end, start)
-    numbers = call.constant(np.arange(most))
+    numbers = call.counting((most,))
     found = call.emit(ops.Gather(axis), x, call.emit(ops.Add(), start, numbers))
     if inside and distance(call.builder, start, end) == most:
         return found
@@ -241,7 +243,7 @@ def unique(call: Call) -> list[Tensor]:
     group = call.emit(
         ops.Sub(), running_total(call, call.convert(new, DType.I64)), _constant_one(call)
     )
-    place = call.constant(np.arange(count, dtype=np.int64))
+    place = call.counting((count,))
     starts = packed(call, place, new, count)
     ends = call.emit(ops.Concat(0), *_behind_first(call, starts), call.constant(np.array([count])))
     counts = call.emit(ops.Sub(), ends, starts)
@@ -324,7 +326,7 @@ def _behind_first(call: Call, x: Tensor) -> list[Tensor]:
 
 
 def _invert_permutation(call: Call, order: Tensor) -> Tensor:
-    numbers = call.constant(np.arange(order.shape[0], dtype=np.int64))
+    numbers = call.counting(order.shape)
     return call.emit(ops.Scatter(), numbers, order, numbers)
 
 

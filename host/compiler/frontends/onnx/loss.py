@@ -28,8 +28,7 @@ def _nll_loss(call: Call, logs: Tensor) -> Tensor:
         raise ShapeError(f"expected a class for each row of {list(logs.shape)}, found others")
     wide = call.convert(call.reshape(target, (target.shape[0], 1, *target.shape[1:])), DType.I64)
     behind = (1,) * (len(logs.shape) - 2)
-    numbers = np.arange(classes[0], dtype=np.int64).reshape(-1, *behind)
-    hit = call.emit(ops.Equal(), wide, call.constant(numbers))
+    hit = call.emit(ops.Equal(), wide, call.counting((*classes, *behind)))
     if call.has("ignore_index"):
         ignored = call.constant(np.array(call.integer("ignore_index"), np.int64))
         counted = call.emit(ops.Not(), call.emit(ops.Equal(), wide, ignored))

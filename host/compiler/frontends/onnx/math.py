@@ -51,7 +51,7 @@ def logical(op: Operator, decisive: bool) -> Row:
             if known.data is None or made.data is not None or not known.elements:
                 continue
             if np.all(known.data == decisive):
-                return call.constant(np.full(made.shape, decisive))
+                return call.filled(made.shape, decisive, np.bool_)
             if other.shape == made.shape and np.all(known.data != decisive):
                 return other
         return made

@@ -55,6 +55,7 @@ def columns_to_image(call: Call) -> Tensor:
             f"expected {blocks} blocks of a multiple of {values} values, found {list(x.shape)}"
         )
     at = np.zeros((1,) * (2 * rank), np.int64)
+    call.builder.need_room((values, blocks), at.dtype)
     inside = np.ones(at.shape, np.bool_)
     for i, size in enumerate(image):
         inner = np.arange(block[i]).reshape(_axis_shape(2 * rank, i)) * dilation[i] - pads[i]
@@ -64,7 +65,7 @@ def columns_to_image(call: Call) -> Tensor:
     n, share = x.shape[0], x.shape[1] // values
     parts = call.reshape(x, (n, share, values, blocks))
     updates = call.reshape(call.transpose(parts, (2, 3, 0, 1)), (values * blocks, n * share))
-    zeros = call.constant(np.zeros((pixels, n * share), x.dtype.numpy))
+    zeros = call.filled((pixels, n * share), 0, x.dtype.numpy)
     y = call.emit(ops.Scatter("add"), zeros, rows, updates)
     transposed = call.transpose(call.reshape(y, (pixels, n, share)), (1, 2, 0))
     return call.reshape(transposed, (n, share, *image))
@@ -83,6 +84,7 @@ def reverse_sequence(call: Call) -> Tensor:
     steps, count = x.shape[time], x.shape[batch]
     if len(lengths) != count or not all(0 <= n <= steps for n in lengths):
         raise ShapeError(f"expected {count} lengths up to {steps}, found {list(lengths)}")
+    call.builder.need_room((steps, count), np.int64)
     at = np.arange(steps)[:, None]
     source = np.where(at < np.array(lengths), np.array(lengths) - 1 - at, at)
     flat = source * count + np.arange(count)

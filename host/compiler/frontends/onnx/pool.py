@@ -44,6 +44,9 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
 def _max_with_indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
     """[maxima, their positions in flattened x]; the first of equal maxima."""
     shape = x.shape[2:]
+    padded_shape = [b + n + a for b, n, a in zip(s.before, shape, s.after, strict=True)]
+    call.builder.need_room(padded_shape, np.int64)
+    call.builder.need_room(x.shape[:2], np.int64)
     at = np.arange(math.prod(shape), dtype=np.int64)
     # With storage_order 1 (column-major), the second-to-last axis varies fastest.
     if call.integer("storage_order", 0) and len(shape) > 1:
@@ -133,6 +136,8 @@ def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
         low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
         span = (s.window[i] - 1) * s.dilation[i] + 1
         steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
+        call.builder.need_room((*counts.shape, steps), np.float32)
+        call.builder.need_room((steps, s.window[i]), np.int64)
         taps = np.arange(s.window[i]) * s.dilation[i]
         at = np.arange(steps)[:, None] * s.stride[i] - s.before[i] + taps
         inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float32)
@@ -198,7 +203,7 @@ def max_unpool(call: Call) -> Tensor:
     if min(sizes, default=0) < 1 or math.prod((*x.shape[:2], *sizes)) > _UNPOOLED_LIMIT:
         raise ShapeError(f"expected an image of a sensible size, found {sizes}")
     shape = (*x.shape[:2], *sizes)
-    empty = call.constant(np.zeros(shape, x.dtype.numpy))
+    empty = call.filled(shape, 0, x.dtype.numpy)
     y = indexing.place(call, empty, indexing.whole(call, at), x, shape)
     asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
     if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):

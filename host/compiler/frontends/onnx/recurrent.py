@@ -128,8 +128,8 @@ def _build_cell(
     call: Call, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Chosen]
 ) -> _Cell:
     rows, size, hidden = sizes
-    zeros = np.zeros((ways, 2 * rows), np.float32)
-    bias = call.constant(zeros) if call.maybe(3) is None else call.x(3)
+    shape = (ways, 2 * rows)
+    bias = call.filled(shape, 0, np.float32) if call.maybe(3) is None else call.x(3)
     wanted = [(ways, rows, size), (ways, rows, hidden), (ways, 2 * rows)]
     found = [call.x(1).shape, call.x(2).shape, bias.shape]
     if wanted != found:
@@ -168,7 +168,7 @@ def _initial_state(call: Call, index: int, way: int, shape: tuple[int, int, int]
     """The state [batch, hidden] of one direction; `shape`: [directions, batch, hidden]."""
     given, (ways, batch, hidden) = call.maybe(index), shape
     if given is None:
-        return call.constant(np.zeros((batch, hidden), np.float32))
+        return call.filled((batch, hidden), 0, np.float32)
     batch_first = bool(call.integer("layout", 0))
     need_shape(given, (batch, ways, hidden) if batch_first else shape, "an initial state")
     if batch_first:
@@ -242,6 +242,7 @@ def _in_steps(
         kept = [call.emit(ops.Where(), inside, a, b) for a, b in zip(new, old, strict=False)]
         return [*kept, call.emit(ops.Where(), inside, new[0], call.builder.floats(0.0))]
 
+    call.builder.need_room((time,), np.int32)
     numbers = np.arange(time, dtype=np.int32)
     if time > _UNROLLED_STEPS:
         rows = [in_direction(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards

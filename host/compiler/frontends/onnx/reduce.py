@@ -53,7 +53,7 @@ def _one_at_largest(call: Call, x: Tensor, axis: int) -> Tensor:
     where_largest = call.emit(ops.ArgExtreme(axis), x)
     shape = [1] * len(x.shape)
     shape[axis] = x.shape[axis]
-    positions = call.constant(np.arange(x.shape[axis], dtype=np.int64).reshape(shape))
+    positions = call.counting(shape)
     return call.convert(call.emit(ops.Equal(), positions, where_largest), x.dtype)
 
 
@@ -106,6 +106,7 @@ def group_normalization(call: Call) -> Tensor:
     y = normalized(call, grouped, (2,), call.number("epsilon", 1e-5))[0]
     scale, bias = call.x(1), call.x(2)
     if scale.shape[0] != x.shape[1]:  # per group, before opset 21
+        call.builder.need_room(x.shape[1:2], np.int64)
         times = call.constant(np.repeat(np.arange(groups), x.shape[1] // groups))
         scale, bias = (call.emit(ops.Gather(0), t, times) for t in (scale, bias))
     return _per_channel(call, call.reshape(y, x.shape), scale, bias)
@@ -264,6 +265,7 @@ def cum_sum(call: Call) -> Tensor:
     n = x.shape[axis]
     if n > _SUMMED_LIMIT:
         raise ShapeError(f"expected at most {_SUMMED_LIMIT} elements to sum up, found {n}")
+    call.builder.need_room((n, n), np.float32)
     ones = np.tri(n, n, -call.integer("exclusive", 0), dtype=np.float32)
     weights = call.constant(ones.T if call.integer("reverse", 0) else ones)
     moved = call.last(call.convert(x, DType.F32), axis)

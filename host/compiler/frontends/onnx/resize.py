@@ -198,6 +198,7 @@ def _interpolation_weights(call: Call, kind: str, position: F64, source: int, sc
     stretch = scale if antialias else 1.0
     radius = (1.0 if kind == "linear" else 2.0) / stretch
     reach = math.ceil(radius) + 1
+    call.builder.need_room((len(position), max(source, 2 * reach)), np.float32)
     base = np.floor(position)[:, None] + np.arange(-reach + 1, reach + 1)
     distance = np.abs(position[:, None] - base) * stretch
     if kind == "linear":

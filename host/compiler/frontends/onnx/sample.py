@@ -46,6 +46,7 @@ def grid_sample(call: Call) -> Tensor:
     for length, part in zip(size, reversed(parts), strict=True):
         at = _to_pixel_coordinates(call, call.reshape(part, grid.shape[:-1]), length, corners)
         taps.append(_axis_taps(call, at, length, _MODES[mode], padding, corners))
+    call.builder.need_room(x.shape[:1], np.int64)
     starts = np.arange(x.shape[0]).reshape(-1, *(1,) * (len(grid.shape) - 2))
     image = call.constant((starts * math.prod(size)).astype(np.int32))
     y = _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())
@@ -184,12 +185,11 @@ def affine_grid(call: Call) -> Tensor:
     rank = len(size) - 2
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(size) < 1:
         raise ShapeError(f"expected a matrix for {list(size)}, found {list(theta.shape)}")
+    call.builder.need_room((*size[2:], rank + 1), np.float32)
     spans = []
     for length in size[2:]:
         edge = 1.0 if call.integer("align_corners", 0) else 1 - 1 / length
         spans.append(np.linspace(-edge, edge, length) if length > 1 else np.array([-edge]))
-    if math.prod(size[2:]) > 1 << 24:
-        raise ShapeError(f"expected at most {1 << 24} places, found {list(size[2:])}")
     places = np.stack([*np.meshgrid(*spans, indexing="ij")[::-1], np.ones(size[2:])], axis=-1)
     flat = call.constant(places.reshape(1, -1, rank + 1).astype(np.float32))
     y = call.emit(ops.MatMul(), flat, call.transpose(theta, (0, 2, 1)))
@@ -252,8 +252,9 @@ class _Grid:
 
 def _sampling_grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
     """A grid of `samples` per bin, or about one per pixel if 0."""
-    number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
+    number = call.counting((1, bins, 1), np.float32)
     if samples:
+        call.builder.need_room((samples,), np.float64)
         share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
         return _Grid(
             samples, _mul_scalar(call, call.emit(ops.Add(), number, share), 1 / bins), None
@@ -268,6 +269,7 @@ def _sampling_grid(call: Call, extent: Tensor, bins: int, samples: int, length: 
             "the image"
         )
     count = call.emit(ops.Clip(0.0, float(most)), count)
+    call.builder.need_room((most,), np.float32)
     each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))
     there = call.emit(ops.Maximum(), count, call.builder.floats(1.0))
     share = call.emit(ops.Div(), each, call.reshape(there, (count.elements, 1, 1)))
@@ -284,7 +286,7 @@ def _pool_samples(
         return call.emit(ops.ReduceMax((axis + 1,)) if largest else ops.Mean((axis + 1,)), y)
     ones = [1] * len(y.shape)
     ones[axis + 1] = grid.most
-    number = call.constant(np.arange(grid.most, dtype=np.float32).reshape(ones))
+    number = call.counting(ones, np.float32)
     count = call.reshape(grid.count, (y.shape[0], *(1,) * (len(y.shape) - 1)))
     there = call.emit(ops.Less(), number, count)
     none = call.builder.floats(-math.inf if largest else 0.0)
@@ -329,6 +331,7 @@ def deform_conv(call: Call) -> Tensor:
     moved = call.reshape(offset, (n, spread, taps, 2, *out))
     moved = call.transpose(moved, (3, 1, 0, 4, 5, 2))  # [axis, group, n, oh, ow, tap]
     both = call.builder.emit_all(ops.Split(0, (1, 1)), [moved])
+    call.builder.need_room((max(out), taps), np.int64)
     window_at = np.indices(window).reshape(2, -1)
     axes = []
     for i, part in enumerate(both):
@@ -360,6 +363,7 @@ def _sample_windows(
     if groups > 1:
         begin, extent = (0, group * depth, 0, 0), (x.shape[0], depth, *size)
         x = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), x)
+    call.builder.need_room(x.shape[:1], np.int64)
     starts = np.arange(x.shape[0]).reshape(-1, 1, 1, 1) * math.prod(size)
     image = call.constant(starts.astype(np.int32))
     return _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.compiler.frontends.common.emitter import need_parts
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.index import one_of
 from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
@@ -50,6 +51,7 @@ def split(call: Call) -> TensorList:
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     size, split_axis = x.shape[axis], call.maybe(1)
     if split_axis is None:
+        need_parts(size)
         kept = bool(call.integer("keepdims", 1))
         ones = call.builder.emit_all(ops.Split(axis, (1,) * size), [x]) if size > 1 else [x]
         return TensorList(tuple(ones if kept else (one_of(call, t, axis, 0) for t in ones)))
@@ -58,6 +60,7 @@ def split(call: Call) -> TensorList:
         part = sizes[0]
         if part < 1:
             raise ShapeError(f"expected parts of at least 1, found {part}")
+        need_parts(-(-size // part))
         sizes = tuple(min(part, size - i) for i in range(0, size, part))
     return TensorList(tuple(call.split(x, axis, sizes) if len(sizes) > 1 else [x]))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.common.emitter import need_parts, need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.frontends.onnx.random import dropped
@@ -43,7 +43,7 @@ def constant_of_shape(call: Call) -> Tensor:
     shape = _checked_shape(call.integers(0, "shape"))
     filler = call.attributes.get("value")
     value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
-    return call.constant(np.full(shape, value[0], value.dtype))
+    return call.filled(shape, value[0], value.dtype)
 
 
 def _checked_shape(values: Sequence[int]) -> Shape:
@@ -76,7 +76,7 @@ def dropout(call: Call) -> list[Tensor]:
     ratio = 0.5 if call.maybe(1) is None else _one_number(call, 1, "ratio")
     if training is not None and bool(np.any(training.data)) and ratio > 0:
         return dropped(call, x, ratio)
-    mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
+    mask = call.filled(x.shape, 1, np.bool_) if len(call.node.outputs) > 1 else x
     return [x, mask]
 
 
@@ -152,6 +152,7 @@ def split(call: Call) -> list[Tensor]:
         count = call.integer("num_outputs", len(call.node.outputs))
         if not 1 <= count <= max(x.shape[axis], 1):
             raise ShapeError(f"expected 1 to {x.shape[axis]} parts, found {count}")
+        need_parts(count)
         part = -(-x.shape[axis] // count)
         sizes = tuple(min(part, x.shape[axis] - i * part) for i in range(count))
     return call.split(x, axis, sizes)
@@ -241,8 +242,8 @@ def pad(call: Call) -> Tensor:
         raise ShapeError(f"expected mode constant, reflect, edge or wrap, found {mode}")
     for axis in range(rank):
         if before[axis] or after[axis]:
-            if max(before[axis], after[axis]) > _LIMIT:
-                raise ShapeError(f"expected padding of at most {_LIMIT}, found more")
+            whole = before[axis] + x.shape[axis] + after[axis]
+            call.builder.need_room((whole,), np.int64)
             index = _pad_indices(x.shape[axis], before[axis], after[axis], mode)
             x = call.emit(ops.Gather(axis), x, call.constant(index))
     return x
@@ -292,6 +293,7 @@ def trilu(call: Call) -> Tensor:
     if len(x.shape) < 2:
         raise ShapeError(f"expected matrices, found a tensor of shape {list(x.shape)}")
     rows, columns = x.shape[-2:]
+    call.builder.need_room((rows, columns), np.bool_)
     k = min(max(k, -rows - 1), columns + 1)  # further out, all elements are zero or all are kept
     if call.integer("upper", 1):
         mask = ~np.tri(rows, columns, k - 1, dtype=np.bool_)
@@ -304,4 +306,5 @@ def eye_like(call: Call) -> Tensor:
     x = call.x(0)
     need_rank(x, 2)
     kind = call.dtype(call.integer("dtype")) if call.has("dtype") else x.dtype
+    call.builder.need_room(x.shape, kind.numpy)
     return call.constant(np.eye(x.shape[0], x.shape[1], k=call.integer("k", 0), dtype=kind.numpy))

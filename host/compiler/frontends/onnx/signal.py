@@ -30,6 +30,7 @@ def _cosine_window(call: Call, factors: Sequence[float]) -> Tensor:
     if len(sizes) != 1 or not 0 <= sizes[0] <= _SIZE_LIMIT:
         raise ShapeError(f"expected a size from 0 to {_SIZE_LIMIT}, found {list(sizes)}")
     size = sizes[0]
+    call.builder.need_room((size,), np.float32)
     period = max(size if call.integer("periodic", 1) else size - 1, 1)
     turns = 2 * np.pi * np.arange(size) / period
     kind = call.dtype(call.integer("output_datatype", 1))
@@ -49,6 +50,7 @@ def mel_weight_matrix(call: Call) -> Tensor:
     bins = length // 2 + 1
     if not (0 < bands <= 1 << 16 and 0 < bins <= 1 << 20 and rate > 0 and 0 <= low < high):
         raise ShapeError("expected positive sizes and increasing band edges, found others")
+    call.builder.need_room((bins, bands), np.float32)
     edges = 2595 * np.log10(1 + np.array([low, high]) / 700)
     mels = edges[0] + np.arange(bands + 2) * ((edges[1] - edges[0]) / (bands + 2))
     at = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(np.int64)

@@ -137,6 +137,7 @@ def _votes(call: Call, y: Tensor, count: int) -> Tensor:
     """How many pairs each class wins, [rows, classes]: the first of a pair by a positive score."""
     first = call.convert(call.emit(ops.Less(), call.builder.floats(0.0), y), DType.F32)
     pairs = list(itertools.combinations(range(count), 2))
+    call.builder.need_room((count, len(pairs)), np.float32)
     weights, offsets = np.zeros((count, len(pairs)), np.float32), np.zeros(count, np.float32)
     for column, (i, j) in enumerate(pairs):
         weights[i, column] = 1
@@ -161,8 +162,8 @@ def _class_chances(call: Call, chances: Tensor, count: int) -> Tensor:
     rows, number = chances.shape[0], call.builder.floats
     q = _coupled(call, chances, count)
     sure = call.constant(np.array(True))
-    even = call.constant(np.full((rows, count), 1 / count, np.float32))
-    found = call.constant(np.zeros((rows, 1), np.bool_))
+    even = call.filled((rows, count), 1 / count, np.float32)
+    found = call.filled((rows, 1), 0, np.bool_)
 
     def step(given: Sequence[Value | None]) -> list[Value | None]:
         p, done = (v for v in given if isinstance(v, Tensor))

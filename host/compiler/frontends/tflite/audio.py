@@ -58,6 +58,7 @@ def mfcc(call: Call) -> Tensor:
         raise ShapeError(
             f"expected frequencies from 0 to half the sample rate, found {low} to {high} at {rate}"
         )
+    call.builder.need_room((count, x.shape[2]), np.float32)
     bands = call.constant(_mel_bands(x.shape[2], rate, count, low, high).astype(np.float32))
     energy = call.emit(ops.FullyConnected(True), call.emit(ops.Sqrt(), x), bands, None)
     energy = call.emit(ops.Maximum(), energy, call.scalar(_FLOOR, energy))

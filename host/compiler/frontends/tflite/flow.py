@@ -6,6 +6,7 @@ otherwise both branches are computed and one result is selected; loops are unrol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,10 +16,11 @@ from edgekit.host.compiler.frontends.tflite.schema import FileModel, FileOperato
 from edgekit.host.compiler.frontends.tflite.scope import Scope
 from edgekit.host.compiler.frontends.tflite.stream import STATEFUL
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, State, Tensor
+from edgekit.host.compiler.ir.types import DType, Shape, State, Tensor
 from edgekit.host.errors import InputError
 
 _ITERATION_LIMIT = 1024
+_VARIABLE_LIMIT = 1 << 30  # bytes
 _WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
 # The options that refer to subgraphs, by operator.
 _CALLED = {
@@ -173,6 +175,14 @@ def _read_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return [scope.builder.emit(op, quant=scope.tensors.quant(operator.outputs[0]))]
 
 
+def check_variable(shape: Shape, dtype: DType) -> None:
+    """Refuses a variable that is too large, before its initial value is made."""
+    if math.prod(shape) * dtype.bytes > _VARIABLE_LIMIT:
+        raise InputError(
+            f"expected a variable of at most {_VARIABLE_LIMIT >> 20} MiB, found {list(shape)}"
+        )
+
+
 def _assign_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
     _check_arity(operator, 2, 0)
     name = _variable_name(scope, operator.inputs[0])
@@ -181,6 +191,7 @@ def _assign_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
         states[name] = State(name, tensor.data)
         return []
     if name not in states:  # written before the first read
+        check_variable(tensor.shape, tensor.dtype)
         states[name] = State(name, np.zeros(tensor.shape, tensor.dtype.numpy))
     initial = states[name].initial
     if (tensor.shape, tensor.dtype.numpy) != (initial.shape, initial.dtype):

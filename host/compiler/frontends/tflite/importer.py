@@ -11,7 +11,6 @@ inputs and constants. SAME padding becomes explicit, constants are folded, and v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,7 +29,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
 from edgekit.host.compiler.frontends.tflite.call import Call, Output
 from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
-from edgekit.host.compiler.frontends.tflite.flow import FLOW, run_flow, subgraphs_of
+from edgekit.host.compiler.frontends.tflite.flow import FLOW, check_variable, run_flow, subgraphs_of
 from edgekit.host.compiler.frontends.tflite.operators import ROWS
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileModel,
@@ -87,7 +86,6 @@ RULES = Rules(
 __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
 
 _NODE_NAME_LIMIT = 40
-_VARIABLE_LIMIT = 1 << 30  # bytes
 _DEPTH_LIMIT = 32  # nesting of subgraph calls
 _NODE_LIMIT = 1 << 17  # nodes after unrolling loops
 _WORK_LIMIT = 1 << 18  # tensors and operators over all runs of subgraphs
@@ -360,10 +358,7 @@ class _Operators(Scope):
         dtype, quant = self.tensors.dtype(index), self.tensors.quant(index)
         if any(d < 1 for d in shape):
             raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
-        if math.prod(shape) * dtype.bytes > _VARIABLE_LIMIT:
-            raise InputError(
-                f"expected a variable of at most {_VARIABLE_LIMIT >> 20} MiB, found {list(shape)}"
-            )
+        check_variable(shape, dtype)
         if name not in self.importer.states:
             first = np.zeros((), dtype.numpy)
             if dtype is DType.I8 and quant is not None:

@@ -66,7 +66,7 @@ def _filled_like(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor
     """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
         raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {list(shape)}")
-    made = call.constant(np.full(shape, value, like.dtype.numpy))
+    made = call.filled(shape, value, like.dtype.numpy)
     return made if like.quant is None else call.builder.with_quant(made, like.quant)
 
 
@@ -132,7 +132,7 @@ def reverse_sequence(call: Call) -> Tensor:
     time, batch = (call.axis(call.option(name), rank) for name in ("SeqDim", "BatchDim"))
     if time == batch or lengths.shape != (x.shape[batch],):
         raise ShapeError(f"expected {x.shape[batch]} lengths, found shape {list(lengths.shape)}")
-    steps = call.constant(np.arange(x.shape[time], dtype=lengths.dtype.numpy)[None])
+    steps = call.counting((1, x.shape[time]), lengths.dtype.numpy)
     ends = call.reshape(lengths, (x.shape[batch], 1))
     mirrored = call.emit(ops.Sub(), ends, call.emit(ops.Add(), steps, call.scalar(1, steps)))
     picks = call.emit(ops.Where(), call.emit(ops.Less(), steps, ends), mirrored, steps)
@@ -172,6 +172,7 @@ def matrix_diag(call: Call) -> Tensor:
     if not x.shape:
         raise ShapeError("expected a diagonal of rank 1 or more, found a scalar")
     rows = call.reshape(x, (*x.shape, 1))
+    call.builder.need_room((x.shape[-1], x.shape[-1]), np.bool_)
     eye = call.constant(np.eye(x.shape[-1], dtype=np.bool_))
     return call.result(ops.Where(), eye, rows, call.scalar(0, x))
 
@@ -184,6 +185,7 @@ def matrix_set_diag(call: Call) -> Tensor:
             f"expected diagonals of {list(x.shape)}, found shape {list(diagonal.shape)}"
         )
     rows, columns = x.shape[-2:]
+    call.builder.need_room((rows, columns), np.bool_)
     eye = call.constant(np.eye(rows, columns, dtype=np.bool_))
     # The diagonal broadcasts along the longer axis.
     wide = (*x.shape[:-2], 1, columns) if columns <= rows else (*x.shape[:-2], rows, 1)
@@ -209,6 +211,7 @@ def dynamic_update_slice(call: Call) -> Tensor:
     inside = call.emit(ops.Maximum(), inside, first)
     parts = call.emit(ops.Mul(), inside, call.constant(np.array(steps, kind)))
     offset = call.emit(ops.ReduceSum((0,)), parts)
+    call.builder.need_room((*update.shape[: len(lead)], len(lead)), np.int64)
     grid = np.ravel_multi_index(tuple(np.indices(update.shape[: len(lead)])), lead)
     rows = call.emit(ops.Add(), call.constant(np.asarray(grid).astype(kind)), offset)
     return indexing.place(call, x, rows, update, lead)
@@ -219,7 +222,7 @@ def bucketize(call: Call) -> Tensor:
     x = call.convert(call.tensor(0, "input"), DType.F32)
     bounds = np.array(call.operator.option_vector("Boundaries") or (), np.float32)
     if not bounds.size:
-        return call.constant(np.zeros(x.shape, np.int32))
+        return call.filled(x.shape, 0, np.int32)
     over = call.emit(ops.LessOrEqual(), call.constant(bounds), call.reshape(x, (*x.shape, 1)))
     return call.emit(ops.ReduceSum((len(x.shape),)), call.convert(over, DType.I32))
 

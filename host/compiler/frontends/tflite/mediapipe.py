@@ -152,6 +152,7 @@ def transform_tensor(call: Call) -> Tensor:
     if len(x.shape) != 4 or x.shape[0] != 1 or matrix.elements != 16:
         raise ShapeError(f"expected one image and one matrix, found {list(x.shape)}")
     _, h, w, c = x.shape
+    call.builder.need_room((height, width), np.int64)
     rows, columns = np.divmod(np.arange(height * width), width)
     across, down = (call.constant(v.astype(np.float32)) for v in (columns, rows))
     at_x, at_y = _transform_points(call, matrix, across, down, (0.5, 0.5), 1.0)
@@ -222,7 +223,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
         tap = call.emit(ops.StridedSlice(begin, (1, *stride, 1), extent, extent), x)
         here = call.scalar(k + 0.1, tap)
         if best is None or number is None:
-            best, number = tap, call.constant(np.full(extent, 0.1, np.float32))
+            best, number = tap, call.filled(extent, 0.1, np.float32)
         else:
             number = call.emit(ops.Where(), call.emit(ops.Less(), best, tap), here, number)
             best = call.emit(ops.Maximum(), best, tap)
@@ -238,7 +239,7 @@ def _pad_axis(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
     for at, size in zip((0, 2), border, strict=True):
         if size:
             shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-            parts.insert(at, call.constant(np.full(shape, _LOWEST, np.float32)))
+            parts.insert(at, call.filled(shape, _LOWEST, np.float32))
     return x if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
 
 
@@ -250,7 +251,7 @@ def max_unpool(call: Call) -> Tensor:
         raise ShapeError(f"expected windows side by side, found {kh}x{kw} by {stride}")
     n, h, w, c = x.shape
     at = call.reshape(call.convert(numbers, DType.I32), (n, h, w, 1, c))
-    taps = call.constant(np.arange(kh * kw, dtype=np.int32).reshape(kh * kw, 1))
+    taps = call.counting((kh * kw, 1), np.int32)
     values = call.reshape(x, (n, h, w, 1, c))
     spread = call.emit(ops.Where(), call.emit(ops.Equal(), at, taps), values, call.scalar(0, x))
     moved = call.transpose(call.reshape(spread, (n, h, w, kh, kw, c)), (0, 1, 3, 2, 4, 5))

@@ -41,7 +41,7 @@ def bits(call: Call) -> list[Tensor]:
     blocks = math.ceil(count * words / (2 if algorithm == _THREEFRY else 4))
     key, counter, *upper = (call.part(state, 0, i, 1) for i in range(state.shape[0]))
     if algorithm == _THREEFRY:
-        counters = _add(call, counter, call.constant(np.arange(blocks, dtype=np.uint64)))
+        counters = _add(call, counter, call.counting((blocks,), np.uint64))
         found = _threefry(call, _split_words(call, key), _split_words(call, counters))
         columns = [call.reshape(w, (blocks, 1)) for w in found]
         flat = call.reshape(call.emit(ops.Concat(1), *columns), (2 * blocks,))

@@ -189,6 +189,7 @@ def cumsum(call: Call) -> Tensor:
         raise ShapeError(f"expected an input of type f32, s32 or s64, found {x.dtype.value}")
     axis = call.axis(call.integer(1, "axis"), len(x.shape))
     size = x.shape[axis]
+    call.builder.need_room((size, size), x.dtype.numpy)
     ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, dtype=x.dtype.numpy)
     rows = call.last(x, axis)
     shape = rows.shape

@@ -19,7 +19,7 @@ import numpy as np
 import tflite
 from numpy.typing import NDArray
 
-from edgekit.host.compiler.frontends.common.files import check_nodes
+from edgekit.host.compiler.frontends.common.files import check_nodes, check_operands
 from edgekit.host.compiler.frontends.formats import is_tflite
 from edgekit.host.compiler.ir.types import Array, Quant, Shape
 from edgekit.host.errors import InputError
@@ -353,6 +353,7 @@ class _Reader:
             raise InputError(
                 f"operator {index}: expected an operator code below {len(self.codes)}, found {code}"
             )
+        check_operands(operator.InputsLength(), operator.OutputsLength())
         options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
         options, union = None, operator.BuiltinOptions()
         if options_type == "NONE":  # newer operators use a second field

@@ -8,7 +8,6 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.checks import need_filled
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
 
@@ -134,8 +133,7 @@ def pad_v2(call: Call) -> Tensor:
         for at, size in zip((0, 2), sizes, strict=True):
             if size:
                 shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-                need_filled(shape, x.dtype)
-                part = call.constant(np.full(shape, value.reshape(()), x.dtype.numpy))
+                part = call.filled(shape, value.reshape(()), x.dtype.numpy)
                 parts.insert(
                     at, part if x.quant is None else call.builder.with_quant(part, x.quant)
                 )
@@ -313,6 +311,7 @@ def mirror_pad(call: Call) -> Tensor:
         if not (0 <= before <= size - skip and 0 <= after <= size - skip):
             raise ShapeError(f"expected paddings within {size} elements, found {before}, {after}")
         if before or after:
+            call.builder.need_room((before + size + after,), np.int64)
             front = np.arange(before + skip - 1, skip - 1, -1)
             back = size - 1 - skip - np.arange(after)
             picks = np.concatenate([front, np.arange(size), back])

@@ -90,7 +90,7 @@ def energy(call: Call) -> Tensor:
     pairs = call.reshape(x, (count, 2))
     pairs = call.convert(call.part(pairs, 0, start, end - start), DType.U32)
     squares = call.emit(ops.ReduceSum((1,)), call.emit(ops.Mul(), pairs, pairs))
-    zeros = [call.constant(np.zeros(n, np.uint32)) for n in (start, count - end)]
+    zeros = [call.filled((n,), 0, np.uint32) for n in (start, count - end)]
     parts = [t for t in (zeros[0], squares, zeros[1]) if t.elements]
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
 

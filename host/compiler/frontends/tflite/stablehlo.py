@@ -55,6 +55,8 @@ def _pad_and_dilate(
     whole = inner + low + high
     if whole.min(initial=1) < 1 or np.prod(whole.astype(np.float64)) > _SIZE_LIMIT:
         raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {whole.tolist()}")
+    for size in (int(np.prod(whole)), x.elements):
+        call.builder.need_room((size,), np.int32)
     picks = np.full(whole, x.elements, np.int32)
     source = np.arange(x.elements, dtype=np.int32).reshape(x.shape)
     places = []

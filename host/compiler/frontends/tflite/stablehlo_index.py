@@ -121,6 +121,7 @@ def _window_rows(
     # Starts further outside give the same result, so clamp them first.
     near = _clamp(call, starts, -spans, limits)
     ones = (1,) * len(sizes)
+    call.builder.need_room((*sizes, depth), np.int64)
     steps = np.stack([np.indices(sizes)[a] for a in axes], -1)
     near = call.reshape(near, (*starts.shape[:-1], *ones, depth))
     at = call.emit(ops.Add(), near, call.constant(steps.astype(near.dtype.numpy)))

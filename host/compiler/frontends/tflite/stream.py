@@ -40,6 +40,7 @@ def framer(call: Call) -> list[Tensor]:
     steps, frames = math.ceil(size / step), length // step
     _check_sample_count(x.elements // length, frames, size)
     known = _prepend_history(call, x, size - step if filled else (steps - 1) * step)
+    call.builder.need_room((frames, size), np.int64)
     at = step * np.arange(frames)[:, None] + np.arange(size)
     y = call.emit(ops.Gather(1), known, call.constant(at.astype(np.int32)))
     y = call.made(call.reshape(y, (*x.shape[:-1], frames, size)))
@@ -117,7 +118,7 @@ def overlap_add(call: Call) -> Tensor:
     rows, step = x.elements // (count * size), call.custom_whole("frame_step", 1, size)
     _check_sample_count(rows, size)
     frames = call.reshape(x, (rows, count, size))
-    zeros = call.constant(np.zeros((rows, step), x.dtype.numpy))
+    zeros = call.filled((rows, step), 0, x.dtype.numpy)
     rest, parts = zeros, []
     if size > step:
         rest = call.remembered("rest", np.zeros((rows, size - step), x.dtype.numpy))

@@ -74,12 +74,13 @@ def conv_3d_transpose(call: Call) -> Tensor:
         taps = call.emit(op, images, weights, None)
     taps = call.reshape(taps, (n * d, *pixels, kd, oc))
     taps = call.reshape(call.transpose(taps, (0, 3, 1, 2, 4)), (n * d * kd, *pixels, oc))
+    call.builder.need_room((n, d, kd), np.int64)
     at = np.arange(d)[:, None] * step + np.arange(kd) - front
     outside = (at < 0) | (at >= depth)
     rows = np.arange(n)[:, None, None] * depth + at
     rows = np.where(outside, n * depth, rows).reshape(-1).astype(np.int32)
-    start = np.zeros((n * depth, *pixels, oc), np.float32)
-    y = call.emit(ops.Scatter("add"), call.constant(start), call.constant(rows), taps)
+    start = call.filled((n * depth, *pixels, oc), 0, np.float32)
+    y = call.emit(ops.Scatter("add"), start, call.constant(rows), taps)
     y = call.reshape(y, (n, depth, *pixels, oc))
     if (bias := call.maybe(3)) is not None:
         y = call.emit(ops.Add(), y, bias)
