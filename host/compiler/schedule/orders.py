@@ -80,9 +80,9 @@ def count_orders(dag: Dag, most_sets: int = MOST_SETS) -> OrderCount | None:
                 after = done | 1 << node
                 if after not in following:
                     following[after] = ready_after(dag, needs, ready, node, after)
+            if visited + len(following) > most_sets:
+                return None
         visited += len(following)
-        if visited > most_sets:
-            return None
         levels.append(following)
     counts = {(1 << dag.size) - 1: 1}
     for level in reversed(levels[:-1]):
