@@ -13,9 +13,8 @@ def cost_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> floa
     Remaining rows are computed in powers of two (`edge` in conv/panels.h).
     """
     step = _step_ahead if in_order else _step_behind_products
-    heights = [tile.mr] * (m // tile.mr) + [h for h in (8, 4, 2, 1) if m % tile.mr & h]
-    most = {height: heights.count(height) for height in heights}
-    return sum(count * step(height, nv) for nv in panels for height, count in most.items())
+    counts = {tile.mr: m // tile.mr} | {h: 1 for h in (8, 4, 2, 1) if m % tile.mr & h}
+    return sum(count * step(height, nv) for nv in panels for height, count in counts.items())
 
 
 def _step_behind_products(rows: int, vectors: int) -> float:

@@ -216,9 +216,9 @@ def _find_links(graph: Graph, board: BoardProfile) -> list[_Link]:
     found = []
     for node in graph.nodes:
         after = users.only_consumer(node.outputs[0]) if node.outputs else None
-        if after is None or list(after.inputs).count(node.outputs[0]) != 1:
+        if after is None or not _are_linked(graph, board, node, after):
             continue
-        if after.inputs[0] != node.outputs[0] or not _are_linked(graph, board, node, after):
+        if after.inputs[0] != node.outputs[0] or after.inputs.count(node.outputs[0]) != 1:
             continue
         images = [graph.tensors[t or ""] for t in (node.inputs[0], *node.outputs, *after.outputs)]
         found.append(_Link(images[1], node, after, sum(t.bytes for t in images)))
