@@ -219,6 +219,7 @@ def test_external_data_stays_beside_the_model(tmp_path):
         return save(proto, tmp_path)
 
     _refused(place("weights.bin"), "expected its data in weights.bin next to the model")
+    _refused(place("long/" * 2000), "expected its data in long/long/.* next to the model")
     for escape in ("../weights.bin", "/etc/passwd", "", "a\0b"):
         _refused(place(escape), "expected external data inside the model's folder")
     path = place("weights.bin")

@@ -269,13 +269,17 @@ class _Reader:
         location = entries.get(EXTERNAL_DATA, "")
         folder = self._folder.resolve()
         inside = location and "\0" not in location
-        target = (folder / location).resolve() if inside else folder
+        try:
+            target = (folder / location).resolve() if inside else folder
+            found = target.is_file()
+        except OSError:  # a name of more characters than any file has
+            target, found = folder, False
         if not inside or not target.is_relative_to(folder):
             raise InputError(
                 f"tensor {name}: expected external data inside the model's folder, "
                 f"found {shown_name(location)}"
             )
-        if not target.is_file():
+        if not found:
             raise InputError(
                 f"tensor {name}: expected its data in {shown_name(location)} next to the model, "
                 "found no such file; fetch it as well"

@@ -8,6 +8,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
+_FACTORS = 3
+
 
 def fuse_gelu(graph: Graph) -> Graph:
     """Match x · ½ · (1 + erf(x / √2)), with factors in any order."""
@@ -15,7 +17,7 @@ def fuse_gelu(graph: Graph) -> Graph:
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         factors, gone = _product_factors(users, node)
         half = [f for f in factors if _is_near(users.scalar(f), 0.5)]
-        if len(factors) != 3 or len(half) != 1:
+        if len(factors) != _FACTORS or len(half) != 1:
             return None
         a, b = (f for f in factors if f != half[0])
         for x, gate in ((a, b), (b, a)):
@@ -29,19 +31,18 @@ def fuse_gelu(graph: Graph) -> Graph:
 
 
 def _product_factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
-    """Return the factors of a nested product and the nodes of the inner products."""
+    """Return the factors of a nested product, or more than three of them, and the nodes of the
+    inner products."""
     if not users.is_plain(node, ops.Mul):
         return [], []
-    factors: list[str] = []
-    gone: list[Node] = []
-    for name in node.inputs:
-        inner = users.single(name)
+    factors, gone, at = [name or "" for name in node.inputs], list[Node](), 0
+    while at < len(factors) <= _FACTORS:
+        inner = users.single(factors[at])
         if inner is not None and users.is_plain(inner, ops.Mul):
-            deeper, further = _product_factors(users, inner)
-            factors += deeper
-            gone += [inner, *further]
+            factors[at : at + 1] = [name or "" for name in inner.inputs]
+            gone.append(inner)
         else:
-            factors.append(name or "")
+            at += 1
     return factors, gone
 
 
