@@ -75,10 +75,10 @@ class Room:
 
     left: int | None = None
 
-    def takes(self, graph: Graph, size: int) -> bool:
+    def takes(self, graph: Graph, board: BoardProfile, size: int) -> bool:
         """Takes `size` bytes if they are left."""
         if self.left is None:
-            self.left = room_beside(graph)
+            self.left = room_beside(graph, board.memory_bytes)
         fits = size <= self.left
         self.left -= size if fits else 0
         return fits

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.types import Array, Graph
 
+_SHARE = 8  # the part of the memory that may pay for faster kernels
 # Of f32. Smaller weights save little: a face detector of 230 KB would take 1.05 of its time on four
 # A53.
 _LEAST_BYTES = 1 << 16
@@ -46,9 +47,9 @@ def narrowed(weights: Array) -> Narrow | None:
     return _in_bytes(weights) or _in_halves(weights)
 
 
-def room_beside(graph: Graph) -> int:
-    """The bytes that transformed weights may add: as many as the constants of `graph` have if some
-    are narrow; any number if none is."""
+def room_beside(graph: Graph, memory_bytes: int) -> int:
+    """The bytes that transformed weights may add: an eighth of the board's memory (0: unknown), and
+    as many as the constants of `graph` have if some are narrow."""
     names = {name for node in graph.nodes for name in node.inputs if name is not None}
     own = whole = 0
     for data in (graph.tensors[name].data for name in names):
@@ -57,7 +58,8 @@ def room_beside(graph: Graph) -> int:
         narrow = narrowed(data.reshape(len(data), -1)) if data.ndim > 1 else None
         own += data.nbytes if narrow is None else narrow.values.nbytes
         whole += data.nbytes
-    return own if own < whole else sys.maxsize
+    most = memory_bytes // _SHARE or sys.maxsize
+    return min(own, most) if own < whole else most
 
 
 def _in_halves(weights: Array) -> Narrow | None:

@@ -79,19 +79,36 @@ def test_one_other_value_keeps_weights_in_f32(spoiled):
         assert narrowed(weights) is None
 
 
-def test_transformed_weights_double_narrow_ones_at_most(tmp_path):
-    """Winograd's weights are eight times as large as f16; `--order memory` does without them."""
+def _stored(path, board, options=DEFAULT_OPTIONS):
+    graph = prepare_graph(import_model(path), board).graph
+    return len(plan_of(graph, board, options)[1].lowered.weights)
+
+
+def _convolutions(kind, tmp_path):
+    """Eight convolutions of 64 channels, and the bytes of their weights in `kind`."""
     rng = np.random.default_rng(0)
-    each = [rng.standard_normal((64, 64, 3, 3)).astype(np.float16) for _ in range(8)]
+    each = [rng.standard_normal((64, 64, 3, 3)).astype(kind) for _ in range(8)]
     constants = {f"w{i}": w.astype(np.float32) for i, w in enumerate(each)}
     nodes = [
         node("Conv", [f"x{i}" if i else "x", f"w{i}"], [f"x{i + 1}"], pads=[1, 1, 1, 1])
         for i in range(8)
     ]
     path = save(model(nodes, [value("x", (1, 64, 32, 32))], ["x8"], constants), tmp_path)
-    board, own = load_board("a72"), sum(w.nbytes for w in each)
-    graph = prepare_graph(import_model(path), board).graph
+    return path, sum(w.nbytes for w in each)
+
+
+def test_transformed_weights_double_narrow_ones_at_most(tmp_path):
+    """Winograd's weights are eight times as large as f16; `--order memory` does without them."""
+    path, own = _convolutions(np.float16, tmp_path)
     least = dataclasses.replace(DEFAULT_OPTIONS, order="memory")
-    sizes = [len(plan_of(graph, board, o)[1].lowered.weights) for o in (DEFAULT_OPTIONS, least)]
-    assert 1.5 * own < sizes[0] < 2.1 * own
-    assert sizes[1] < 1.1 * own
+    board = load_board("a72")
+    assert 1.5 * own < _stored(path, board) < 2.1 * own
+    assert _stored(path, board, least) < 1.1 * own
+
+
+def test_transformed_weights_add_an_eighth_of_the_memory_at_most(tmp_path):
+    path, own = _convolutions(np.float32, tmp_path)
+    board = load_board("a72")
+    small = dataclasses.replace(board, memory_bytes=16 << 20)
+    assert _stored(path, board) > 3.9 * own
+    assert 1.5 * own < _stored(path, small) < own + (16 << 20) // 8 + 4096

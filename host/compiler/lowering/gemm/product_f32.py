@@ -71,7 +71,7 @@ def _method(
         narrow = narrowed(weights)
         own = weights.nbytes if narrow is None else narrow.values.nbytes
         size = transformed_bytes(window.x[3], window.y[3], "f32")
-        if not ctx.room.takes(ctx.graph, size - own):
+        if not ctx.room.takes(ctx.graph, ctx.board, size - own):
             method = method_of(ctx, node, replace(form, direct=True))
     assert method is not None
     return method
