@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,20 @@ def test_calls_that_double_at_each_level(files, computes):
     relu = files.op("RELU", ["x"], ["y"])
     last = _graph(files, [relu]) if computes else _graph(files, [], ["x"])
     _refused(files.model(*levels, last), "in all runs of subgraphs", work_limit=1 << 13)
+
+
+def test_branches_that_double_at_each_level(files):
+    """Both branches of a computed condition are imported, 2^31 of them here."""
+    tensors = [files.tensor("c", [], "BOOL"), *(files.tensor(n, [2]) for n in ("x", "m", "y"))]
+    levels = []
+    for i in range(30):
+        both = {"ThenSubgraphIndex": i + 1, "ElseSubgraphIndex": i + 1}
+        ops = [files.op("IF", ["c", "c", "x"], ["y"], "IfOptions", both)]
+        levels.append(files.graph(tensors, ops, ["c", "x"], ["y"]))
+    last = files.graph(tensors, [files.op("RELU", ["x"], ["y"])], ["c", "x"], ["y"])
+    start = time.process_time()
+    _refused(files.model(*levels, last), "smaller loops or fewer branches")
+    assert time.process_time() - start < 4
 
 
 def test_a_loop_without_end(files):

@@ -21,6 +21,7 @@ from edgekit.host.errors import InputError
 
 _ITERATION_LIMIT = 1024
 _VARIABLE_LIMIT = 1 << 30  # bytes
+_BRANCH_WORK = 128  # of importing both branches, which double per level, in tensors
 _WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
 # The options that refer to subgraphs, by operator.
 _CALLED = {
@@ -95,6 +96,7 @@ def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
         taken = branches[0] if condition.data.reshape(-1)[0] else branches[1]
         return importer.call(taken, args, label)
     _refuse_writes(scope, branches)
+    importer.charge(_BRANCH_WORK)
     then, otherwise = (importer.call(n, args, f"{label}.{n}") for n in branches)
     if [(t.shape, t.dtype) for t in then] != [(t.shape, t.dtype) for t in otherwise]:
         raise InputError("expected branches of equal shapes, found others")

@@ -226,14 +226,18 @@ class _Importer:
         graph = self.model.subgraphs[number]
         if number == self._main and len(set(graph.inputs)) != len(graph.inputs):
             raise InputError("expected distinct inputs, found a tensor listed twice")
-        self._work += len(graph.tensors) + len(graph.operators)
+        self.charge(len(graph.tensors) + len(graph.operators))
+        constants = self._constants.setdefault(number, {})
+        return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))
+
+    def charge(self, work: int) -> None:
+        """Adds to the work so far; raises `InputError` if it is too much."""
+        self._work += work
         if self._work > self._work_limit:
             raise InputError(
                 f"expected at most {self._work_limit} tensors and operators in all runs of "
-                "subgraphs, found more; export the model with smaller loops"
+                "subgraphs, found more; export the model with smaller loops or fewer branches"
             )
-        constants = self._constants.setdefault(number, {})
-        return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))
 
     def _add_input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
         name, dtype = tensors.name(index), tensors.dtype(index)

@@ -26,6 +26,9 @@ class Import(Protocol):
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
         """Inlines subgraph `number` and returns its outputs."""
 
+    def charge(self, work: int) -> None:
+        """Adds to the work so far; raises `InputError` if it is too much."""
+
 
 class Scope:
     """One run of a subgraph: its tensors, and the variables its handles refer to."""
