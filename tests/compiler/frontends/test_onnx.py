@@ -77,6 +77,14 @@ def test_shapes_are_computed_while_importing(tmp_path):
     assert {type(n.op) for n in graph.nodes} == {ops.Reshape}
 
 
+def test_a_cast_reads_the_value_before_it_was_stored_as_f16(tmp_path):
+    nodes = [node("Mul", ["x", "c"], ["half"]), node("Cast", ["half"], ["y"], to=TensorProto.FLOAT)]
+    constants = {"c": np.float16([1 + 2**-10])}
+    path = save(model(nodes, [value("x", [1], np.dtype("f2"))], ["y"], constants), tmp_path)
+    made = evaluate(import_model(path), {"x": constants["c"]}).outputs
+    assert made["y"] == np.float32(1 + 2**-10) ** 2  # rounded to f16, the last bit is lost
+
+
 def test_an_output_may_be_an_input_or_a_constant(tmp_path):
     nodes = [node("Identity", ["x"], ["same"]), node("Identity", ["c"], ["known"])]
     constants = {"c": np.ones(3, np.float32)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from edgekit.host.compiler.costs.layout_table import KERNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
-from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
+from edgekit.host.compiler.ir.types import DType, Operator, Quant, ShapeError, Tensor
 from edgekit.host.compiler.lowering.lower import lowers  # imports the rules of all modules
 
 _KERNELS = Path(__file__).parents[3] / "device" / "kernels"
@@ -47,6 +49,21 @@ def test_an_open_trait_is_found() -> None:
 @pytest.mark.parametrize("operator", ops.every(), ids=lambda c: c.kind)
 def test_every_operator_is_lowered(operator: type[Operator]) -> None:
     assert lowers.of(operator) is not None
+
+
+def _keeps_shapes(op: Operator) -> bool:
+    """Whether the result has the shape of its operands, for some number and type of them."""
+    for count, dtype in itertools.product((1, 2, 3), DType):
+        operands = [Tensor(f"x{i}", (2, 3, 5), dtype) for i in range(count)]
+        with contextlib.suppress(ShapeError):
+            return op.infer(operands)[0][0] == (2, 3, 5)
+    return False
+
+
+def test_elementwise_operators_keep_the_shape_of_their_operands() -> None:
+    elementwise = [c for c in ops.every() if c.elementwise and c is not ops.Convert]
+    assert [c.kind for c in elementwise if not _keeps_shapes(c())] == []
+    assert not _keeps_shapes(ops.SelectBoxes())
 
 
 def test_an_operator_has_one_function() -> None:
