@@ -16,7 +16,7 @@ def cosine(want: Array, found: Array) -> float:
     want, found = want.astype(np.float64), found.astype(np.float64)
     with np.errstate(all="ignore"):
         sizes = float(np.linalg.norm(want) * np.linalg.norm(found))
-        made = float(np.vdot(want, found)) / sizes if sizes > _NONE else 1.0
+        made = 1.0 if sizes <= _NONE else float(np.vdot(want, found)) / sizes
     return made if np.isfinite(made) else -1.0
 
 
