@@ -300,6 +300,14 @@ def test_board_that_cannot_count_is_named_before_anything_is_compiled(
     assert [kind.kind for kind in cached()] == ["boards"]
 
 
+@pytest.mark.usefixtures("up")
+def test_instructions_are_counted_on_one_thread(edgekit: Any) -> None:
+    assert edgekit("board", "up", "a57", "--count-instructions").code == 0
+    done = edgekit("lab", "tune", "gemm", "--board", "a57", "--threads", "2")
+    assert done.code == 2
+    assert "expected 1 thread for counting instructions, found 2" in done.complaint
+
+
 def test_up_takes_the_name_of_a_profile(edgekit: Any, up: Up) -> None:
     assert edgekit("board", "up", "rv64gcv").code == 0
     assert up() == ["rv64v"]
