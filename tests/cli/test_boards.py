@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,17 @@ def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:
     assert [line.split()[0] for line in lines] == ["profile", *board_names(), *BASES]
     assert sum("base for others: " in line for line in lines) == len(BASES)
     assert all(line.isprintable() for line in lines)
+
+
+def test_boards_of_the_inventory_are_listed_with_their_address(edgekit: Any, home: Path) -> None:
+    (home / "edgekit.toml").write_text(
+        '[boards.near]\nprofile = "a57"\nhost = "h"\n'
+        '[boards.usual]\nprofile = "a57"\nhost = "h"\nuser = "u"\nport = 22\n'
+        '[boards.far]\nprofile = "a57"\nhost = "h"\nport = 2222\n'
+    )
+    rows = [re.split(" {2,}", row) for row in edgekit("boards").out.splitlines()]
+    places = {row[0]: row[-2] for row in rows if row[1:2] == ["known"]}  # trust is last
+    assert places == {"near": "h", "usual": "u@h", "far": "h:2222"}
 
 
 def test_an_inventory_that_is_no_file_is_named(edgekit: Any, home: Path) -> None:
