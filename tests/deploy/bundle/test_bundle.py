@@ -102,6 +102,15 @@ def test_golden_arrays_are_little_endian_and_contiguous(
     assert (found.manifest, found.files) == (bundle.manifest, bundle.files)
 
 
+def test_margins_of_golden_outputs_are_files(tiny_artifact: Callable[..., Artifact]) -> None:
+    artifact = tiny_artifact()
+    margin = np.arange(artifact.golden.outputs[0].size, dtype=np.uint8)
+    golden = replace(artifact.golden, margins=(margin,))
+    made = build_bundle(replace(artifact, golden=golden), load_board("local"))
+    (path,) = made.manifest.golden.margins
+    assert path is not None and made.files[path] == margin.tobytes()
+
+
 def test_artifact_that_does_not_fit_together(tiny_artifact: Callable[..., Artifact]) -> None:
     with pytest.raises(DeviceError, match=r"size of weights\.bin: expected 8 bytes, found 3"):
         build_bundle(replace(tiny_artifact(), weights=b"abc"), load_board("local"))
