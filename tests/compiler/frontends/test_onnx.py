@@ -59,6 +59,17 @@ def test_convolutions_keep_nchw_outside(groups, tmp_path):
         np.testing.assert_allclose(evaluate(each, {"x": x}).outputs["y"], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_that_moves_no_pixel_is_a_plain_one(groups, tmp_path):
+    proto, constants = _convolution(groups)
+    still = {**constants, "offset": np.zeros((1, 18, 5, 7), np.float32)}
+    nodes = [node("DeformConv", ["x", "w", "offset", "b"], ["y"], group=groups)]
+    graph = import_model(save(model(nodes, proto.graph.input, ["y"], still, 19), tmp_path))
+    x = _weights(1, 4, 7, 9)
+    expected = _direct(x, constants["w"], constants["b"], groups)
+    np.testing.assert_allclose(evaluate(graph, {"x": x}).outputs["y"], expected, atol=1e-5)
+
+
 def test_shapes_are_computed_while_importing(tmp_path):
     nodes = [
         node("Shape", ["x"], ["shape"]),
