@@ -44,7 +44,7 @@ def estimate_bundle(
     target = target_of(board)
     find_emulator(board.arch, note)  # fail now if it is missing, as the next steps take a while
     if not is_built(board.arch):
-        note("the first estimate for an architecture compiles a C library, which takes minutes")
+        note("the first estimate for an architecture compiles a program for it")
     with working(f"estimating {manifest.model.name} on {board.name}"):
         found = estimate_model(manifest, bundle.files, target, threads, timeout, number)
     remember(key, board, threads, found)

@@ -18,20 +18,21 @@ from edgekit.device.runtime.agent.variants import shapes_text, variant_text
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator, has_plugin
-from edgekit.host.simulator.native import built
+from edgekit.host.simulator.native import Build, built
 from edgekit.host.simulator.native import is_built as is_kept_program
 from edgekit.host.simulator.run import Cost, Job, Region, run_job
 from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.core import Validation
 
 _RUNNER = Path(__file__).parent / "runner"
-# The baseline CPU of an architecture, and a C library that needs no loader.
+# The oldest CPU of an architecture that has a model of time, and the C library of its headers.
 _TARGETS: Mapping[str, tuple[str, str]] = {
-    "aarch64": ("aarch64-linux-musl", "generic"),
-    "armv7l": ("arm-linux-musleabihf", "generic+v7a"),
-    "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
+    "aarch64": ("aarch64-linux-gnu.2.28", "generic"),
+    "armv7l": ("arm-linux-gnueabihf.2.28", "cortex_a7"),
+    "riscv64": ("riscv64-linux-gnu.2.28", "baseline_rv64"),
 }
-_FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
+_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fno-sanitize=undefined", "-fno-builtin", "-fno-math-errno")
+_LINK_FLAGS = ("-nostdlib", "-static", "-s")
 _HEADERS = ("ek.h", "gemm/gemm.h", "sparse/sparse.h")
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
@@ -121,7 +122,7 @@ def variant_number(
 
 def runner_of(arch: str) -> Path:
     """The program that runs a model, built for the architecture if it is not in the cache."""
-    return built(_RUNNER, _compile_flags(arch), "runner")
+    return built(_runner_build(arch))
 
 
 def runner_job(
@@ -145,16 +146,18 @@ def is_quick(arch: str) -> bool:
 
 def is_built(arch: str) -> bool:
     """Whether the runner of an architecture is in the cache."""
-    return is_kept_program(_RUNNER, _compile_flags(arch), "runner")
+    return is_kept_program(_runner_build(arch))
 
 
-def _compile_flags(arch: str) -> tuple[str, ...]:
+def _runner_build(arch: str) -> Build:
     target, cpu = _TARGETS[arch]
+    machine = ("-target", target, f"-mcpu={cpu}")
     digest = hashlib.sha256()
     for header in _HEADERS:
         digest.update((kernels_folder() / header).read_bytes())
     described = f"-DEK_HEADERS={digest.hexdigest()[:16]}"  # rebuilds when the headers change
-    return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
+    flags = (*machine, *_FLAGS, f"-I{kernels_folder()}", described)
+    return Build(_RUNNER, flags, (*machine, *_LINK_FLAGS), "runner")
 
 
 def _runner_command(

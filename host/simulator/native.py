@@ -7,6 +7,8 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.common.checked_files import is_whole, put_checked
@@ -15,53 +17,76 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.compiler.toolchain.zig import BuildError, zig_compiler
 
-_TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 2000 files
+_TIMEOUT = 300  # seconds
 
 
-def built(folder: Path, flags: Sequence[str], name: str) -> Path:
-    """Compiles the C files of `folder` with `flags` to a program or library called `name`."""
-    target = _target_path(folder, flags, name)
+@dataclass(frozen=True)
+class Build:
+    """The C files of `folder`, compiled with `flags` and linked with `link_flags` to a program or
+    library called `name`."""
+
+    folder: Path
+    flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    name: str
+
+    def files(self) -> list[Path]:
+        """Its sources and headers."""
+        return sorted(p for p in self.folder.iterdir() if p.suffix in (".c", ".h"))
+
+
+def built(build: Build) -> Path:
+    """The program or library, built unless it is in the cache."""
+    target = _target_path(build)
     if is_whole(target):
         return target
     cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache / "locks" / name), tempfile.TemporaryDirectory(dir=cache) as work:
+    with locked(cache / "locks" / build.name), tempfile.TemporaryDirectory(dir=cache) as work:
         if not is_whole(target):
-            made = Path(work) / name
-            sources = [str(p) for p in _source_files(folder) if p.suffix == ".c"]
-            path, _ = zig_compiler()
-            _run_compiler([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
+            made = _make(build, Path(work), cache)
             made.chmod(0o755)
             put_checked(made, target)
     return target
 
 
-def is_built(folder: Path, flags: Sequence[str], name: str) -> bool:
+def is_built(build: Build) -> bool:
     """Whether the result is already in the cache."""
-    return is_whole(_target_path(folder, flags, name))
+    return is_whole(_target_path(build))
 
 
-def _source_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
+def _make(build: Build, work: Path, cache: Path) -> Path:
+    """Compiles and links apart: the compiler has no headers of C for what links to no C library."""
+    sources = [path for path in build.files() if path.suffix == ".c"]
+    objects = [str(work / f"{path.stem}.o") for path in sources]
+
+    def compile_file(path: Path, made: str) -> None:
+        _run_compiler([*build.flags, "-c", str(path), "-o", made], cache, path.name)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+        list(threads.map(compile_file, sources, objects))
+    made = work / build.name
+    _run_compiler([*build.link_flags, *objects, "-o", str(made)], cache, build.name)
+    return made
 
 
-def _target_path(folder: Path, flags: Sequence[str], name: str) -> Path:
-    """The path of the result, next to the toolchain's cache, which has the C libraries of
-    targets."""
+def _target_path(build: Build) -> Path:
+    """The path of the result, next to the toolchain's objects."""
     _, version = zig_compiler()
-    digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
-    for file in _source_files(folder):
+    flags = (build.flags, build.link_flags)
+    digest = hashlib.sha256(repr((version, flags, build.name)).encode())
+    for file in build.files():
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return cache_folder() / "objects" / f"{digest.hexdigest()}-{name}"
+    return cache_folder() / "objects" / f"{digest.hexdigest()}-{build.name}"
 
 
-def _run_compiler(command: Sequence[str], cache: Path, name: str) -> None:
+def _run_compiler(arguments: Sequence[str], cache: Path, name: str) -> None:
     environment = os.environ | {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
     }
     try:
-        done = run_watched(command, environment, _TIMEOUT)
+        done = run_watched([zig_compiler()[0], "cc", *arguments], environment, _TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(
             f"compiling {name}: expected the ziglang compiler to run, found {error}; "

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def programs() -> None:
-    """The programs that an estimate needs; building the runner takes minutes, once."""
+    """The programs that an estimate needs."""
     plugin_of(Emulator("qemu-aarch64", (7, 2)))
     runner_of("aarch64")
 

@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.agent.manifest import WEIGHTS
+from edgekit.host.compiler.exporters import write_onnx
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType
 from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.simulator.emulator import find_emulator, spelled
@@ -21,6 +24,9 @@ from edgekit.host.simulator.model import estimate_model, operator_costs, runner_
 from edgekit.host.simulator.run import Cost, Region
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
+from tests.support import plain_graphs
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import graph_of
 
 _MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
 _ESTIMATE = """
@@ -37,7 +43,6 @@ found = estimate_model(made.manifest, made.files, target_of(load_board(sys.argv[
 print(json.dumps(asdict(found.cost)))
 """
 _EMULATORS = ("qemu-aarch64", "qemu-arm", "qemu-riscv64")
-# The first run for an architecture compiles its C library.
 _MARKS = [
     pytest.mark.cross,
     pytest.mark.slow,
@@ -96,6 +101,23 @@ def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path
     expected = b"".join(bundle(board).files[name] for name in golden.outputs)
     difference = np.frombuffer(found, np.uint8).astype(int) - np.frombuffer(expected, np.uint8)
     assert np.abs(difference).max() <= max(golden.tolerances)
+
+
+@emulated
+@pytest.mark.parametrize("board", ["rpi4", "a7", "bpi-f3"])
+def test_the_runner_has_every_function_that_kernels_call(board, tmp_path):
+    rng = np.random.default_rng(1)
+    drawn = [*plain_graphs.every_function(rng), *plain_graphs.every_operand(rng)]
+    floats = [c for c in drawn if c.op.infer(c.ins)[0][1] is DType.F32]
+    # of inputs: constants would be folded
+    cases = [Case(c.op, tuple(tensor(t.shape) for t in c.ins)) for c in floats]
+    cases = [case for case in cases if not isinstance(case.op, ops.Atan2)]  # ONNX has none
+    path = tmp_path / "functions.onnx"
+    path.write_bytes(write_onnx(graph_of(cases)))
+    made = compile_model(path, board)
+    found = np.frombuffer(_outputs(made, board, tmp_path, 1), np.float32)
+    golden = b"".join(made.files[name] for name in made.manifest.golden.outputs)
+    np.testing.assert_allclose(found, np.frombuffer(golden, np.float32), 2e-6, 2e-6)
 
 
 @emulated

@@ -2,7 +2,6 @@
  * the code that is timed is, byte for byte, the code that ships. */
 #define _GNU_SOURCE
 #include <elf.h>
-#include <errno.h>
 #include <link.h>
 #include <math.h>
 #include <pthread.h>
@@ -13,10 +12,10 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "runner.h"
 #include "symbols.h"
+#include "system.h"
 
 #if defined __aarch64__
 enum { WORD = R_AARCH64_ABS64, GLOBAL = R_AARCH64_GLOB_DAT };
@@ -26,9 +25,6 @@ enum { WORD = R_ARM_ABS32, GLOBAL = R_ARM_GLOB_DAT };
 enum { JUMP = R_ARM_JUMP_SLOT, RELATIVE = R_ARM_RELATIVE };
 #elif defined __riscv
 enum { WORD = 2, GLOBAL = 2, JUMP = 5, RELATIVE = 3 }; /* R_RISCV_64, _JUMP_SLOT, _RELATIVE */
-#else
-enum { WORD = R_X86_64_64, GLOBAL = R_X86_64_GLOB_DAT };
-enum { JUMP = R_X86_64_JUMP_SLOT, RELATIVE = R_X86_64_RELATIVE };
 #endif
 
 #if UINTPTR_MAX > UINT32_MAX
@@ -52,11 +48,12 @@ typedef struct {
     void *address;
 } known;
 
-int __sched_cpucount(size_t, const cpu_set_t *);
-
 #define ROW(name) {#name, (void *)name},
 /* Pretend that each thread has its own core: this machine's scheduling must not matter. */
 static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)runner_clock},
+#ifdef __riscv
+                                      {"sigaction", (void *)sigaction},
+#endif
                                       {"sched_getcpu", (void *)runner_core},
                                       {"sched_getaffinity", (void *)runner_cores},
                                       {"pthread_setaffinity_np", (void *)runner_set_affinity}};
@@ -117,9 +114,9 @@ static char *map_segments(const char *file, size_t bytes) {
         if (parts[i].p_type == PT_LOAD && parts[i].p_vaddr + parts[i].p_memsz > size)
             size = parts[i].p_vaddr + parts[i].p_memsz;
     size = (size + 2 * PAGE - 1) / PAGE * PAGE;
-    char *mapping = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED)
-        fail("expected memory for the library, found", strerror(errno));
+    char *mapping = map_memory(size);
+    if (!mapping)
+        fail("expected memory for the library, found", "none");
     char *base = (char *)(((uintptr_t)mapping + PAGE - 1) / PAGE * PAGE);
     for (int i = 0; i < header->e_phnum; i++)
         if (parts[i].p_type == PT_LOAD)
@@ -130,15 +127,14 @@ static char *map_segments(const char *file, size_t bytes) {
 static void protect(const char *file, char *base) {
     const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)file;
     const ElfW(Phdr) *parts = (const ElfW(Phdr) *)(file + header->e_phoff);
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page = getauxval(AT_PAGESZ);
     for (int i = 0; i < header->e_phnum; i++) {
         if (parts[i].p_type != PT_LOAD || !(parts[i].p_flags & PF_X))
             continue;
         uintptr_t first = ((uintptr_t)base + parts[i].p_vaddr) / page * page;
         uintptr_t end = (uintptr_t)base + parts[i].p_vaddr + parts[i].p_memsz;
-        if (mprotect((void *)first, end - first, PROT_READ | PROT_EXEC) != 0)
-            fail("expected memory that may be executed, found", strerror(errno));
-        __builtin___clear_cache((char *)first, (char *)end);
+        if (CALL(SYS_mprotect, (long)first, (long)(end - first), PROT_READ | PROT_EXEC) != 0)
+            fail("expected memory that may be executed, found", "none");
     }
 }
 

@@ -7,16 +7,14 @@
  * IN-FILE contains the concatenated inputs, OUT-FILE receives the outputs likewise. Marks enclose
  * the warm-up run and the timed one; time stamps delimit laps. Exit code 3: the CPU lacks the
  * printed feature. */
-#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "ek.h"
 #include "runner.h"
+#include "system.h"
 
 enum { ARGUMENTS = 11, MAX_ARRAYS = 1024 };
 
@@ -33,14 +31,21 @@ typedef struct {
     void (*stop)(ek_pool *);
 } functions;
 
+enum { OUTPUT = 1, ERRORS = 2 };
+
+static void print(int file, const char *text) {
+    CALL(SYS_write, file, (long)text, (long)strlen(text));
+}
+
 void fail(const char *what, const char *which) {
-    fprintf(stderr, "runner: %s %s\n", what, which);
+    const char *part[] = {"runner: ", what, " ", which, "\n"};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        print(ERRORS, part[i]);
     exit(1);
 }
 
-/* Not `close`: a C library's may do more than the system call. */
 void mark(long number) {
-    syscall(SYS_close, number);
+    CALL(SYS_close, number);
 }
 
 int runner_clock(clockid_t clock, long now[2]) {
@@ -78,17 +83,42 @@ void *block(size_t bytes) {
     return memory;
 }
 
-void *read_file(const char *path, size_t *bytes) {
-    FILE *file = fopen(path, "rb");
-    if (!file || fseek(file, 0, SEEK_END) != 0)
+static long open_file(const char *path, int how) {
+    const long file = CALL(SYS_openat, AT_FDCWD, (long)path, how, 0666);
+    if (file < 0)
         fail("expected a file, found none:", path);
-    *bytes = (size_t)ftell(file);
-    rewind(file);
+    return file;
+}
+
+/* Reads or writes all bytes. */
+static void transfer(long number, long file, void *data, size_t bytes, const char *path) {
+    while (bytes) {
+        const long done = CALL(number, file, (long)data, (long)bytes);
+        if (done <= 0)
+            fail("expected a whole file:", path);
+        data = (char *)data + done;
+        bytes -= (size_t)done;
+    }
+}
+
+void *read_file(const char *path, size_t *bytes) {
+    const long file = open_file(path, O_RDONLY);
+    *bytes = (size_t)CALL(SYS_lseek, file, 0, SEEK_END);
+    CALL(SYS_lseek, file, 0, SEEK_SET);
     void *data = block(*bytes);
-    if (fread(data, 1, *bytes, file) != *bytes)
-        fail("expected a whole file:", path);
-    fclose(file);
+    transfer(SYS_read, file, data, *bytes, path);
+    CALL(SYS_close, file);
     return data;
+}
+
+long number_at(const char *text, const char **end) {
+    const int negative = *text == '-';
+    long value = 0;
+    for (text += negative; *text >= '0' && *text <= '9'; text++)
+        value = 10 * value + (*text - '0');
+    if (end)
+        *end = text;
+    return negative ? -value : value;
 }
 
 static arrays allocate(const char *sizes) {
@@ -96,8 +126,8 @@ static arrays allocate(const char *sizes) {
     for (const char *at = sizes; *at; made.count++) {
         if (made.count == MAX_ARRAYS)
             fail("expected fewer", "arrays");
-        char *end;
-        made.bytes[made.count] = strtoul(at, &end, 10);
+        const char *end;
+        made.bytes[made.count] = (size_t)number_at(at, &end);
         made.data[made.count] = block(made.bytes[made.count]);
         at = *end == ',' ? end + 1 : end;
     }
@@ -115,7 +145,7 @@ const library *usable_library(const char *path) {
     const library *lib = library_open(path);
     const char *missing = ((const char *(*)(void))required_symbol(lib, "ek_missing_feature"))();
     if (missing) {
-        puts(missing);
+        print(OUTPUT, missing);
         exit(3);
     }
     return lib;
@@ -157,26 +187,24 @@ int main(int argc, char **argv) {
     functions f = open_functions(argv[1]);
     size_t bytes;
     ek_model model = {.weights = read_file(argv[2], &bytes)};
-    model.arena = block(strtoul(argv[3], NULL, 10));
-    model.state = block(strtoul(argv[4], NULL, 10));
-    int threads = atoi(argv[5]);
-    size_t stamps = strtoul(argv[6], NULL, 10) + 1;
+    model.arena = block((size_t)number_at(argv[3], NULL));
+    model.state = block((size_t)number_at(argv[4], NULL));
+    int threads = (int)number_at(argv[5], NULL);
+    size_t stamps = (size_t)number_at(argv[6], NULL) + 1;
     model.stamps = calloc(stamps, sizeof *model.stamps);
     /* An operator's lap is identified by the address its time is written to. */
-    syscall(SYS_close, MARK_STAMPS, model.stamps, stamps);
+    CALL(SYS_close, MARK_STAMPS, (long)model.stamps, (long)stamps);
     arrays in = allocate(argv[9]), out = allocate(argv[10]);
-    FILE *given = fopen(argv[7], "rb"), *made = fopen(argv[8], "wb");
-    if (!given || !made)
-        fail("expected files for inputs and outputs, found", strerror(errno));
+    const long given = open_file(argv[7], O_RDONLY);
+    const long made = open_file(argv[8], O_WRONLY | O_CREAT | O_TRUNC);
     for (int i = 0; i < in.count; i++)
-        if (fread(in.data[i], 1, in.bytes[i], given) != in.bytes[i])
-            fail("expected a whole file:", argv[7]);
+        transfer(SYS_read, given, in.data[i], in.bytes[i], argv[7]);
     if (threads > 1 && !(model.pool = f.start(threads)))
         fail("expected threads to start, found", "none");
     warm_and_time(&f, &model, &in, &out);
     if (model.pool)
         f.stop(model.pool);
     for (int i = 0; i < out.count; i++)
-        fwrite(out.data[i], 1, out.bytes[i], made);
-    return fclose(made) == 0 ? 0 : 1;
+        transfer(SYS_write, made, out.data[i], out.bytes[i], argv[8]);
+    return 0;
 }

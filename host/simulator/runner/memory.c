@@ -1,6 +1,5 @@
-/* The runner's allocator, which places blocks the same way on every machine. That of ziglang's C
- * library has one set of free lists per core of this machine, so cache misses, and with them
- * estimates, would depend on the number of cores.
+/* The runner's allocator, which places blocks the same way on every machine: cache misses, and with
+ * them estimates, must not depend on its number of cores.
  *
  * Small blocks come from a heap that is as before once they are freed: the same work gets the same
  * addresses again. Large ones are mapped by themselves. */
@@ -11,7 +10,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#include "system.h"
 
 enum { GRANULE = 64, LARGE = 32768, HEAP = 1 << 20 };
 
@@ -29,10 +29,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static chunk *free_chunks;
 
 static chunk *map(size_t bytes) {
-    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED)
-        return NULL;
-    ((chunk *)made)->bytes = bytes;
+    chunk *made = map_memory(bytes);
+    if (made)
+        made->bytes = bytes;
     return made;
 }
 
@@ -93,10 +92,8 @@ void *aligned_alloc(size_t alignment, size_t bytes) {
     chunk *c = NULL;
     if (whole > bytes)
         c = whole < LARGE ? take_from_heap(whole) : map(whole);
-    if (!c) {
-        errno = ENOMEM;
+    if (!c)
         return NULL;
-    }
     char *made = (char *)(((uintptr_t)c + offset) / offset * offset);
     *header_of(made) = (header){c, bytes};
     return made;
@@ -125,7 +122,7 @@ void free(void *block) {
         return;
     chunk *c = header_of(block)->chunk;
     if (c->bytes >= LARGE) {
-        munmap(c, c->bytes);
+        unmap_memory(c, c->bytes);
         return;
     }
     pthread_mutex_lock(&lock);

@@ -6,7 +6,6 @@
  * A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A, B and C are
  * contiguous. Each method is a region between marks. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +38,9 @@ static functions open_functions(const char *path) {
 
 static ek_gemm_method method_of(const char *text) {
     long field[FIELDS] = {0};
-    char *end = (char *)text;
+    const char *end = text;
     for (int i = 0; i < FIELDS; i++, end += *end == ',')
-        field[i] = strtol(end, &end, 10);
+        field[i] = number_at(end, &end);
     if (*end)
         fail("expected mc,kc,nc,mr,nr,pack_a,pack_b,split, found", text);
     ek_gemm_method how = {.mc = (int32_t)field[0], .kc = (int32_t)field[1]};
@@ -89,9 +88,10 @@ int time_products(int argc, char **argv) {
     if (argc <= FIRST_METHOD)
         fail("expected a method, found", "none");
     functions f = open_functions(argv[1]);
-    ek_gemm_args args = {.dtype = atoi(argv[2])};
-    args.m = atol(argv[3]), args.n = atol(argv[4]), args.k = atol(argv[5]);
-    int side = atoi(argv[6]), threads = atoi(argv[7]);
+    ek_gemm_args args = {.dtype = (int)number_at(argv[2], NULL)};
+    args.m = number_at(argv[3], NULL), args.n = number_at(argv[4], NULL);
+    args.k = number_at(argv[5], NULL);
+    int side = (int)number_at(argv[6], NULL), threads = (int)number_at(argv[7], NULL);
     args.a = filled(args.dtype, args.m * args.k), args.a_row = args.k, args.a_col = 1;
     args.b = filled(args.dtype, args.k * args.n), args.b_row = args.n, args.b_col = 1;
     args.c = block((size_t)(args.m * args.n) * sizeof(float)), args.c_row = args.n, args.c_col = 1;

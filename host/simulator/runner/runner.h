@@ -18,8 +18,8 @@ enum {
 void mark(long number);
 
 /* The clock that a model reads: it costs almost nothing, and where it provides the time stamps
- * (32-bit ARM, whose counter is inaccessible to programs) every reading is a lap. The model's C
- * library differs from ours; its `timespec` is two longs. */
+ * (32-bit ARM, whose counter is inaccessible to programs) every reading is a lap. `now` is a
+ * `timespec`. */
 int runner_clock(clockid_t clock, long now[2]);
 
 /* The calling thread reports the first of several cores, whichever one it runs on; restricting the
@@ -50,5 +50,8 @@ _Noreturn void fail(const char *what, const char *which);
 
 /* A file's contents, 64-byte aligned. */
 void *read_file(const char *path, size_t *bytes);
+
+/* The decimal number at the start of a text; `end`, unless NULL, is what follows it. */
+long number_at(const char *text, const char **end);
 
 #endif

@@ -6,7 +6,6 @@
  * LIBRARY: a board's kernels; DTYPE: ek_sparse_dtype; FORM: width,window,wide_from,diagonal,
  * windows,index_bytes,columns. The files start, index, values and x contain the arrays of ek_rows
  * and the vector. Each format is a region between marks. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "ek.h"
@@ -41,9 +40,9 @@ static functions open_functions(const char *path) {
 
 static ek_sparse_settings settings_of(const char *text) {
     int32_t field[FIELDS] = {0};
-    char *end = (char *)text;
+    const char *end = text;
     for (int i = 0; i < FIELDS; i++, end += *end == ',')
-        field[i] = (int32_t)strtol(end, &end, 10);
+        field[i] = (int32_t)number_at(end, &end);
     if (*end)
         fail("expected width,window,wide_from,diagonal,windows,index_bytes,columns, found", text);
     return (ek_sparse_settings){field[0], field[1], field[2], field[3],
@@ -55,13 +54,14 @@ int time_spmv(int argc, char **argv) {
         fail("expected a form, found", "none");
     functions f = open_functions(argv[1]);
     size_t bytes;
-    ek_rows rows = {.rows = atol(argv[3]), .cols = atol(argv[4]), .dtype = atoi(argv[2])};
+    ek_rows rows = {.rows = number_at(argv[3], NULL), .cols = number_at(argv[4], NULL)};
+    rows.dtype = (int)number_at(argv[2], NULL);
     rows.start = read_file("start", &bytes);
     rows.index = read_file("index", &bytes);
     rows.values = read_file("values", &bytes);
     const void *x = read_file("x", &bytes);
-    int threads = atoi(argv[5]);
-    void *y = block(strtoul(argv[6], NULL, 10));
+    int threads = (int)number_at(argv[5], NULL);
+    void *y = block((size_t)number_at(argv[6], NULL));
     ek_pool *pool = threads > 1 ? f.start(threads) : NULL;
     if (threads > 1 && !pool)
         fail("expected threads to start, found", "none");
@@ -71,6 +71,7 @@ int time_spmv(int argc, char **argv) {
         if (f.build(&rows, &how, &form))
             fail("expected memory for a matrix in blocks, found", "none");
         void *scratch = block(f.scratch_bytes(&form, threads));
+#pragma clang loop unroll(disable)
         for (int lap = 0; lap <= WARM_LAPS; lap++) {
             const int timed = lap == WARM_LAPS;
             mark(timed ? MARK_BEGIN : MARK_WARM_BEGIN);

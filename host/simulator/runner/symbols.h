@@ -15,51 +15,23 @@
     X(atanhf)                                                                                      \
     X(bcmp)                                                                                        \
     X(calloc)                                                                                      \
-    X(cbrtf)                                                                                       \
-    X(ceil)                                                                                        \
     X(ceilf)                                                                                       \
-    X(cos)                                                                                         \
     X(cosf)                                                                                        \
     X(coshf)                                                                                       \
-    X(erf)                                                                                         \
-    X(erfcf)                                                                                       \
-    X(erff)                                                                                        \
-    X(exp)                                                                                         \
-    X(exp2f)                                                                                       \
-    X(expf)                                                                                        \
-    X(expm1f)                                                                                      \
-    X(floor)                                                                                       \
     X(floorf)                                                                                      \
-    X(fmaf)                                                                                        \
     X(fmaxf)                                                                                       \
     X(fminf)                                                                                       \
-    X(fmod)                                                                                        \
     X(fmodf)                                                                                       \
     X(free)                                                                                        \
     X(getauxval)                                                                                   \
-    X(hypotf)                                                                                      \
-    X(ldexp)                                                                                       \
-    X(ldexpf)                                                                                      \
-    X(llrint)                                                                                      \
-    X(llrintf)                                                                                     \
-    X(log)                                                                                         \
-    X(log10f)                                                                                      \
     X(log1p)                                                                                       \
-    X(log1pf)                                                                                      \
-    X(log2f)                                                                                       \
-    X(logf)                                                                                        \
-    X(lrint)                                                                                       \
-    X(lrintf)                                                                                      \
-    X(lroundf)                                                                                     \
     X(madvise)                                                                                     \
     X(malloc)                                                                                      \
     X(memcmp)                                                                                      \
     X(memcpy)                                                                                      \
     X(memmove)                                                                                     \
     X(memset)                                                                                      \
-    X(nearbyintf)                                                                                  \
     X(posix_memalign)                                                                              \
-    X(pow)                                                                                         \
     X(powf)                                                                                        \
     X(pthread_attr_destroy)                                                                        \
     X(pthread_attr_init)                                                                           \
@@ -67,7 +39,6 @@
     X(pthread_cond_broadcast)                                                                      \
     X(pthread_cond_destroy)                                                                        \
     X(pthread_cond_init)                                                                           \
-    X(pthread_cond_signal)                                                                         \
     X(pthread_cond_wait)                                                                           \
     X(pthread_create)                                                                              \
     X(pthread_equal)                                                                               \
@@ -78,26 +49,19 @@
     X(pthread_mutex_unlock)                                                                        \
     X(pthread_self)                                                                                \
     X(realloc)                                                                                     \
-    X(rint)                                                                                        \
     X(rintf)                                                                                       \
-    X(round)                                                                                       \
     X(roundf)                                                                                      \
     X(sched_yield)                                                                                 \
-    X(sigaction)                                                                                   \
-    X(sin)                                                                                         \
     X(sinf)                                                                                        \
     X(sinhf)                                                                                       \
     X(sqrt)                                                                                        \
     X(sqrtf)                                                                                       \
+    X(strchr)                                                                                      \
     X(strcmp)                                                                                      \
     X(strcspn)                                                                                     \
+    X(strlen)                                                                                      \
     X(strncmp)                                                                                     \
     X(strstr)                                                                                      \
-    X(syscall)                                                                                     \
-    X(tanf)                                                                                        \
-    X(tanh)                                                                                        \
-    X(tanhf)                                                                                       \
-    X(trunc)                                                                                       \
-    X(truncf)
+    X(tanf)
 
 #endif
