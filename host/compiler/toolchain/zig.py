@@ -196,12 +196,20 @@ class Toolchain:
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             made = Path(work) / soname
             names = [str(p) for p in objects]
-            self._zig_cc(
-                [*flags, f"-Wl,-soname,{soname}", *names, "-lm", "-lpthread", "-o", str(made)],
-                soname,
-                links=True,
-            )
+            libraries = [*names, "-lm", "-lpthread"]
+            arguments = [*flags, f"-Wl,-soname,{soname}", *libraries, "-o", str(made)]
+            if not self._links_alone(arguments):
+                self._zig_cc(arguments, soname, links=True)
             put_checked(made, library)
+
+    def _links_alone(self, arguments: Sequence[str]) -> bool:
+        """Links without the compiler's own library, which takes longer to build than most models;
+        False if the objects call it, or if linking fails for another reason."""
+        try:
+            done = self._run_zig(["-rtlib=none", "-Wl,-z,defs", *arguments], self._cache)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
 
     def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
         _LOG.debug("compiling %s for %s", what, self._board.name)

@@ -12,6 +12,7 @@ import pytest
 from edgekit.host.common.checked_files import in_use
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.compiler.toolchain.zig import BuildError, Toolchain, Unit
 from edgekit.host.errors import BusyError, InputError
 from edgekit.kb.targets.board import load_board
@@ -120,6 +121,21 @@ def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     next(tmp_path.glob("*.so")).unlink()
     assert toolchain.build([Unit("answer", _SOURCE)]) == first
     assert (tmp_path / "zig").is_dir()
+
+
+@pytest.mark.parametrize(("operator", "linked"), [("+", [False]), ("/", [False, True])])
+def test_the_compilers_library_is_linked_where_it_is_called(operator, linked, tmp_path):
+    """Building it takes longer than most models; 64-bit divisions of 32-bit ARM call it."""
+    found = []
+
+    def run(command, env, seconds):
+        if "-shared" in command:
+            found.append("-rtlib=none" not in command)
+        return run_watched(command, env, seconds)
+
+    source = f"long long answer(long long a, long long b) {{ return a {operator} b; }}"
+    Toolchain(load_board("a7"), _new_cache(tmp_path), run=run).build([Unit("answer", source)])
+    assert found == linked
 
 
 def test_what_changes_the_code_changes_the_object(toolchain, tmp_path):
