@@ -120,16 +120,22 @@ def product(x: Array, weights: Array, dtype: DType) -> Array:
     """x @ weights, both of `dtype`."""
     if dtype is not DType.F16:
         return x @ weights
-    total = np.zeros((x.shape[0], weights.shape[1]), np.float32)
-    rows, weights = x.astype(np.float32), weights.astype(np.float32)
-    step = max(_BLOCK // max(weights.shape[1], 1), 1)
     at_once = HALF_SUMS if len(weights) > HALF_LONG else max(len(weights), 1)
+    return half_rows(x.astype(np.float32), weights.astype(np.float32), at_once, np.add)
+
+
+def half_rows(rows: F32, weights: F32, at_once: int, add: Callable[[F32, F32], F32]) -> F32:
+    """rows @ weights: `at_once` products at a time are summed in f16, and their sums by `add`."""
+    total = np.zeros((len(rows), weights.shape[1]), np.float32)
+    step = max(_BLOCK // max(weights.shape[1], 1), 1)
     for top, first in itertools.product(range(0, len(rows), step), range(0, len(weights), at_once)):
         part, some = slice(top, top + step), slice(first, first + at_once)
         summed = np.zeros_like(total[part])
+        terms = np.empty_like(summed)
         for column, row in zip(rows[part, some].T, weights[some], strict=True):
-            add_half(summed, column[:, None] * row)
-        total[part] += summed
+            np.multiply(column[:, None], row, out=terms)
+            add_half(summed, terms)
+        total[part] = add(total[part], summed)
     return total
 
 
