@@ -96,6 +96,18 @@ def test_a_cast_reads_the_value_before_it_was_stored_as_f16(tmp_path):
     assert made["y"] == np.float32(1 + 2**-10) ** 2  # rounded to f16, the last bit is lost
 
 
+@pytest.mark.parametrize(("kind", "function"), [("And", np.logical_and), ("Or", np.logical_or)])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_known_operand_decides_or_changes_nothing(kind, function, known, tmp_path):
+    constants, x = {"c": np.full(3, known)}, np.array([True, False, True])
+    path = save(
+        model([node(kind, ["x", "c"], ["y"])], [value("x", [3], x.dtype)], ["y"], constants),
+        tmp_path,
+    )
+    made = evaluate(import_model(path), {"x": x}).outputs["y"]
+    np.testing.assert_array_equal(made, function(x, known))
+
+
 def test_an_output_may_be_an_input_or_a_constant(tmp_path):
     nodes = [node("Identity", ["x"], ["same"]), node("Identity", ["c"], ["known"])]
     constants = {"c": np.ones(3, np.float32)}
