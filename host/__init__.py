@@ -6,14 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device, compile_model, connect
+    from edgekit.host.deploy.api import Device, compile_kernels, compile_model, connect
     from edgekit.host.deploy.bundle import Bundle
 
-__all__ = ["Bundle", "Device", "compile_model", "connect"]
+__all__ = ["Bundle", "Device", "compile_kernels", "compile_model", "connect"]
 
 _HOMES = {
     "Bundle": "edgekit.host.deploy.bundle",
     "Device": "edgekit.host.deploy.api",
+    "compile_kernels": "edgekit.host.deploy.api",
     "compile_model": "edgekit.host.deploy.api",
     "connect": "edgekit.host.deploy.api",
 }

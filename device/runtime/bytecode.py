@@ -35,10 +35,15 @@ Modules = Dict[str, Tuple[bool, bytes]]  # by name: whether it is a package, and
 def use_bytecode() -> None:
     """Imports this package's modules from cached bytecode, if it was itself started from a .pyz."""
     global _cache
-    archive = Path(os.path.realpath(__file__)).parents[3]
+    archive = own_archive()
     if _cache is None and archive.is_file():
         _cache = _Cache(archive)
         sys.meta_path.insert(0, _cache)
+
+
+def own_archive() -> Path:
+    """Returns the .pyz that this module comes from."""
+    return Path(os.path.realpath(__file__)).parents[3]
 
 
 def keep_bytecode() -> None:

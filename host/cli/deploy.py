@@ -1,4 +1,4 @@
-"""`edgekit deploy`: deploys a model or bundle to a board and measures it."""
+"""`edgekit deploy`: deploys a model, a bundle or the kernels to a board and measures it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.cli.compile import load_bundle, unsigned_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
+from edgekit.host.cli.deploy_kernels import KERNELS_NAME, kernels_bundle, show_kernels
 from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
@@ -26,8 +27,10 @@ from edgekit.host.cli.options import (
     examples,
     file_kind,
     model_file,
+    refuse_with,
 )
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
@@ -49,14 +52,20 @@ def register(app: typer.Typer) -> None:
             "edgekit deploy models/face_detection_short_range.tflite",
             "edgekit deploy face.ekb --board a57 --dry-run",
             "edgekit deploy                # model and board of edgekit.toml",
+            "edgekit deploy --kernels --board a57",
         ),
     )(deploy)
 
 
 @takes_compile_options()
 def deploy(
+    context: typer.Context,
     model: Model = None,
     board: BoardOption = None,
+    kernels: Annotated[
+        bool,
+        typer.Option("--kernels", help="Deploy the core's matrix products, for your programs."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and write nothing anywhere.")
     ] = False,
@@ -90,18 +99,30 @@ def deploy(
     from edgekit.host.errors import RolledBackError
 
     name = board_name(board)
-    path = model_file(model, name)
+    if kernels:
+        refuse_with(context, "--kernels", "model", "threads", "cluster", "no_application")
+        if not options.is_default:
+            raise InputError("expected --kernels or options of a model, found both; leave one out")
+        model_name = model_name or KERNELS_NAME
+    path = None if kernels else model_file(model, name)
     device = connect(name, transport=transport).named(model_name)
-    if dry_run:
+    if path is None:
+        bundle = kernels_bundle(device, counter or 0, dry_run)
+    elif dry_run:
         bundle = unsigned_bundle(path, device.profile, counter, options)
+    else:
+        bundle = load_bundle(path, device.profile, counter, options)
+    if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)
         if as_json:
             emit(plan_document(device, plan))
         else:
             show_plan(device, plan)
         return
-    bundle = load_bundle(path, device.profile, counter, options)
     release = put_into_service(device, bundle, allow_downgrade, not no_application)
+    if path is None or bundle.manifest.kernels:
+        show_kernels(device, bundle, release, as_json)
+        return
     timing = device.bench(threads=threads, cluster=cluster or "", seconds=_BENCH_SECONDS)
     if release.application and timing.release != release.id:
         raise RolledBackError(

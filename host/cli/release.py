@@ -171,7 +171,7 @@ def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
     print(f"current   {_format_release(found.current)}")
     if found.current:
         show_variants(found.current.shapes, found.current.signatures)
-    if found.current and not found.current.damage:
+    if found.current and found.current.shapes and not found.current.damage:
         print(f"runs on   {_format_placement(found.current.placement, usual)}")
     if found.current and found.current.loss:
         print(f"loss      {found.current.loss.describe()}")

@@ -1,4 +1,4 @@
-"""The Python API: compile a model, connect to a board, deploy, run and time."""
+"""The Python API: compile a model or kernels, connect to a board, deploy, run and time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
-from edgekit.kb.targets.board import UnknownBoardError, load_board
+from edgekit.kb.targets.board import BoardProfile, UnknownBoardError, load_board
 
 Device = Board  # the Python API's name for it
 
@@ -40,10 +40,7 @@ def compile_model(
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
     """
-    try:
-        profile = load_board(profile_of(board))
-    except UnknownBoardError as error:
-        raise InputError(str(error)) from None
+    profile = _profile_for(board)
     shapes, *more = variants_of({n: _as_shapes(s) for n, s in (input_shapes or {}).items()})
     options = CompileOptions(
         shapes=shapes,
@@ -56,6 +53,24 @@ def compile_model(
     from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
 
     return sign_bundle(compiled(Path(model), profile, options).bundle)
+
+
+def compile_kernels(board: str = "local", *, counter: int = 0) -> Bundle:
+    """Compiles the kernels library for a board or board profile; returns the signed bundle, with
+    the tables of the board's core and the Python API: `connect("b").named("kernels").deploy(it)`.
+
+    Raises InputError if the bundle cannot be signed because ssh-keygen is missing.
+    """
+    from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
+
+    return sign_bundle(build_kernels_bundle(_profile_for(board), counter))
+
+
+def _profile_for(board: str) -> BoardProfile:
+    try:
+        return load_board(profile_of(board))
+    except UnknownBoardError as error:
+        raise InputError(str(error)) from None
 
 
 def _as_shapes(

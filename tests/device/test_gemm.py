@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgekit.device import gemm
-from edgekit.device.runtime.errors import IncompatibleError, InputError
+from edgekit.device.runtime.arrays.find import find_library
+from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
+from edgekit.device.runtime.errors import InputError
 
 _PAIRS = [("float32", "float32"), ("int8", "int8"), ("uint8", "int8")]
 _SIZE = st.one_of(st.integers(0, 4), st.integers(0, 70))
@@ -161,10 +164,67 @@ except DeviceError as error:
 _ZEROS = "__import__('numpy').zeros((2, 2), 'f4'), __import__('numpy').zeros((2, 2), 'f4')"
 
 
-def test_without_numpy_one_line_says_so():
-    code = _ERROR.format(before="sys.modules['numpy'] = None", arguments="1, 2")
-    found = _python(code)
-    assert found.startswith(IncompatibleError.__name__) and "expected NumPy" in found
+def plain(values: NDArray) -> memoryview:
+    """The same array without NumPy."""
+    flat = array(values.dtype.char, values.tobytes())
+    return memoryview(flat).cast("B").cast(values.dtype.char, list(values.shape))
+
+
+@pytest.mark.parametrize("pair", _PAIRS)
+def test_buffers_are_operands_without_numpy(pair):
+    rng = np.random.default_rng(4)
+    a, b = matrix(rng, (5, 70), pair[0], "rows"), matrix(rng, (70, 33), pair[1], "rows")
+    bias = np.arange(33, dtype=np.float32 if pair[0] == "float32" else np.int32)
+    wanted = expected(a, b) + bias
+    found = gemm(plain(a), plain(b), bias=plain(bias))
+    assert isinstance(found, memoryview) and found.shape == (5, 33)
+    check(np.asarray(found), wanted, 70)
+    out = plain(np.zeros_like(bias, shape=(5, 33)))
+    assert gemm(plain(a), memoryview(plain(b)).toreadonly(), bias=bias.data, out=out) is out
+    check(np.asarray(out), wanted, 70)
+
+
+_P, _Q = plain(_F), plain(_G)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, message",
+    [
+        ((_P, _P), {}, r"as many columns of a as rows of b, found \[2, 3\] and \[2, 3\]"),
+        ((_P, bytes(12)), {}, "f32 and f32, s8 and s8, u8 and s8, found f32 and u8"),
+        ((_P, array("f", [0] * 12)), {}, r"b of 2 dimensions, found \[12\]"),
+        ((_P, 1), {}, "b: expected an array, found int"),
+        ((_P, _Q, 0), {}, "1 to 256 threads, found 0"),
+        ((_P, _Q), {"bias": array("f", [0] * 3)}, r"bias: expected f32 \[4\], found f32 \[3\]"),
+        ((_P, _Q), {"out": _Q}, r"out: expected f32 \[2, 4\], found f32 \[3, 4\]"),
+        ((_P, _Q), {"out": plain(_F).toreadonly()}, "found a read-only one"),
+    ],
+)
+def test_buffers_that_do_not_fit_are_named(arguments, options, message):
+    with pytest.raises(InputError, match=message):
+        gemm(*arguments, **options)
+
+
+def test_out_apart_from_the_operands():
+    whole = memoryview(bytearray(4 * 8))
+    a, out = (whole[at : at + 16].cast("f", [2, 2]) for at in (0, 8))
+    with pytest.raises(InputError, match="found shared memory"):
+        gemm(a, plain(np.eye(2, dtype=np.float32)), out=out)
+    twice = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (2, 4), (0, 4))
+    with pytest.raises(InputError, match="memory for each element"):
+        gemm(_F, _G, out=twice)
+
+
+def test_an_explanation_names_the_row_or_the_rule():
+    a, b = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
+    found, why = gemm(a, b, explain=True)
+    assert found[0, 0] == 128
+    library = GemmLibrary(*find_library())
+    method, rule = library.lookup("f32", 128, 128, 128)
+    assert why.method == method and (why.rule in (rule, "analytic"))
+    assert "128 x 128" in why.reason or why.row is None or "does not apply" in why.reason
+    without = GemmLibrary(find_library()[0])
+    assert without.row_shape("f32", 128, 128, 128) is None
 
 
 def test_a_library_that_is_not_there_is_named(tmp_path):

@@ -290,7 +290,7 @@ static int within_radius(const ek_gemm_table *t, const row *r, const query *q) {
     return !r->radius || 100.0 * distance_of(&t->log[r - t->rows], &wanted) <= r->radius;
 }
 
-static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
+static const row *row_for(const ek_gemm_table *t, const query *q, int *rule) {
     key k = key_of(t, q);
     const row *found = exact(t, &k);
     *rule = EK_GEMM_EXACT;
@@ -299,6 +299,11 @@ static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
         found = relaxed(t, &k, q, feature);
         *rule = EK_GEMM_RELAXED + feature;
     }
+    return found;
+}
+
+static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
+    const row *found = row_for(t, q, rule);
     const ek_gemm_method analytic = ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
     if (!found)
         *rule = EK_GEMM_ANALYTIC;
@@ -327,4 +332,17 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, 
     entry.how = find(t, &q, rule);
     ek_gemm_cache_add(&t->cache, h, &entry, *rule);
     return entry.how;
+}
+
+int ek_gemm_row_shape(const ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
+                      int64_t shape[3]) {
+    query q = {m, n, k, dtype, threads};
+    int rule;
+    const row *found = t ? row_for(t, &q, &rule) : NULL;
+    if (found) {
+        shape[0] = found->m;
+        shape[1] = found->k;
+        shape[2] = found->n;
+    }
+    return found != NULL;
 }

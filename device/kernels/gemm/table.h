@@ -24,4 +24,9 @@ void ek_gemm_table_close(ek_gemm_table *table);
  * ek_gemm_rule. Any number of threads may look up concurrently. A NULL table has no rows. */
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
                               int *rule);
+
+/* Writes m, k and n of the product on which the row of a look-up was measured, whether or not its
+ * method is used. Returns 0 if no row matches. */
+int ek_gemm_row_shape(const ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
+                      int64_t shape[3]);
 #endif

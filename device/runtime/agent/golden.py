@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import signal
@@ -9,8 +10,9 @@ import struct
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+from edgekit.device.runtime.agent.kernels import ReferenceProduct
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, Variant
 from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.npz import Array
@@ -36,12 +38,18 @@ _CODES = {
 }
 
 Number = Union[int, float]
+HasGolden = Union[Variant, ReferenceProduct]
 
 
 def check_golden(files: ReleaseFiles, manifest: Manifest) -> Dict[str, Any]:
     """Runs the golden input of every variant in this process. Returns the slowest variant's time in
     milliseconds, the largest difference of each output, and the quantization loss of the golden
     outputs. DeviceError reports how far off the outputs are."""
+    if manifest.kernels:
+        # Found by its name, because releases of models do not have this module.
+        checker = importlib.import_module("edgekit.device.runtime.agent.kernels_check")
+        health: Dict[str, Any] = checker.check_products(files, manifest.kernels)
+        return health
     found = [_check_variant(files, manifest, v) for v in manifest.every_variant()]
     known = {"loss": asdict(manifest.loss)} if manifest.loss else {}
     return {
@@ -58,14 +66,22 @@ def _check_variant(
     model = open_model(files, manifest, variant=variant)
     outputs, times = model.run(golden_inputs(files, variant))
     model.close()
-    golden = variant.golden
-    differences: List[float] = []
     where = f"with {variant_text(variant)}: " if manifest.variants else ""
-    for i, (spec, path) in enumerate(zip(variant.outputs, golden.outputs)):
-        expected, found = files.read(path), bytes(outputs[spec.name].data)
+    found = [outputs[spec.name].data for spec in variant.outputs]
+    return times.total / 1e6, compare_outputs(files, variant, found, where)
+
+
+def compare_outputs(
+    files: ReleaseFiles, expected: HasGolden, outputs: Sequence[Any], where: str
+) -> List[float]:
+    """Returns the largest difference of each output from the golden one; DeviceError, beginning
+    with `where`, if it exceeds the tolerance."""
+    golden = expected.golden
+    differences: List[float] = []
+    for i, (spec, path) in enumerate(zip(expected.outputs, golden.outputs)):
         margin = golden.margin(i)
         shares = None if margin is None else files.read(margin)
-        off = worst_difference(spec, expected, found, shares)
+        off = worst_difference(spec, files.read(path), bytes(outputs[i]), shares)
         if not off.within(golden.tolerances[i]):
             raise DeviceError(
                 f"{where}output '{spec.name}': expected a difference of at most "
@@ -73,10 +89,10 @@ def _check_variant(
                 f"found {off.largest:g}"
             )
         differences.append(off.largest)
-    return times.total / 1e6, differences
+    return differences
 
 
-def golden_inputs(files: ReleaseFiles, variant: Variant) -> Dict[str, Array]:
+def golden_inputs(files: ReleaseFiles, variant: HasGolden) -> Dict[str, Array]:
     """Returns the golden input arrays by name."""
     return {
         spec.name: Array(spec.dtype, spec.shape, files.read(path))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
+from edgekit.device.runtime.agent.kernels import KernelsSpec, ReferenceProduct, kernels_of
 from edgekit.device.runtime.agent.specs import (
     MOST_PLACEMENTS,
     GoldenFiles,
@@ -53,6 +54,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
 _SIGNATURE = ("signature",)  # a key that entries without a name lack
+_OPTIONAL = (*_SIGNATURE, "kernels")
 _DESCRIPTION_KEYS = (
     "name",
     "inputs",
@@ -124,7 +126,10 @@ class Manifest:
     """`variants` are those for further input shapes and signatures; the manifest itself describes
     the first variant. `application` is the program that runs with the model. `placements` are the
     best thread counts on each of the board's clusters, best cluster first; empty: one thread, on
-    any core. `loss` is the quantization loss relative to f32, if the model is quantized."""
+    any core. `loss` is the quantization loss relative to f32, if the model is quantized.
+
+    A release of `kernels` has no model: no tensors, operators, weights and variants; its name is
+    that of its core, and its memory that of its library."""
 
     id: str
     kit_version: str
@@ -143,6 +148,7 @@ class Manifest:
     placements: Tuple[PlacementSpec, ...] = ()
     loss: Optional[LossSpec] = None
     signature: str = ""
+    kernels: Optional[KernelsSpec] = None
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, one line, identical on every machine."""
@@ -153,12 +159,20 @@ class Manifest:
         return replace(self, id=content_id(self._to_dict()))
 
     def every_variant(self) -> Tuple[Variant, ...]:
-        """One per signature and set of input shapes, the manifest's own first."""
+        """One per signature and set of input shapes, the manifest's own first. InputError for a
+        release of kernels."""
+        if self.kernels:
+            raise InputError(
+                f"release {self.id}: expected a model, found {self.model.name}, a library of "
+                "kernels; name a model that is deployed"
+            )
         own = (self.memory, self.inputs, self.outputs, self.operators, self.golden, self.signature)
         return (Variant(LIBRARY, *own), *self.variants)
 
     def most_memory(self) -> Memory:
         """The memory of a process: that of the largest variant of each signature."""
+        if self.kernels:
+            return self.memory
         every = self.every_variant()
         of_each = [
             max((v.memory for v in every if v.signature == name), key=lambda m: m.total)
@@ -171,20 +185,20 @@ class Manifest:
         )
 
     def _to_dict(self) -> Dict[str, Any]:
-        return _without_unnamed({"schema": SCHEMA, **asdict(self)})
+        return _without_unused({"schema": SCHEMA, **asdict(self)})
 
     def file(self, path: str) -> FileEntry:
         return next(f for f in self.files if f.path == path)
 
 
-def _without_unnamed(document: Dict[str, Any]) -> Dict[str, Any]:
-    """The document without signatures that have no name: most models have only one."""
-    document["variants"] = [_without_signature(variant) for variant in document["variants"]]
-    return _without_signature(document)
+def _without_unused(document: Dict[str, Any]) -> Dict[str, Any]:
+    """The document without kernels and signatures that have no name: most models have only one."""
+    document["variants"] = [_without_empty(variant) for variant in document["variants"]]
+    return _without_empty(document)
 
 
-def _without_signature(entry: Dict[str, Any]) -> Dict[str, Any]:
-    return {key: value for key, value in entry.items() if key != "signature" or value}
+def _without_empty(entry: Dict[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in _OPTIONAL or value}
 
 
 def content_id(document: Mapping[str, Any]) -> str:
@@ -234,12 +248,15 @@ def _parse(data: bytes) -> Manifest:
     # Checked before the keys: with another schema, unknown keys are not the actual error.
     if isinstance(raw, dict) and "schema" in raw and raw["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, raw["schema"])
-    root = keys_of(raw, "", ("schema", *_required(Manifest)), _SIGNATURE)
+    root = keys_of(raw, "", ("schema", *_required(Manifest)), _OPTIONAL)
     parsed = _build_manifest(root)
     if len(parsed.placements) > MOST_PLACEMENTS:
         raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
-    _check_variants(parsed)
-    _check_files(parsed)
+    if parsed.kernels:
+        _check_kernels(parsed, parsed.kernels)
+    else:
+        _check_variants(parsed)
+        _check_files(parsed)
     if (expected := content_id(root)) != parsed.id:
         raise bad("id", expected, parsed.id)
     return parsed
@@ -306,11 +323,12 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
         placements=each(root["placements"], "placements", placement_of),
         loss=None if loss is None else loss_of(loss, "loss"),
         signature=text(root.get("signature", ""), "signature"),
+        kernels=kernels_of(root["kernels"], "kernels") if "kernels" in root else None,
     )
 
 
 def _required(kind: Any) -> Tuple[str, ...]:
-    return tuple(name for name in kind.__dataclass_fields__ if name not in _SIGNATURE)
+    return tuple(name for name in kind.__dataclass_fields__ if name not in _OPTIONAL)
 
 
 def _check_variants(m: Manifest) -> None:
@@ -329,20 +347,36 @@ def _check_variants(m: Manifest) -> None:
         raise bad("variants", "each set of input shapes once", "one twice")
 
 
-def _check_files(m: Manifest) -> None:
-    """Checks that exactly the referenced files are listed, once each, and that sizes match the
-    tensors."""
+def _check_kernels(m: Manifest, kernels: KernelsSpec) -> None:
+    """Checks that a release of kernels has no model, and a result for each of its products."""
+    if m.inputs or m.outputs or m.operators or m.variants or m.golden.paths or m.placements:
+        raise bad("kernels", "kernels or a model", "both")
+    sizes = _listed(m, (RUNTIME, *kernels.paths))
+    for product in kernels.products:
+        _check_golden(product, sizes)
+
+
+def _listed(m: Manifest, named: Tuple[str, ...]) -> Dict[str, int]:
+    """Returns the size of each file; checks that exactly the named ones are listed, once each, and
+    those of the application."""
     sizes = {f.path: f.bytes for f in m.files}
     if len(sizes) != len(m.files):
         raise bad("files", "every path once", "a path twice")
-    every = m.every_variant()
-    named = [path for v in every for path in (v.library, *v.golden.paths)]
-    named += m.application.files if m.application else ()
-    known = {WEIGHTS, RUNTIME, *named}
+    wanted = (*named, *(m.application.files if m.application else ()))
+    known = set(wanted)
     if odd := sorted(known ^ set(sizes)):
         raise bad("files", ", ".join(sorted(known)), f"'{odd[0]}' not in both")
-    if len(known) != len(named) + 2:
+    if len(known) != len(wanted):
         raise bad("files", "one file per library and tensor", "one of several uses")
+    return sizes
+
+
+def _check_files(m: Manifest) -> None:
+    """Checks that exactly the referenced files are listed, once each, and that sizes match the
+    tensors."""
+    every = m.every_variant()
+    named = (path for v in every for path in (v.library, *v.golden.paths))
+    sizes = _listed(m, (WEIGHTS, RUNTIME, *named))
     weights = max(v.memory.weights_bytes for v in every)
     if sizes[WEIGHTS] != weights:
         raise bad(f"size of {WEIGHTS}", f"{weights} bytes", sizes[WEIGHTS])
@@ -350,7 +384,7 @@ def _check_files(m: Manifest) -> None:
         _check_golden(v, sizes)
 
 
-def _check_golden(v: Variant, sizes: Mapping[str, int]) -> None:
+def _check_golden(v: Union[Variant, ReferenceProduct], sizes: Mapping[str, int]) -> None:
     if len(v.golden.tolerances) != len(v.outputs):
         raise bad("golden.tolerances", f"{len(v.outputs)} numbers", len(v.golden.tolerances))
     for paths, specs in ((v.golden.inputs, v.inputs), (v.golden.outputs, v.outputs)):

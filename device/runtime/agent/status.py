@@ -188,6 +188,7 @@ def _release_info(store: Store, release: Optional[str], full: bool) -> Optional[
         m = store.manifest(release)
     except DeviceError:
         return ReleaseInfo(release, "", "", "", "", 0, 0, (), damage or "its manifest is missing")
+    variants = () if m.kernels else m.every_variant()
     return ReleaseInfo(
         m.id,
         m.model.name,
@@ -196,9 +197,9 @@ def _release_info(store: Store, release: Optional[str], full: bool) -> Optional[
         m.kit_version,
         m.counter,
         sum(f.bytes for f in m.files),
-        tuple(v.shapes for v in m.every_variant()),
+        tuple(v.shapes for v in variants),
         damage,
         m.placements[0] if m.placements else None,
         m.loss,
-        tuple(v.signature for v in m.every_variant() if v.signature),
+        tuple(v.signature for v in variants if v.signature),
     )

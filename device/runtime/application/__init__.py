@@ -8,6 +8,8 @@ outputs = model.run({"image": image})
 
 from __future__ import annotations
 
+from typing import Any
+
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
 from edgekit.device.runtime.application.model import Model
@@ -35,3 +37,15 @@ __all__ = [
     "alive",
     "open",
 ]
+
+_PRODUCTS = ("OutlierWeights", "SparseMatrix", "gemm", "nna_matmul", "outlier_matmul")
+
+
+def __getattr__(name: str) -> Any:
+    """Names the release to import products from; this one has none."""
+    if name in _PRODUCTS:
+        raise IncompatibleError(
+            f"{name}: expected the runtime of a release of kernels, found that of a model; run "
+            "edgekit deploy --kernels, and import named/kernels/current/runtime.pyz"
+        )
+    raise AttributeError(f"module 'edgekit_runtime' has no attribute {name!r}")

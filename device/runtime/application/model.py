@@ -88,7 +88,11 @@ class Model:
         self._paused = False
         self._loaded: Optional[Loaded] = None
         self._go_back_after_deaths()
-        self._put_in_service(load_current(store, request, parallel, self._watch.begin))
+        try:
+            self._put_in_service(load_current(store, request, parallel, self._watch.begin))
+        except InputError:  # no fault of the release: there is none, or it is not a model
+            self._watch.end()
+            raise
         self._at_exit = _end_at_exit(self)
 
     @property

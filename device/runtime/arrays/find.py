@@ -1,4 +1,5 @@
-"""Finds this machine's kernels library: named explicitly, or built by a package of edgekit."""
+"""Finds this machine's kernels library and its tables: named explicitly, of a release of kernels,
+or built by a package of edgekit."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
-from typing import Iterable, Optional, Tuple
+from typing import Callable, Iterable, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.errors import IncompatibleError
 
@@ -18,31 +19,61 @@ SPMV_TABLE_VARIABLE = "EDGEKIT_SPMV_TABLE"
 _PROVIDER = "local_kernels"  # a module with local_library(), in any package of this namespace
 
 
+class KernelFiles(NamedTuple):
+    """Paths of a kernels library, of its table of products and of that of sparse matrices."""
+
+    library: Path
+    table: Optional[Path]
+    spmv: Optional[Path]
+
+
+def use_release(files: Callable[[], KernelFiles]) -> None:
+    """Makes this process take its kernels from a release, which `files` finds when it is called."""
+    global _release
+    _release = files
+
+
 def find_library(packages: Optional[Iterable[str]] = None) -> Tuple[Path, Optional[Path]]:
     """Returns the library's path, and its table's path if there is one.
 
     EDGEKIT_KERNELS names the library, EDGEKIT_GEMM_TABLE the table (default: the library's path
-    plus .table). Otherwise a sibling package of edgekit with a module `local_kernels` provides this
-    machine's library; a board has no such package. `packages` are the folders with edgekit's
-    packages, by default those that are installed. IncompatibleError if there is neither.
+    plus .table). Otherwise a program on a board has the files of its release. Otherwise a sibling
+    package of edgekit with a module `local_kernels` provides this machine's library; a board has no
+    such package. `packages` are the folders with edgekit's packages, by default those that are
+    installed. IncompatibleError if there is neither.
     """
+    found = _find_files(packages)
+    return found.library, found.table
+
+
+def find_spmv_table(library: Path) -> Optional[Path]:
+    """Returns the table of sparse matrices for a library: EDGEKIT_SPMV_TABLE, else the one that
+    belongs to it."""
+    if named := os.environ.get(SPMV_TABLE_VARIABLE):
+        return Path(named)
+    if _release and (found := _release()).library == library:
+        return found.spmv
+    return _beside(library, ".spmv")
+
+
+def _find_files(packages: Optional[Iterable[str]]) -> KernelFiles:
     named = os.environ.get(LIBRARY_VARIABLE)
     if named and not Path(named).is_file():
         raise IncompatibleError(
             f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
             "name one that was built for this machine"
         )
+    if _release and not named:
+        return _release()
     path = Path(named) if named else _find_in_packages(packages)
     table = os.environ.get(TABLE_VARIABLE)
-    beside = path.with_name(f"{path.name}.table")
-    return path, Path(table) if table else beside if beside.is_file() else None
+    found = Path(table) if table else _beside(path, ".table")
+    return KernelFiles(path, found, _beside(path, ".spmv"))
 
 
-def find_spmv_table(library: Path) -> Optional[Path]:
-    """Returns the sparse matrix table: EDGEKIT_SPMV_TABLE, else the file next to the library."""
-    named = os.environ.get(SPMV_TABLE_VARIABLE)
-    beside = library.with_name(f"{library.name}.spmv")
-    return Path(named) if named else beside if beside.is_file() else None
+def _beside(library: Path, suffix: str) -> Optional[Path]:
+    path = library.with_name(f"{library.name}{suffix}")
+    return path if path.is_file() else None
 
 
 def _find_in_packages(packages: Optional[Iterable[str]]) -> Path:
@@ -56,3 +87,6 @@ def _find_in_packages(packages: Optional[Iterable[str]]) -> Path:
         "expected a kernels library for this machine, found none; install all of edgekit, or set "
         f"{LIBRARY_VARIABLE} to a library built for this board"
     )
+
+
+_release: Optional[Callable[[], KernelFiles]] = None

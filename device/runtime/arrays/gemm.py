@@ -1,40 +1,120 @@
-"""Products of NumPy arrays with this machine's GEMM library."""
+"""Products of NumPy arrays or plain buffers with this machine's GEMM library."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import threading
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
 
-from edgekit.device.runtime.arrays.gemm_library import DTYPES, GemmLibrary, Operand, Product
-from edgekit.device.runtime.errors import IncompatibleError, InputError
+from edgekit.device.runtime.arrays import buffers
+from edgekit.device.runtime.arrays.gemm_library import (
+    DTYPES,
+    GemmLibrary,
+    GemmMethod,
+    Operand,
+    Product,
+)
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.device.runtime.errors import InputError
 
 _PAIRS = {
     ("float32", "float32"): "f32",
     ("int8", "int8"): "s8",
     ("uint8", "int8"): "u8",
 }
-_RESULT = {"f32": "float32", "s8": "int32", "u8": "int32"}
+_PLAIN_PAIRS = {("f32", "f32"): "f32", ("s8", "s8"): "s8", ("u8", "s8"): "u8"}
+_SUMS = {"f32": "f32", "s8": "s32", "u8": "s32"}
+_LARGEST = (1 << (8 * ctypes.sizeof(ctypes.c_long) - 1)) - 1  # sizes are C longs
 _MOST_THREADS = 256
 _ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
-assert set(_RESULT) == set(DTYPES)
+assert set(_SUMS) == set(DTYPES)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The method of a product, and the rule that chose it: "exact", "relaxed:" and the feature that
+    the row shares, or "analytic". row: m, k and n of the product on which the nearest row was
+    measured; None if no row has anything in common. reason: why, as a sentence."""
+
+    rule: str
+    row: Optional[Tuple[int, int, int]]
+    method: GemmMethod
+    reason: str
 
 
 def gemm(
-    a: Any, b: Any, threads: int = 1, *, out: Optional[Any] = None, bias: Optional[Any] = None
+    a: Any,
+    b: Any,
+    threads: int = 1,
+    *,
+    out: Optional[Any] = None,
+    bias: Optional[Any] = None,
+    explain: bool = False,
 ) -> Any:
-    """a [m, k] · b [k, n] (+ bias [n]) → [m, n], with the knowledge base's method.
+    """a [m, k] · b [k, n] (+ bias [n]) → [m, n], with the knowledge base's method; with `explain`
+    also an Explanation.
 
-    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Arrays may
-    be views with any strides. bias: of the result's type. out: receives the result and is returned.
-    Raises InputError for mismatched shapes or types, IncompatibleError if NumPy or the library is
-    missing.
+    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Operands
+    are NumPy arrays of any strides, or other objects with the buffer protocol, whose result is a
+    memoryview. bias: of the result's type. out: receives the result and is returned. Raises
+    InputError for mismatched shapes or types, IncompatibleError without a library.
     """
-    np = _import_numpy()
-    dtype = _check_operands(np, a, b, threads)
-    (m, k), n = a.shape, b.shape[1]
-    result = np.dtype(_RESULT[dtype])
+    if buffers.has_numpy(a, b, out, bias):
+        product, result = _of_arrays(a, b, threads, out, bias)
+    else:
+        product, result = _of_buffers(a, b, threads, out, bias)
+    why = _compute(product, threads, explain)
+    found = result.finish()
+    return (found, why) if explain else found
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What is returned; `target` is copied there first if the library could not write to it.
+    `owners` of the product's memory."""
+
+    value: Any
+    target: Any
+    owners: Any
+
+    def finish(self) -> Any:
+        if self.target is not self.value:
+            self.value[...] = self.target
+        return self.value
+
+
+def _compute(product: Product, threads: int, explain: bool) -> Optional[Explanation]:
+    shape = product.dtype, product.m, product.n, product.k, threads
+    with _ALONE:
+        library = _open_library(os.getpid())
+        how, rule = library.lookup(*shape)
+        if product.m and product.n:
+            library.run(product, how, threads)
+        return _explanation(library, shape, how, rule) if explain else None
+
+
+def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> Explanation:
+    row = library.row_shape(*shape)
+    if row is None:
+        return Explanation("analytic", None, how, "no row shares the scale, m, n or k")
+    of = f"the row of {row[0]} x {row[1]} . {row[1]} x {row[2]}"
+    if how != library.default(*shape):
+        return Explanation(rule, row, how, f"{rule}: {of}")
+    if rule == "exact":
+        return Explanation(rule, row, how, f"exact: {of}, with the analytic method")
+    return Explanation("analytic", row, how, f"{of} is the nearest, and does not apply here")
+
+
+def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:
+    """The product of NumPy arrays."""
+    import numpy as np
+
+    dtype = _check_operands(np, a, b)
+    m, n, k = _check_sizes(a.shape, b.shape, threads)
+    result = np.dtype(BY_NAME[_SUMS[dtype]].npy)
     if bias is not None:
         _check_like("bias", bias, (n,), result)
         bias = np.ascontiguousarray(bias)
@@ -42,30 +122,41 @@ def gemm(
         _check_like("out", out, (m, n), result)
         if not out.flags.writeable:
             raise InputError("gemm: expected out to be writable, found a read-only array")
+        if _overlaps_itself(out):
+            raise InputError(
+                "gemm: expected out with memory for each element, found strides "
+                f"{list(out.strides)}"
+            )
     direct = _takes_directly(np, out, (a, b, bias))
     target: Any = out if direct else _allocate_result(np, (m, n), result)
-    if target.size:
-        a, b = _make_aligned(np, a), _make_aligned(np, b)
-        at = 0 if bias is None else bias.ctypes.data
-        product = Product(dtype, m, n, k, _to_operand(a), _to_operand(b), _to_operand(target), at)
-        with _ALONE:
-            library = _open_library(os.getpid())
-            how, _ = library.lookup(dtype, m, n, k, threads)
-            library.run(product, how, threads)
-    if out is not None and target is not out:
-        out[...] = target
-    return target if out is None else out
+    a, b = _make_aligned(np, a), _make_aligned(np, b)
+    at = 0 if bias is None else bias.ctypes.data
+    product = Product(dtype, m, n, k, _to_operand(a), _to_operand(b), _to_operand(target), at)
+    return product, _Result(target if out is None else out, target, (a, b, bias))
 
 
-def _import_numpy() -> Any:
-    try:
-        import numpy
-    except ImportError:
-        raise IncompatibleError(
-            "gemm: expected NumPy on this board, found none; install python3-numpy, "
-            "or call edgekit.device.runtime.arrays.gemm_library with addresses"
-        ) from None
-    return numpy
+def _of_buffers(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:
+    """The product of objects with the buffer protocol."""
+    left, right = buffers.readable(a, "gemm: a"), buffers.readable(b, "gemm: b")
+    dtype = _PLAIN_PAIRS.get((left.dtype, right.dtype))
+    if dtype is None:
+        pairs = ", ".join(f"{x} and {y}" for x, y in _PLAIN_PAIRS)
+        raise InputError(f"gemm: expected a and b of {pairs}, found {left.dtype} and {right.dtype}")
+    m, n, k = _check_sizes(left.shape, right.shape, threads)
+    result, at = _SUMS[dtype], 0
+    if bias is not None:
+        bias = buffers.readable(bias, "gemm: bias")
+        at = buffers.checked(bias, result, (n,), "gemm: bias").address
+    if out is None:
+        out, target = buffers.fresh(result, (m, n))
+    else:
+        target = buffers.writable(out, "gemm: out", BY_NAME[result].bytes)
+        buffers.checked(target, result, (m, n), "gemm: out")
+        if any(each and buffers.overlap(target, each) for each in (left, right, bias)):
+            raise InputError("gemm: expected out apart from a, b and bias, found shared memory")
+    lines = (Operand(left.address, k, 1), Operand(right.address, n, 1))
+    product = Product(dtype, m, n, k, *lines, Operand(target.address, n, 1), at)
+    return product, _Result(out, out, (left, right, target, bias))
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,27 +168,35 @@ def _open_library(process: int) -> GemmLibrary:
     return GemmLibrary(*find_library())
 
 
-def _check_operands(np: Any, a: Any, b: Any, threads: int) -> str:
+def _check_operands(np: Any, a: Any, b: Any) -> str:
     """Returns the product's element type."""
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, np.ndarray):
             raise InputError(f"gemm: expected {name} to be an array, found {type(value).__name__}")
-        if value.ndim != 2:
-            raise InputError(
-                f"gemm: expected {name} of 2 dimensions, found {_format_shape(value.shape)}"
-            )
     dtype = _PAIRS.get((a.dtype.name, b.dtype.name))
     if dtype is None or not (a.dtype.isnative and b.dtype.isnative):
         pairs = ", ".join(f"{x} and {y}" for x, y in _PAIRS)
         raise InputError(f"gemm: expected a and b of {pairs}, found {a.dtype} and {b.dtype}")
-    if a.shape[1] != b.shape[0]:
+    return dtype
+
+
+def _check_sizes(a: Any, b: Any, threads: Any) -> Tuple[int, int, int]:
+    """Returns m, n and k for the shapes of a and b."""
+    for name, shape in (("a", a), ("b", b)):
+        if len(shape) != 2:
+            raise InputError(f"gemm: expected {name} of 2 dimensions, found {_format_shape(shape)}")
+        if max(shape) > _LARGEST:
+            raise InputError(
+                f"gemm: expected sizes up to {_LARGEST}, found {name} of {_format_shape(shape)}"
+            )
+    if a[1] != b[0]:
         raise InputError(
-            f"gemm: expected as many columns of a as rows of b, found {_format_shape(a.shape)} "
-            f"and {_format_shape(b.shape)}"
+            f"gemm: expected as many columns of a as rows of b, found {_format_shape(a)} "
+            f"and {_format_shape(b)}"
         )
     if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
         raise InputError(f"gemm: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
-    return dtype
+    return a[0], b[1], a[1]
 
 
 def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
@@ -108,6 +207,16 @@ def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
             f"gemm: expected {name} of {dtype} {_format_shape(shape)}, "
             f"found {found[1] or ''} {actual}"
         )
+
+
+def _overlaps_itself(out: Any) -> bool:
+    """Whether two elements share memory, as with a stride of 0."""
+    span = out.itemsize  # bytes of the dimensions so far
+    for stride, extent in sorted((abs(s), n) for s, n in zip(out.strides, out.shape) if n > 1):
+        if stride < span:
+            return True
+        span += stride * (extent - 1)
+    return False
 
 
 def _takes_directly(np: Any, out: Any, others: Any) -> bool:

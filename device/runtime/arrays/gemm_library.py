@@ -174,6 +174,16 @@ class GemmLibrary:
         how = self._lib.ek_gemm_lookup(self._table, kind, threads, m, n, k, ctypes.byref(rule))
         return GemmMethod._from_c(how), _RULES[rule.value]
 
+    def row_shape(
+        self, dtype: str, m: int, n: int, k: int, threads: int = 1
+    ) -> Optional[Tuple[int, int, int]]:
+        """Returns m, k and n of the product on which the matching row was measured, if there is
+        one."""
+        shape = (ctypes.c_int64 * 3)()
+        kind = _operand_code(dtype, None)
+        found = self._lib.ek_gemm_row_shape(self._table, kind, threads, m, n, k, shape)
+        return (shape[0], shape[1], shape[2]) if found else None
+
     def default(
         self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
     ) -> GemmMethod:
@@ -329,6 +339,7 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
         ("ek_gemm_table_open", address, (ctypes.c_char_p, bytes_)),
         ("ek_gemm_table_close", None, (address,)),
         ("ek_gemm_lookup", MethodInC, (address, number, number, size, size, size, rule)),
+        ("ek_gemm_row_shape", number, (address, number, number, size, size, size, address)),
         ("ek_gemm_time", time, (address, args, how, number, address, address, size)),
         ("ek_gemm_lookup_time", time, (address, number, number, numbers, size, size)),
     )

@@ -56,24 +56,26 @@ def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
     return Toolchain(board, (cache or cache_folder()) / "objects").build(kernel_units(board))
 
 
-def build_table(board: BoardProfile) -> bytes:
-    """Serializes the knowledge base rows for `board` in the library's format.
+def build_tables(board: BoardProfile) -> tuple[bytes, bytes]:
+    """Serializes the knowledge base rows for `board` in the library's formats: those of products,
+    and of sparse matrices.
 
-    Raises InputError if the table cannot be read.
+    Raises InputError if a table cannot be read.
     """
     from edgekit.host.compiler.tables.gemm import table_of
+    from edgekit.host.compiler.tables.spmv import spmv_table_of
     from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 
-    return table_blob(table_of(board), board.platform)
+    products = table_blob(table_of(board), board.platform)
+    return products, spmv_table_of(board).text().encode()
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
     """Writes the tables, then the library, so that its presence implies theirs."""
-    from edgekit.host.compiler.tables.spmv import spmv_table_of
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path.with_name(f"{path.name}.table"), build_table(board))
-    atomic_write(path.with_name(f"{path.name}.spmv"), spmv_table_of(board).text().encode())
+    products, sparse = build_tables(board)
+    atomic_write(path.with_name(f"{path.name}.table"), products)
+    atomic_write(path.with_name(f"{path.name}.spmv"), sparse)
     atomic_write(path, build_kernels(board))
 
 

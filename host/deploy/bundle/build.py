@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.manifest import (
@@ -55,17 +55,14 @@ def build_bundle(
         kit_version=VERSION,
         counter=counter,
         model=ModelRef(artifact.model_name, artifact.model_sha256),
-        board=BoardNeeds(board.name, board.arch, tuple(sorted(features)), board.vlen_bits),
+        board=board_needs(board, features),
         memory=about.memory,
         inputs=about.inputs,
         outputs=about.outputs,
         operators=about.operators,
         simd=about.simd,
         golden=first.golden,
-        files=tuple(
-            FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
-            for path, data in sorted(files.items())
-        ),
+        files=file_entries(files),
         variants=variants,
         placements=artifact.placements,
         loss=artifact.loss,
@@ -80,8 +77,8 @@ def _build_variant(
     """Builds the manifest entry of `artifact`; adds its library and its golden files (in `folder`)
     to `files`."""
     golden = artifact.golden
-    inputs = _golden_files(f"{folder}/in", golden.inputs)
-    outputs = _golden_files(f"{folder}/out", golden.outputs)
+    inputs = golden_files(f"{folder}/in", golden.inputs)
+    outputs = golden_files(f"{folder}/out", golden.outputs)
     margins = tuple(
         None if codes is None else f"{folder}/margin{i}.bin"
         for i, codes in enumerate(golden.margins)
@@ -102,7 +99,20 @@ def _build_variant(
     )
 
 
-def _golden_files(stem: str, arrays: Sequence[Array]) -> dict[str, bytes]:
+def board_needs(board: BoardProfile, features: Iterable[str]) -> BoardNeeds:
+    """What a board must have to run code for `board` that uses these CPU features."""
+    return BoardNeeds(board.name, board.arch, tuple(sorted(features)), board.vlen_bits)
+
+
+def file_entries(files: Mapping[str, bytes]) -> tuple[FileEntry, ...]:
+    """Returns the manifest's list of files."""
+    return tuple(
+        FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
+        for path, data in sorted(files.items())
+    )
+
+
+def golden_files(stem: str, arrays: Sequence[Array]) -> dict[str, bytes]:
     """Returns path -> raw little-endian bytes, in tensor order."""
     return {
         f"{stem}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()

@@ -20,6 +20,7 @@ _FIRST = (
     "runtime/agent/commands.py",
     "runtime/application/__init__.py",
 )
+_OF_KERNELS = ("runtime/agent/kernels_check.py", "runtime/application/kernels.py")
 
 CHECK_PYTHON = """import sys
 
@@ -62,15 +63,17 @@ from edgekit.device.runtime.bytecode import keep_bytecode, use_bytecode
 use_bytecode()
 
 from edgekit.device.runtime.application import *
-from edgekit.device.runtime.application import __all__
-
+from edgekit.device.runtime.application import __all__, __getattr__
+%s
 keep_bytecode()
 '''
+_PRODUCTS = b"from edgekit.device.runtime.application.kernels import *"
 
 
 @functools.cache
-def runtime_pyz() -> bytes:
-    """Returns a zip that `python3 runtime.pyz` runs, reproducible for the same package.
+def runtime_pyz(kernels: bool = False) -> bytes:
+    """Returns a zip that `python3 runtime.pyz` runs, reproducible for the same package. With
+    `kernels`, the runtime of a release of kernels.
 
     Contains only the modules that the commands and applications import: over a serial console each
     extra module takes seconds. Folders need their own entries, otherwise zipimport does not find
@@ -79,7 +82,7 @@ def runtime_pyz() -> bytes:
     package = importlib.resources.files("edgekit.device")
     # The package's API for the user's programs is not part of the board's runtime.
     modules = {"__init__.py": (package / "__init__.py").read_bytes()}
-    wanted = list(_FIRST)
+    wanted = [*_FIRST, *(_OF_KERNELS if kernels else ())]
     while wanted:
         name = wanted.pop()
         if name not in modules:
@@ -87,7 +90,10 @@ def runtime_pyz() -> bytes:
             wanted += _imported_modules(package, modules[name])
             wanted += [f"{folder}/__init__.py" for folder in _parent_folders(name)]
     folders = {folder for name in modules for folder in _parent_folders(name)}
-    entries = [("__main__.py", _START), ("edgekit_runtime.py", _MODULE)]
+    entries = [
+        ("__main__.py", _START),
+        ("edgekit_runtime.py", _MODULE % (_PRODUCTS if kernels else b"")),
+    ]
     entries += [("edgekit/", b""), ("edgekit/device/", b"")]
     entries += [(f"edgekit/device/{name}/", b"") for name in sorted(folders)]
     entries += [(f"edgekit/device/{name}", data) for name, data in sorted(modules.items())]

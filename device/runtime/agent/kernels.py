@@ -1,0 +1,65 @@
+"""A release of kernels: a library and its tables instead of a model, and the products that its
+health check computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Tuple
+
+from edgekit.device.runtime.agent.specs import GoldenFiles, TensorSpec, golden_of, tensor_of
+from edgekit.device.runtime.agent.strict import bad, each, keys_of, text
+from edgekit.device.runtime.arrays.find import KernelFiles
+
+KERNELS = "kernels.so"
+GEMM_TABLE = f"{KERNELS}.table"
+SPMV_TABLE = f"{KERNELS}.spmv"
+KINDS = ("gemm_f32", "gemm_s8", "gemm_u8")
+
+
+@dataclass(frozen=True)
+class ReferenceProduct:
+    """One product with its operands and its result, as tensors and files."""
+
+    kind: str
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
+    golden: GoldenFiles
+
+
+@dataclass(frozen=True)
+class KernelsSpec:
+    """`platform`: the core that the tables are of."""
+
+    platform: str
+    products: Tuple[ReferenceProduct, ...]
+
+    @property
+    def paths(self) -> Tuple[str, ...]:
+        """All files that only a release of kernels has."""
+        golden = (path for product in self.products for path in product.golden.paths)
+        return (KERNELS, GEMM_TABLE, SPMV_TABLE, *golden)
+
+
+def kernel_files(folder: Path) -> KernelFiles:
+    """Returns the paths of the library and the tables of a release."""
+    return KernelFiles(folder / KERNELS, folder / GEMM_TABLE, folder / SPMV_TABLE)
+
+
+def kernels_of(raw: object, where: str) -> KernelsSpec:
+    """Parses the manifest's `kernels`; InputError names the invalid part."""
+    keys = keys_of(raw, where, tuple(KernelsSpec.__dataclass_fields__))
+    platform = text(keys["platform"], f"{where}.platform")
+    return KernelsSpec(platform, each(keys["products"], f"{where}.products", _product_of))
+
+
+def _product_of(raw: object, where: str) -> ReferenceProduct:
+    keys = keys_of(raw, where, tuple(ReferenceProduct.__dataclass_fields__))
+    if keys["kind"] not in KINDS:
+        raise bad(f"{where}.kind", "one of " + ", ".join(KINDS), keys["kind"])
+    return ReferenceProduct(
+        str(keys["kind"]),
+        each(keys["inputs"], f"{where}.inputs", tensor_of),
+        each(keys["outputs"], f"{where}.outputs", tensor_of),
+        golden_of(keys["golden"], f"{where}.golden"),
+    )

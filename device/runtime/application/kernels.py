@@ -1,0 +1,25 @@
+"""Products for programs on a board. They use the kernels of the release that this runtime belongs
+to, so programs have the library that their Python code was made for."""
+
+from __future__ import annotations
+
+import functools
+
+from edgekit.device.runtime.agent.integrity import open_intact
+from edgekit.device.runtime.agent.kernels import kernel_files
+from edgekit.device.runtime.arrays.find import KernelFiles, use_release
+from edgekit.device.runtime.arrays.gemm import gemm
+from edgekit.device.runtime.bytecode import own_archive
+
+__all__ = ["gemm"]
+
+
+@functools.lru_cache(maxsize=1)
+def _intact_files() -> KernelFiles:
+    """The kernels of this release; TransferError if a file of it is damaged."""
+    folder = own_archive().parent
+    open_intact(folder).close()
+    return kernel_files(folder)
+
+
+use_release(_intact_files)

@@ -1,0 +1,141 @@
+"""Memory of objects with the buffer protocol: array.array, bytes, memoryview, mmap.
+
+What is strided, misaligned or read-only without a known address is copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from edgekit.device.runtime.dtypes import BY_NAME, count
+from edgekit.device.runtime.errors import InputError
+
+FORMATS: Dict[str, Any] = {
+    "f16": "H",  # memoryview has no half-precision format
+    "f32": "f",
+    "f64": "d",
+    "s8": "b",
+    "s16": "h",
+    "s32": "i",
+    "s64": "q",
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "bool": "?",
+}
+_NAMES = {"f": "f", "d": "f", "e": "f", "?": "bool", **dict.fromkeys("bhilq", "s")}
+_KINDS: Dict[str, str] = {**_NAMES, **dict.fromkeys("BHILQ", "u")}
+
+# An address, and the object that must stay alive while it is used.
+Place = Tuple[int, Any]
+
+
+class Buffer(NamedTuple):
+    """An array in C order: element type, shape, address, and the object that owns the memory."""
+
+    dtype: str
+    shape: Tuple[int, ...]
+    address: int
+    owner: Any
+
+
+def has_numpy(*values: Any) -> bool:
+    """Whether one of the values is a NumPy array; imports nothing."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and any(isinstance(value, numpy.ndarray) for value in values)
+
+
+def view_of(value: Any, what: str) -> memoryview:
+    """Returns a view of `value`; InputError, beginning with `what`, if it has no buffer."""
+    try:
+        return memoryview(value)
+    except TypeError:
+        raise InputError(
+            f"{what}: expected an array, found {type(value).__name__}; give a NumPy array, "
+            "an array.array or bytes"
+        ) from None
+
+
+def readable(value: Any, what: str) -> Buffer:
+    """Returns the memory of an array to read; copies it if necessary."""
+    view = view_of(value, what)
+    dtype = dtype_of(view)
+    place = locate(value, view) if view.c_contiguous else None
+    if place is None or place[0] % view.itemsize:
+        place = place_of_bytes(view.tobytes())
+    return Buffer(dtype, tuple(view.shape or ()), *place)
+
+
+def writable(value: Any, what: str, alignment: int) -> Buffer:
+    """Returns the memory of an array to write; InputError if it is read-only, misaligned or has
+    gaps."""
+    view = view_of(value, what)
+    found = "a read-only one" if view.readonly else "one with gaps" if not view.c_contiguous else ""
+    place = None if found else locate(value, view)
+    if place is None or place[0] % alignment:
+        raise InputError(
+            f"{what}: expected a writable, contiguous and aligned array, found "
+            f"{found or 'a misaligned one'}"
+        )
+    return Buffer(dtype_of(view), tuple(view.shape or ()), *place)
+
+
+def checked(found: Buffer, dtype: str, shape: Tuple[int, ...], what: str) -> Buffer:
+    """Returns `found`; InputError if it is of another type or shape."""
+    if (found.dtype, found.shape) != (dtype, shape):
+        raise InputError(
+            f"{what}: expected {dtype} {list(shape)}, found {found.dtype} {list(found.shape)}"
+        )
+    return found
+
+
+def fresh(dtype: str, shape: Tuple[int, ...]) -> Tuple[memoryview, Buffer]:
+    """Returns a view of new memory, and the memory. A view of no elements has one dimension."""
+    try:
+        block = bytearray(BY_NAME[dtype].bytes * count(shape))
+    except (MemoryError, OverflowError):
+        raise InputError(
+            f"expected memory for a result of {list(shape)}, found too little; multiply in parts"
+        ) from None
+    view = memoryview(block).cast(FORMATS[dtype])
+    if not block:
+        return view, Buffer(dtype, shape, 0, block)
+    held = ctypes.c_char.from_buffer(block)
+    return view.cast("B").cast(FORMATS[dtype], list(shape)), Buffer(
+        dtype, shape, ctypes.addressof(held), held
+    )
+
+
+def overlap(a: Buffer, b: Buffer) -> bool:
+    """Whether two arrays share memory."""
+    a_end, b_end = (x.address + BY_NAME[x.dtype].bytes * count(x.shape) for x in (a, b))
+    return a.address < b_end and b.address < a_end
+
+
+def locate(value: Any, view: memoryview) -> Optional[Place]:
+    """Returns the place of an array; None if Python does not expose its address."""
+    interface = getattr(value, "__array_interface__", None)
+    if interface is not None:
+        return interface["data"][0], value
+    if isinstance(value, bytes):
+        return place_of_bytes(value)
+    if view.readonly or not view.nbytes:
+        return None
+    held = ctypes.c_char.from_buffer(view)
+    return ctypes.addressof(held), held
+
+
+def place_of_bytes(data: bytes) -> Place:
+    """Returns the place of bytes."""
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0, data
+
+
+def dtype_of(view: memoryview) -> str:
+    """Returns the element type's name, or the buffer's format letter if it has none."""
+    kind = _KINDS.get(view.format[-1], "")
+    name = kind if kind == "bool" else f"{kind}{8 * view.itemsize}"
+    plain = len(view.format) == 1 or view.format[0] in "<=@"
+    return name if plain and name in BY_NAME else f"elements of '{view.format}'"
