@@ -14,7 +14,7 @@ from edgekit.device.runtime.arrays.find import KernelFiles
 KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
 SPMV_TABLE = f"{KERNELS}.spmv"
-KINDS = ("gemm_f32", "gemm_s8", "gemm_u8")
+KINDS = ("gemm_f32", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
 
 
 @dataclass(frozen=True)

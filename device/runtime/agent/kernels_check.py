@@ -12,6 +12,9 @@ from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.arrays.buffers import FORMATS
 from edgekit.device.runtime.arrays.find import use_release
 from edgekit.device.runtime.arrays.gemm import gemm
+from edgekit.device.runtime.arrays.nna_matmul import nna_matmul
+from edgekit.device.runtime.arrays.outlier import OutlierWeights, outlier_matmul
+from edgekit.device.runtime.arrays.sparse import SparseMatrix
 
 
 def check_products(files: ReleaseFiles, kernels: KernelsSpec) -> Dict[str, Any]:
@@ -38,4 +41,20 @@ def _view_of(array: Array) -> memoryview:
     return memoryview(array.data).cast(FORMATS[array.dtype], array.shape)
 
 
-_COMPUTED: Dict[str, Callable[..., Any]] = {"gemm_f32": gemm, "gemm_s8": gemm, "gemm_u8": gemm}
+def _spmv(indptr: Any, indices: Any, values: Any, x: Any) -> Any:
+    shape = len(indptr) - 1, len(x)
+    return SparseMatrix.from_csr(indptr, indices, values, shape).matvec(x)
+
+
+def _outlier(x: Any, w: Any, scale: Any) -> Any:
+    return outlier_matmul(x, OutlierWeights.from_int8(w, scale), path="split")
+
+
+_COMPUTED: Dict[str, Callable[..., Any]] = {
+    "gemm_f32": gemm,
+    "gemm_s8": gemm,
+    "gemm_u8": gemm,
+    "nna": nna_matmul,
+    "spmv": _spmv,
+    "outlier": _outlier,
+}

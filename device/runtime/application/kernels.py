@@ -9,9 +9,12 @@ from edgekit.device.runtime.agent.integrity import open_intact
 from edgekit.device.runtime.agent.kernels import kernel_files
 from edgekit.device.runtime.arrays.find import KernelFiles, use_release
 from edgekit.device.runtime.arrays.gemm import gemm
+from edgekit.device.runtime.arrays.nna_matmul import nna_matmul
+from edgekit.device.runtime.arrays.outlier import OutlierWeights, outlier_matmul
+from edgekit.device.runtime.arrays.sparse import SparseMatrix
 from edgekit.device.runtime.bytecode import own_archive
 
-__all__ = ["gemm"]
+__all__ = ["OutlierWeights", "SparseMatrix", "gemm", "nna_matmul", "outlier_matmul"]
 
 
 @functools.lru_cache(maxsize=1)

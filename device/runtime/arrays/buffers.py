@@ -6,6 +6,7 @@ What is strided, misaligned or read-only without a known address is copied.
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -113,6 +114,13 @@ def overlap(a: Buffer, b: Buffer) -> bool:
     """Whether two arrays share memory."""
     a_end, b_end = (x.address + BY_NAME[x.dtype].bytes * count(x.shape) for x in (a, b))
     return a.address < b_end and b.address < a_end
+
+
+def element(of: Buffer, i: int) -> Any:
+    """Returns the i-th element of an array."""
+    size = BY_NAME[of.dtype].bytes
+    code = "e" if of.dtype == "f16" else FORMATS[of.dtype]
+    return struct.unpack(code, ctypes.string_at(of.address + i * size, size))[0]
 
 
 def locate(value: Any, view: memoryview) -> Optional[Place]:

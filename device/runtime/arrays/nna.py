@@ -6,12 +6,12 @@ reference: nna_machine.py implements the instructions, nna_program.py their stre
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
+from edgekit.device.runtime.arrays.buffers import readable
 from edgekit.device.runtime.arrays.nna_account import (
     Account,
     Event,
@@ -22,9 +22,9 @@ from edgekit.device.runtime.arrays.nna_account import (
 )
 from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.runtime.arrays.nna_machine import Machine
+from edgekit.device.runtime.arrays.nna_matmul import check_inner, open_native, run_native
 from edgekit.device.runtime.arrays.nna_native import (
     ConvShape,
-    MatmulShape,
     NativeNna,
     Outcome,
     PointwiseShape,
@@ -81,7 +81,7 @@ class _How:
         if self.emulator == "python":
             return python()
         return native(
-            _open_native(), self.chip, shape, _data_addresses(*arrays), self.account, self.trace
+            open_native(), self.chip, shape, _data_addresses(*arrays), self.account, self.trace
         )
 
     def result(self, sums: Array, counted: Outcome, work: Work) -> Emulated:
@@ -166,20 +166,14 @@ def emulate_matmul(
     stream."""
     how = _How(account, chip, emulator, trace)
     a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
-    if a.shape[1] != f.shape[0]:
-        raise InputError(
-            f"nna: expected f of {a.shape[1]} rows for a {list(a.shape)}, found {list(f.shape)}"
-        )
+    check_inner(a.shape, f.shape)
     (m, k), n = a.shape, f.shape[1]
-    groups = n // CHANNELS
-    operands = a, to_ndhwc32(f[:, : groups * CHANNELS]), _contiguous(f[:, groups * CHANNELS :])
     sums = np.empty((m, n), np.int32)
-    counted = how.count(
-        lambda: _python_matmul(chip, operands, sums, trace),
-        NativeNna.matmul,
-        MatmulShape(m, k, n),
-        (*operands, sums),
-    )
+    if emulator == "python":
+        counted = _python_matmul(chip, a, f, sums, trace)
+    else:
+        buffers = readable(a, "nna: a"), readable(f, "nna: f")
+        counted = run_native(*buffers, sums.ctypes.data, chip, account, trace)
     return how.result(sums, counted, matmul_work(m, k, n))
 
 
@@ -312,12 +306,10 @@ def pointwise_weights(w: Array) -> Array:
     return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
 
 
-def _python_matmul(
-    chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
-) -> Outcome:
+def _python_matmul(chip: NnaChip, a: Array, f: Array, sums: Array, trace: int) -> Outcome:
     """Computes full groups of 32 channels on the NNA, and the tail outside it."""
-    a, features, tail = operands
-    whole = len(features) * CHANNELS
+    whole = f.shape[1] // CHANNELS * CHANNELS
+    features, tail = to_ndhwc32(f[:, :whole]), f[:, whole:]
     tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
     periods = matmul_periods(chip, a, features, tiled) if whole else iter(())
     done = _run_python(chip, periods, trace)
@@ -346,14 +338,6 @@ def _conv_extents(x: Array, stride: int, padding: int) -> Tuple[int, int]:
             f"with padding {padding}"
         )
     return height, width
-
-
-@functools.lru_cache(maxsize=1)
-def _open_native() -> NativeNna:
-    from edgekit.device.runtime.arrays.find import find_library
-    from edgekit.device.runtime.shared_library import open_library
-
-    return NativeNna(open_library(find_library()[0], "a kernels library"))
 
 
 def _data_addresses(*arrays: Array) -> Tuple[int, ...]:

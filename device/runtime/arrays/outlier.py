@@ -13,9 +13,12 @@ import numbers
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, Tuple
 
+from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.address import address_of
+from edgekit.device.runtime.arrays.buffers import Buffer
+from edgekit.device.runtime.arrays.outlier_buffers import activations_of, weights_of
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
     NotFinite,
@@ -40,8 +43,9 @@ _ALONE = threading.Lock()  # the library's workspace and threads serve one produ
 class Explanation:
     """The path a product took, and why.
 
-    path: "split", "int8" or "float". marks: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 is set
-    for an outlier channel c; empty if outliers were not searched. report: bytes of working memory
+    path: "split", "int8" or "float". marks: uint8 [ceil(k / 8)], or bytes for an x that is no NumPy
+    array: bit c % 8 of byte c // 8 is set for an outlier channel c; empty if outliers were not
+    searched. report: bytes of working memory
     by part, and the costs that were compared.
     """
 
@@ -62,17 +66,24 @@ class OutlierWeights:
 
     __slots__ = ("_packed", "bits", "group", "shape")
 
-    def __init__(self, values: Any, scale: Any, bits: int) -> None:
-        """values: int8 [k, n]; scale: float32 [k / group, n]; both checked by the `from_`
-        methods."""
-        self.shape = (int(values.shape[0]), int(values.shape[1]))
+    def __init__(
+        self, shape: Sequence[int], groups: int, places: Tuple[int, int], bits: int
+    ) -> None:
+        """places: addresses of int8 values [k, n] and of float32 scales [groups, n]; both checked
+        by the `from_` methods."""
+        self.shape = (int(shape[0]), int(shape[1]))
         self.bits = bits
         k, n = self.shape
-        self.group = k // len(scale) if len(scale) else 0
+        self.group = k // groups if groups else 0
         with _ALONE:
             self._packed: Packed = _open_library(os.getpid()).pack(
-                n, k, self.group, values.ctypes.data, scale.ctypes.data, bits == 4
+                n, k, self.group, *places, bits == 4
             )
+
+    @staticmethod
+    def _of_arrays(values: Any, scale: Any, bits: int) -> OutlierWeights:
+        places = values.ctypes.data, scale.ctypes.data
+        return OutlierWeights(values.shape, len(scale), places, bits)
 
     @staticmethod
     def from_float(w: Any) -> OutlierWeights:
@@ -92,15 +103,19 @@ class OutlierWeights:
         scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
         scale = np.maximum(scale, np.finfo(np.float32).tiny)
         values = np.rint(w / scale).astype(np.int8)
-        return OutlierWeights(np.ascontiguousarray(values), scale[None][: len(w)], 8)
+        return OutlierWeights._of_arrays(np.ascontiguousarray(values), scale[None][: len(w)], 8)
 
     @staticmethod
     def from_int8(w: Any, scale: Any) -> OutlierWeights:
-        """Makes weights from int8 [k, n] and positive float32 scales [n]: W = w * scale."""
+        """Makes weights from int8 [k, n] and positive float32 scales [n]: W = w * scale. Both are
+        NumPy arrays, or other objects with the buffer protocol."""
+        if not buffers.has_numpy(w, scale):
+            values, factors = weights_of(w, scale, _MOST_CHANNELS)
+            return OutlierWeights(values.shape, 1, (values.address, factors.address), 8)
         np = _import_numpy()
         w = np.ascontiguousarray(_check_matrix(np, "w", w, ("int8",)))
         scale = _convert_scales(np, scale, (w.shape[1],))
-        return OutlierWeights(w, scale[None][: len(w)], 8)
+        return OutlierWeights._of_arrays(w, scale[None][: len(w)], 8)
 
     @staticmethod
     def from_int4(w: Any, scale: Any) -> OutlierWeights:
@@ -123,7 +138,7 @@ class OutlierWeights:
         values = np.empty((len(w), 2, w.shape[1]), np.int8)
         values[:, 0] = (w << 4).astype(np.int8) >> 4
         values[:, 1] = w.astype(np.int8) >> 4
-        return OutlierWeights(values.reshape(k, w.shape[1]), scale, 4)
+        return OutlierWeights._of_arrays(values.reshape(k, w.shape[1]), scale, 4)
 
     @property
     def bytes(self) -> int:
@@ -147,14 +162,18 @@ class OutlierWeights:
         return rows[:, :n]
 
     def _multiply(self, x: Any, options: Options, threads: int, explain: bool) -> Any:
-        np = _import_numpy()
         (m, k), n = x.shape, self.shape[1]
-        y = np.empty((m, n), np.float32)
-        rows, marks = _describe_rows(x), b""
+        plain, marks = isinstance(x, Buffer), b""
+        if plain:
+            y, result = buffers.fresh("f32", (m, n))
+            rows, at = Rows(x.address, m, k, x.dtype == "f16"), result.address
+        else:
+            y = _import_numpy().empty((m, n), "float32")
+            rows, at = _describe_rows(x), address_of(y)
         with _ALONE:
             library = _open_library(os.getpid())
             try:
-                found = library.run(rows, self._packed, address_of(y), options, threads)
+                found = library.run(rows, self._packed, at, options, threads)
             except NotFinite as bad:
                 raise _not_finite(x, bad) from None
             if not explain:
@@ -163,7 +182,7 @@ class OutlierWeights:
             if options.path in ("auto", "split"):
                 marks = library.marks_of_last(k)
         reason = _explain_path(report, options, k)
-        seen = np.frombuffer(marks, np.uint8)
+        seen = marks if plain else _import_numpy().frombuffer(marks, "uint8")
         return y, Explanation(report.path, reason, report.outliers, seen, report)
 
 
@@ -181,7 +200,8 @@ def outlier_matmul(
 ) -> Any:
     """x [m, k] · W → float32 [m, n]; with `explain` also an Explanation.
 
-    x: float32 or float16. A channel of x with a magnitude above `threshold` is an outlier. absmax:
+    x: float32 or float16, a NumPy array, or another object with the buffer protocol and the result
+    a memoryview. A channel of x with a magnitude above `threshold` is an outlier. absmax:
     a row is scaled by its largest inlier, or with "row" by its largest value, as in the patent.
     rows_per_scale: number of rows that share a scale. check_finite: reject NaN and infinity;
     without it, their channels count as outliers. path: "split", "int8" (outliers are quantized
@@ -193,7 +213,7 @@ def outlier_matmul(
             f"outlier_matmul: expected w to be OutlierWeights, found {type(w).__name__}; "
             "make it by OutlierWeights.from_float"
         )
-    x = _checked_x(x)
+    x = _checked_x(x) if buffers.has_numpy(x) else activations_of(x)
     if x.shape[1] != w.shape[0]:
         raise InputError(
             f"outlier_matmul: expected x of {w.shape[0]} channels, found {_format_shape(x.shape)}"
@@ -250,9 +270,12 @@ def _explain_path(report: Report, options: Options, k: int) -> str:
 
 
 def _not_finite(x: Any, found: NotFinite) -> InputError:
+    row, channel = found.row, found.channel
+    plain = isinstance(x, Buffer)
+    value = buffers.element(x, row * x.shape[1] + channel) if plain else x[row, channel]
     return InputError(
-        f"outlier_matmul: expected finite values, found {x[found.row, found.channel]} at row "
-        f"{found.row}, channel {found.channel}; fix x or pass check_finite=False"
+        f"outlier_matmul: expected finite values, found {value} at row "
+        f"{row}, channel {channel}; fix x or pass check_finite=False"
     )
 
 

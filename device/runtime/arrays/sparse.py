@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
 
 from edgekit.device.runtime.arrays.address import address_of
+from edgekit.device.runtime.arrays.buffers import has_numpy
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_buffers import (
+    BufferCsr,
+    csr_of_buffers,
+    refuse_not_finite_buffer,
+    vectors_of,
+)
 from edgekit.device.runtime.arrays.sparse_input import (
     ALONE,
-    DTYPES,
     Csr,
     checked_coo,
     checked_csr,
@@ -20,9 +26,10 @@ from edgekit.device.runtime.arrays.sparse_input import (
     checked_threads,
     library,
     numpy,
+    numpy_if_any,
     refuse_not_finite,
 )
-from edgekit.device.runtime.arrays.sparse_library import KINDS, Stored
+from edgekit.device.runtime.arrays.sparse_library import KINDS, STORED, Stored
 from edgekit.device.runtime.arrays.sparse_weights import OPERANDS, SUMS, SparseWeights
 from edgekit.device.runtime.errors import InputError
 
@@ -64,14 +71,17 @@ class SparseMatrix:
     )
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
+    def __init__(
+        self, csr: Union[Csr, BufferCsr], settings: Optional[BlockSettings] = None
+    ) -> None:
         """Stores checked rows; the `from_` methods do the checks. settings: None selects the
         knowledge base's, else the patent's rule."""
         self.shape = csr.shape
-        self.dtype = csr.data.dtype
+        self.dtype = csr.dtype
         self.nnz = len(csr.data)
-        stored = DTYPES[self.dtype.name]
-        self._operand, self._sums = (numpy().dtype(t[stored]) for t in (OPERANDS, SUMS))
+        np = numpy_if_any()
+        kinds = OPERANDS[csr.stored], SUMS[csr.stored]
+        self._operand, self._sums = (kind if np is None else np.dtype(kind) for kind in kinds)
         self._settings = settings or library().settings_for(csr.rows()).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
@@ -84,9 +94,13 @@ class SparseMatrix:
         """Makes a matrix from row offsets [rows + 1], columns and values; columns in any order per
         row.
 
-        InputError for offsets that do not ascend, columns out of range, values that are not finite,
-        and mismatched shapes or types.
+        On a board without NumPy the three are objects with the buffer protocol, of 64- and 32-bit
+        integers and the values, and columns must ascend in each row. InputError for offsets that do
+        not ascend, columns out of range, values that are not finite, and mismatched shapes or
+        types.
         """
+        if numpy_if_any() is None:
+            return SparseMatrix(csr_of_buffers(indptr, indices, data, shape), settings)
         return SparseMatrix(checked_csr(indptr, indices, data, shape), settings)
 
     @staticmethod
@@ -175,10 +189,13 @@ class SparseMatrix:
     def matvec(self, x: Any, threads: int = 1, *, out: Optional[Any] = None) -> Any:
         """A · x for x [cols] → [rows]; bit-identical across runs with the same number of threads.
 
+        x is a NumPy array, or another object with the buffer protocol and the result a memoryview.
         Small products use one thread. out: receives the result and is returned. InputError for a
         wrong shape or type, or an x that is not finite.
         """
-        np, operand, sums = numpy(), self._operand, self._sums
+        np, operand, sums = numpy_if_any(), self._operand, self._sums
+        if np is None or (type(x) is not np.ndarray and not has_numpy(x, out)):
+            return self._matvec_of_buffers(x, threads, out)
         if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
             x = checked_operand("x", x, (self.shape[1],), operand)
         elif not x.flags.c_contiguous:
@@ -188,14 +205,22 @@ class SparseMatrix:
         else:
             checked_out(out, (self.shape[0],), sums, x)
             y = out
-        if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
-            threads = 1
-        at_x, at_y = address_of(x), address_of(y)
-        with ALONE:
-            finite = library().spmv(self._stored, at_x, at_y, threads)
-        if not finite:
+        if not self._multiply(address_of(x), address_of(y), threads):
             refuse_not_finite(x)
         return y
+
+    def _matvec_of_buffers(self, x: Any, threads: int, out: Any) -> Any:
+        given, result, y = vectors_of(x, out, self.shape, STORED[self._stored.c.dtype])
+        if not self._multiply(given.address, result.address, threads):
+            refuse_not_finite_buffer(given)
+        return y
+
+    def _multiply(self, x: int, y: int, threads: int) -> bool:
+        """Computes y at an address from x; returns whether all of it is finite."""
+        if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
+            threads = 1
+        with ALONE:
+            return library().spmv(self._stored, x, y, threads)
 
     def matmul(self, x: Any, threads: int = 1) -> Any:
         """A · X for X [cols, n] → [rows, n]. The first call caches a CSR copy of A."""
@@ -219,9 +244,9 @@ class SparseMatrix:
         """Scales every value; int8 requires an integer factor, and products must fit."""
         if not isinstance(factor, numbers.Real):
             return NotImplemented
+        np, csr = numpy(), self.to_csr()
         if self.dtype.kind == "i" and not isinstance(factor, numbers.Integral):
             raise InputError(f"sparse matrix: expected an integer factor for int8, found {factor}")
-        np, csr = numpy(), self.to_csr()
         wide = np.float32 if self.dtype == np.float16 else np.float64
         values = csr.data.astype(wide if self.dtype.itemsize < 4 else self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):

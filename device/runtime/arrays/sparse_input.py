@@ -29,22 +29,38 @@ class Csr:
     indices: Any
     data: Any
 
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
+    def stored(self) -> str:
+        return DTYPES[self.dtype.name]
+
     def rows(self) -> Rows:
         """The arrays' addresses, valid while this object is alive."""
         arrays = (self.indptr, self.indices, self.data)
-        return Rows(DTYPES[self.data.dtype.name], *self.shape, *(a.ctypes.data for a in arrays))
+        return Rows(self.stored, *self.shape, *(a.ctypes.data for a in arrays))
 
 
 @functools.lru_cache(maxsize=None)  # small products take about as long as an import statement
-def numpy() -> Any:
-    """Returns NumPy, or raises IncompatibleError."""
+def numpy_if_any() -> Any:
+    """Returns NumPy, or None on a board without."""
     try:
         import numpy as np
     except ImportError:
-        raise IncompatibleError(
-            "sparse matrix: expected NumPy on this board, found none; install python3-numpy"
-        ) from None
+        return None
     return np
+
+
+def numpy() -> Any:
+    """Returns NumPy, or raises IncompatibleError."""
+    if (found := numpy_if_any()) is None:
+        raise IncompatibleError(
+            "sparse matrix: expected NumPy on this board, found none; install python3-numpy, or "
+            "use from_csr and matvec with buffers"
+        )
+    return found
 
 
 _OPENED: Dict[int, SparseLibrary] = {}
@@ -68,7 +84,7 @@ def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
     """Builds CSR from offsets, columns and values; sorts, and sums duplicates. InputError
     otherwise."""
     np = numpy()
-    shape = _checked_shape(shape)
+    shape = checked_shape(shape)
     data = _check_values(np, data)
     offsets = _whole_numbers(np, "indptr", indptr, np.int64)
     columns = _whole_numbers(np, "indices", indices, np.int32)
@@ -104,7 +120,7 @@ def checked_coo(
     """Builds CSR from entries in any order; duplicates are summed in their order. `memory` returns
     this machine's memory, which must have room for the result."""
     np = numpy()
-    shape = _checked_shape(shape)
+    shape = checked_shape(shape)
     values = _check_values(np, values)
     rows = _whole_numbers(np, "rows", rows, np.int32)
     cols = _whole_numbers(np, "cols", cols, np.int32)
@@ -235,7 +251,8 @@ def refuse_not_finite(x: Any) -> None:
         raise InputError(f"sparse matrix: expected finite x, found {x[at]} at [{where}]")
 
 
-def _checked_shape(shape: Any) -> Tuple[int, int]:
+def checked_shape(shape: Any) -> Tuple[int, int]:
+    """Returns rows and columns; InputError if they are not two sizes."""
     try:
         rows, cols = (int(extent) for extent in shape)
         whole = (rows, cols) == tuple(shape)

@@ -338,7 +338,7 @@ def test_bad_weights_are_refused(make, said):
         (_X[:, :3], {}, "expected x of 4 channels, found [2, 3]"),
         (_X[0], {}, "expected x of 2 dimensions"),
         (_X.astype(np.float64), {}, "float32 or float16, found [2, 4] float64"),
-        ([[1.0]], {}, "expected x to be an array, found list"),
+        ([[1.0]], {}, "x: expected an array, found list"),
         (_X, {"threshold": 0}, "expected a threshold above 0, found 0"),
         (_X, {"threshold": -6.0}, "expected a threshold above 0, found -6.0"),
         (_X, {"threshold": float("nan")}, "expected a threshold above 0, found nan"),

@@ -216,7 +216,7 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         ),
         (lambda: _wrong_csr().matvec(np.ones(3)), "expected x of float64 [2], found float64 [3]"),
         (lambda: _wrong_csr().matvec(np.ones(2, "f4")), "found float32 [2]"),
-        (lambda: _wrong_csr().matvec([1.0, 2.0]), "expected x to be an array, found list"),
+        (lambda: _wrong_csr().matvec([1.0, 2.0]), "x: expected an array, found list"),
         (lambda: _wrong_csr().matvec(np.array([np.nan, 1])), "finite x, found nan at [0]"),
         (lambda: _wrong_csr().matvec(np.ones(2), 0), "expected 1 to 256 threads, found 0"),
         (lambda: _wrong_csr().matvec(np.ones(2), out=np.ones(2)), "expected out to be a writable"),

@@ -1,0 +1,30 @@
+"""What products_on_board.py must print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_M, _K, _N = 5, 70, 40
+
+
+def check_products(found: dict[str, Any]) -> None:
+    """Compares products with NumPy's, and looks for one line of an error for each bad input."""
+    a, b = _matrix(_M, _K, 37), _matrix(_K, _N, 29)
+    assert found["gemm_f32"] == found["gemm_s8"] == found["nna"] == (a @ b).tolist()
+    assert (found["gemm_nan"], found["cycles"] > 0) == ("nan", True)
+    columns, rows = np.arange(_K), np.arange(_M)[:, None]
+    sparse = ((columns >= rows) & ((columns - rows) % 3 == 0)) * (columns % 5 + 1)
+    assert found["spmv"] == (sparse @ (columns % 7 - 3)).tolist()
+    outliers = (np.abs(a) > 40).any(0)
+    assert found["outliers"] == outliers.sum()
+    split, exact = np.array(found["outlier"]), a @ b / 64
+    assert np.linalg.norm(split - exact) < 0.01 * np.linalg.norm(exact)
+    for what, said in found["refused"].items():
+        assert "Error: " in said and "expected " in said and "\n" not in said, what
+
+
+def _matrix(rows: int, columns: int, step: int) -> NDArray[Any]:
+    return (np.arange(rows * columns) * step % 101 - 50).reshape(rows, columns)

@@ -1,0 +1,96 @@
+"""Programs on a virtual board that multiply with the kernels deployed there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host import compile_kernels, connect
+from edgekit.host.virtual import down, up
+from tests.support.product_cases import check_products
+
+pytestmark = pytest.mark.boards
+
+_SECONDS = 300.0
+_NEIGHBORS = b"""
+import json, os, sys
+import numpy as np
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+from edgekit_runtime import gemm
+
+rng = np.random.default_rng(0)
+points = rng.standard_normal((300, 24)).astype(np.float32)
+asked = points[::30] + np.float32(0.01)
+products, why = gemm(asked, points.T, explain=True)
+distances = (points**2).sum(1) - 2 * products
+print(json.dumps({"nearest": distances.argmin(1).tolist(), "rule": why.rule}))
+"""
+
+_RANKS = b"""
+import json, os, sys
+from array import array
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+from edgekit_runtime import SparseMatrix
+
+# Page i links to i // 2 and to i * 7 % N: many to the first pages. Column j has the links of j.
+N, DAMPING = 500, 0.85
+links = [sorted({j // 2, j * 7 % N}) for j in range(N)]
+rows = [[j for j in range(N) if i in links[j]] for i in range(N)]
+starts = array("q", [0])
+for row in rows:
+    starts.append(starts[-1] + len(row))
+values = array("f", (1 / len(links[j]) for row in rows for j in row))
+spread = SparseMatrix.from_csr(starts, array("i", (j for row in rows for j in row)), values, (N, N))
+rank = array("f", [1 / N] * N)
+for _ in range(30):
+    rank = array("f", (DAMPING * y + (1 - DAMPING) / N for y in spread.matvec(rank)))
+print(json.dumps({"sum": sum(rank), "first": max(range(N), key=rank.__getitem__), "rank": rank[0]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def board(shared_home):
+    up("a57")
+    found = connect("a57").named("kernels")
+    assert max(found.deploy(compile_kernels("a57")).release.health["max_difference"]) == 0
+    yield found
+    down("a57")
+
+
+def run(board, program: bytes, *options: str) -> dict[str, Any]:
+    """What a program on the board prints; `options` are Python's."""
+    board.transport.put(program, "program.py", deadline=_SECONDS)
+    words = [board.transport.python, *options, "program.py", "named/kernels/current/runtime.pyz"]
+    done = board.transport.run(words, deadline=_SECONDS)
+    assert done.exit_code == 0, done.stderr.decode()
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_nearest_of_many_points_by_a_product(board):
+    found = run(board, _NEIGHBORS)
+    assert found["nearest"] == list(range(0, 300, 30))
+    assert found["rule"] in ("exact", "analytic") or found["rule"].startswith("relaxed:")
+
+
+def test_the_ranks_of_pages_by_a_sparse_matrix(board):
+    n = 500
+    spread = np.zeros((n, n))
+    for page in range(n):
+        links = {page // 2, page * 7 % n}
+        spread[list(links), page] = 1 / len(links)
+    rank = np.full(n, 1 / n)
+    for _ in range(30):
+        rank = 0.85 * spread @ rank + 0.15 / n
+    found = run(board, _RANKS)
+    assert found["first"] == rank.argmax() and abs(found["sum"] - 1) < 1e-4
+    assert abs(found["rank"] / rank[0] - 1) < 1e-4
+
+
+def test_products_of_each_kind_are_the_hosts(board):
+    program = Path(__file__).parents[1] / "support" / "products_on_board.py"
+    check_products(run(board, program.read_bytes(), "-I", "-S"))  # without site: without NumPy
