@@ -32,6 +32,7 @@ def kernels_bundle(device: Board, counter: int, dry_run: bool) -> Bundle:
 def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool) -> None:
     """Prints the release, its health check, its size, and how a program uses it."""
     from edgekit.host.cli.output import byte_size, emit
+    from edgekit.host.cli.plan import show_application
 
     size, kernels = sum(entry.bytes for entry in bundle.manifest.files), bundle.manifest.kernels
     checked = [product.kind for product in kernels.products] if kernels else []
@@ -57,4 +58,5 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
     print(f"release  {release.id}, {release.model}, on {device.name}, {what}")
     print(f"size     {byte_size(size)} on the board")
     print(f"health   ok, {len(checked)} products matched their references: {', '.join(checked)}")
+    show_application(release)
     print(f"import   edgekit_runtime from {device.root}/current/runtime.pyz of the board's folder")

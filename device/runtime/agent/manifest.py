@@ -163,8 +163,8 @@ class Manifest:
         release of kernels."""
         if self.kernels:
             raise InputError(
-                f"release {self.id}: expected a model, found {self.model.name}, a library of "
-                "kernels; name a model that is deployed"
+                f"release {self.id}: expected a model, found {self.model.name}; "
+                "use the release or the file of a model"
             )
         own = (self.memory, self.inputs, self.outputs, self.operators, self.golden, self.signature)
         return (Variant(LIBRARY, *own), *self.variants)

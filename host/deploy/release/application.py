@@ -101,7 +101,7 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
             "it again"
         )
     before = bundle.manifest.application
-    runtime = runtime_pyz()
+    runtime = runtime_pyz(kernels=bundle.manifest.kernels is not None)
     gone = {RUNTIME, *application.spec.files, *(before.files if before else ())}
     entries = [entry for entry in bundle.manifest.files if entry.path not in gone]
     entries += [*application.entries, _file_entry(RUNTIME, runtime)]

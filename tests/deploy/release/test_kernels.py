@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
+from edgekit.host.deploy.release.application import read_application, unsigned_with
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.kb.targets.board import load_board
 from tests.support.product_cases import check_products
@@ -58,10 +60,11 @@ def changed(bundle: Bundle, trusted: SigningKey) -> Changed:
     return change
 
 
-def run(runtime: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the program on the board without NumPy."""
+def run(runtime: Path, root: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the program on the board without NumPy; the supervisor sets `root` for applications."""
     command = [sys.executable, "-I", "-S", str(_PROGRAM), str(runtime)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {"EDGEKIT_ROOT": root}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def test_programs_multiply_with_the_release_whose_runtime_they_import(
@@ -72,6 +75,21 @@ def test_programs_multiply_with_the_release_whose_runtime_they_import(
     table = runtime.with_name(GEMM_TABLE)
     table.write_bytes(table.read_bytes()[: table.stat().st_size // 2])
     assert "TransferError: kernels.so.table: expected " in run(runtime).stderr.splitlines()[-1]
+
+
+def test_an_application_of_the_release_runs_from_a_copy(
+    device: Device, bundle: Bundle, trusted: SigningKey, board_root: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    (folder / "main.py").write_text("import edgekit_runtime")
+    (folder / "app.toml").touch()
+    made = sign_bundle(unsigned_with(bundle, read_application(folder)), trusted)
+    release = device.named("kernels").deploy(made).release.id
+    root = board_root / "named" / "kernels"
+    (copied := tmp_path / "run" / release).mkdir(parents=True)
+    shutil.copy(root / "current" / "runtime.pyz", copied)
+    check_products(json.loads(run(copied / "runtime.pyz", str(root)).stdout))
 
 
 def test_several_live_side_by_side_and_go_back(
