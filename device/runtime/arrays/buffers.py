@@ -46,7 +46,11 @@ class Buffer(NamedTuple):
 def has_numpy(*values: Any) -> bool:
     """Whether one of the values is a NumPy array; imports nothing."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and any(isinstance(value, numpy.ndarray) for value in values)
+    if numpy is not None:
+        for value in values:  # the first is one in most calls
+            if isinstance(value, numpy.ndarray):
+                return True
+    return False
 
 
 def view_of(value: Any, what: str) -> memoryview:

@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.gemm_library import (
@@ -71,8 +71,7 @@ def gemm(
     return (found, why) if explain else found
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(NamedTuple):
     """What is returned; `target` is copied there first if the library could not write to it.
     `owners` of the product's memory."""
 

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,9 @@ def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, tab
         wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)
         how, rule = library.lookup(dtype, shape.m, shape.n, shape.k, threads, side(packed))
         assert (in_python(how), rule) == (wanted.method, wanted.rule)
+        if wanted.row and packed == "none":
+            row = library.row_shape(dtype, shape.m, shape.n, shape.k, threads)
+            assert row == astuple(wanted.row.shape)
     library.close()
 
 

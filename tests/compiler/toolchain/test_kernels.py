@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
-from edgekit.host.compiler.toolchain.kernels import build_table, kernel_units, tables
+from edgekit.host.compiler.toolchain.kernels import build_tables, kernel_units, tables
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.local_kernels import local_library, local_path
 from edgekit.kb.targets.board import board_names, load_board
@@ -45,7 +45,7 @@ def test_units_have_names_of_their_own_and_sources(name):
 
 def test_the_tables_of_one_board_are_the_same_every_time():
     board = load_board("a57")
-    assert build_table(board) == build_table(board)
+    assert build_tables(board) == build_tables(board)
     assert tables(board) == tables(board)
 
 
