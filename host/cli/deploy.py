@@ -100,7 +100,7 @@ def deploy(
 
     name = board_name(board)
     if kernels:
-        refuse_with(context, "--kernels", "model", "threads", "cluster", "no_application")
+        refuse_with(context, "--kernels", "model", "threads", "cluster")
         if not options.is_default:
             raise InputError("expected --kernels or options of a model, found both; leave one out")
         model_name = model_name or KERNELS_NAME

@@ -349,7 +349,7 @@ def test_page_for_users_runs_as_it_stands(
     model: application.Model, board_root: Path, tmp_path: Path
 ) -> None:
     page = Path(__file__).parents[3] / "docs" / "applications.md"
-    (text,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    text, _ = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / ".edgekit").symlink_to(board_root)
     command = [sys.executable, "-I", "-S", "-c", text]
     environment = {**os.environ, "HOME": str(tmp_path)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,12 @@ def test_programs_multiply_with_the_release_whose_runtime_they_import(
 ) -> None:
     runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
     check_products(json.loads(run(runtime).stdout))
+    page = Path(__file__).parents[3] / "docs" / "applications.md"
+    _, text = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    program = text.replace("~/.edgekit", str(board_root))
+    command = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("[[20.0, 23.0, 26.0, 29.0], [56.0, 68.0, 80.0, 92.0]] ")
     table = runtime.with_name(GEMM_TABLE)
     table.write_bytes(table.read_bytes()[: table.stat().st_size // 2])
     assert "TransferError: kernels.so.table: expected " in run(runtime).stderr.splitlines()[-1]
