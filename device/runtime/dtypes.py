@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, Tuple
 
+from edgekit.device.runtime.record import Record
 
-@dataclass(frozen=True)
-class ElementType:
+
+class ElementType(Record):
     """`name` in manifests, `npy` in a little-endian .npy header, `bytes` per element."""
 
     name: str

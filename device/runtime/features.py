@@ -8,9 +8,10 @@ import mmap
 import os
 import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, FrozenSet, List, Optional
+
+from edgekit.device.runtime.record import Record
 
 _CPUINFO = Path("/proc/cpuinfo")
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
@@ -156,8 +157,7 @@ def cpuinfo(file: Path = _CPUINFO) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class MemoryBytes:
+class MemoryBytes(Record):
     """Physical memory, total and available; None if the kernel does not report it."""
 
     total: Optional[int]

@@ -215,7 +215,7 @@ def test_too_little_memory(store: Store, paper: MakeBundle, send: Send) -> None:
 
 def test_status_of_an_empty_board(tmp_path: Path) -> None:
     found = status.status(Store(tmp_path / "nothing"))
-    assert found == status.Status(None, None, False, False, None)
+    assert found == status.Status(None, None, False, False, None, {})
     assert not (tmp_path / "nothing").exists()
 
 

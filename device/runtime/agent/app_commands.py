@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
 from edgekit.device.runtime.agent.arguments import positive, release_id
 from edgekit.device.runtime.bytecode import keep_bytecode
 from edgekit.device.runtime.errors import Document
+from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.store import Store

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import List, Optional
 
@@ -25,6 +24,7 @@ from edgekit.device.runtime.agent.process import Process
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.store import Store, sha256_file
 from edgekit.device.runtime.errors import TransferError
+from edgekit.device.runtime.record import Record, asdict, replace
 
 HALF_LOG_BYTES = 256 << 10
 
@@ -32,8 +32,7 @@ STARTING, RUNNING, WAITING = "starting", "running", "waiting"
 ENDED, STOPPED, NOTHING = "ended", "stopped", "nothing"
 
 
-@dataclass(frozen=True)
-class AppState:
+class AppState(Record):
     """`state`: STARTING until it first reports ready, then RUNNING; WAITING for a restart; ENDED by
     itself; STOPPED by the user; NOTHING installed. `failures` counts consecutive failures, `last`
     describes how the last run ended."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Tuple
 
 from edgekit.device.runtime.agent.specs import path_of
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
+from edgekit.device.runtime.record import Record
 
 FOLDER = "app"  # the release folder with its files
 MOST_FILES = 256
@@ -16,8 +16,7 @@ MOST_SECONDS = 86400
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 
 
-@dataclass(frozen=True)
-class ApplicationSpec:
+class ApplicationSpec(Record):
     """`entry` is the one of `files` to start with `arguments`: by Python if it ends in .py,
     otherwise as an executable. It is restarted after `watchdog_seconds` without a heartbeat, or
     when it uses more than `memory_bytes`; 0 disables the check."""
@@ -36,7 +35,7 @@ class ApplicationSpec:
 
 def application_of(raw: object) -> ApplicationSpec:
     """Parses the manifest's `application` key; InputError names the invalid part."""
-    keys = keys_of(raw, "application", tuple(ApplicationSpec.__dataclass_fields__))
+    keys = keys_of(raw, "application", ApplicationSpec.field_names)
     found = ApplicationSpec(
         matching(keys["name"], "application.name", _NAME, "1 to 32 of a-z, 0-9, '-' and '_'"),
         path_of(keys["entry"], "application.entry"),

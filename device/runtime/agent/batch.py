@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
 from typing import Iterator, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.agent.strict import short
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.record import Record, asdict
 
 SCHEMA = "edgekit.profile.batch/1"
 MOST_BATCH_BYTES = 1 << 20
@@ -25,8 +25,7 @@ _LONGEST_HEAD = 80
 _LONGEST_TEXT = 512
 
 
-@dataclass(frozen=True)
-class MeasuredRelease:
+class MeasuredRelease(Record):
     """The measured release on this board, and its run configuration."""
 
     release: str
@@ -59,8 +58,7 @@ class OperatorSpread(NamedTuple):
     max_ns: int
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Record):
     """Conditions that affect the model's speed; None where the kernel does not report them.
     `cluster` is the core type the process last ran on, `others` the number of cores kept busy by
     other programs."""
@@ -76,8 +74,7 @@ class Environment:
     resident_bytes: Optional[int]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Record):
     """`began_ns` and `ended_ns` count from the boot identified by `boot`; `clock` is the board's
     wall clock in seconds since 1970. `lost` counts earlier batches that could not be written. The
     spool adds its own name, the sequence number and its drop counts."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.golden import golden_inputs
@@ -14,13 +13,13 @@ from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.agent.variants import numbered, variant_for
+from edgekit.device.runtime.record import Record, asdict
 
 _MIN_COUNT = 10
 _MAX_COUNT = 1000
 
 
-@dataclass(frozen=True)
-class BenchPlan:
+class BenchPlan(Record):
     """`count` runs after `warmup`; 0 means as many as fit in `seconds`."""
 
     count: int = 0

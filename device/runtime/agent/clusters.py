@@ -8,7 +8,6 @@ and no L3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
@@ -16,6 +15,7 @@ from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.cores import ARM_LTD, ARM_PARTS, IN_ORDER, core_kinds
 from edgekit.device.runtime.agent.kernel_files import read_number, read_text
 from edgekit.device.runtime.agent.specs import ALIKE, ALL
+from edgekit.device.runtime.record import Record
 
 _CPU = "sys/devices/system/cpu"
 _SECOND = 2  # level of caches
@@ -23,8 +23,7 @@ _ALIKE = 0.85  # minimum speed within a cluster, relative to its fastest core
 _ROOT = Path("/")
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Record):
     """Cores of one type. `name`: "all" if there is one cluster, "cluster0" and so on if all are
     equal, else "big" and "little" (with "middle" ones between). `core`: the type's name in
     profiles, "" if unknown. `cores`: core numbers; `usable`: the ones this process may run on.
@@ -40,8 +39,7 @@ class Cluster:
     governor: Optional[str]
 
 
-@dataclass(frozen=True)
-class _Core:
+class _Core(Record):
     number: int
     kind: str
     capacity: Optional[float]

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
 
@@ -30,6 +29,7 @@ from edgekit.device.runtime.errors import (
     error_document,
     system_error_document,
 )
+from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.app_commands import AddCommand, Run

@@ -11,7 +11,6 @@ import os
 import struct
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Mapping, Tuple
 
 from edgekit.device.runtime.agent.model import Model
@@ -26,13 +25,13 @@ from edgekit.device.runtime.agent.perf_events import (
 )
 from edgekit.device.runtime.bytecode import keep_bytecode
 from edgekit.device.runtime.errors import IncompatibleError
+from edgekit.device.runtime.record import Record
 
 _ASK_PERSONALITY, _NO_RANDOM_ADDRESSES = 0xFFFFFFFF, 0x0040000
 _ROUNDS = 20
 
 
-@dataclass(frozen=True)
-class Instructions:
+class Instructions(Record):
     """Instructions of one inference: the minimum of `samples`.
 
     `user_only` is False if the counter cannot exclude the kernel: timer interrupts are then

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -19,14 +18,14 @@ from edgekit.device.runtime.agent.store import (
     sync_folder,
 )
 from edgekit.device.runtime.errors import DeviceError, IncompatibleError, TransferError
+from edgekit.device.runtime.record import Record
 
 # Never hard-linked: one damaged block must not affect every runtime that could repair a release.
 _COPIED = (RUNTIME,)
 SPARE_BYTES = 1 << 20  # folders, notes, links, and file system overhead
 
 
-@dataclass(frozen=True)
-class FilePlan:
+class FilePlan(Record):
     """`send`: paths the board lacks; `unchanged`: the release is already running (`current`)."""
 
     release: str

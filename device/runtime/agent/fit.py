@@ -5,16 +5,15 @@ The host checks before sending a release, the board before loading its library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import FrozenSet, Optional
 
 from edgekit.device.runtime.agent.manifest import BoardNeeds
 from edgekit.device.runtime.agent.specs import Memory
 from edgekit.device.runtime.errors import IncompatibleError, TooLittleMemoryError
+from edgekit.device.runtime.record import Record
 
 
-@dataclass(frozen=True)
-class BoardFacts:
+class BoardFacts(Record):
     """A board's resources; None where it does not report them."""
 
     machine: str

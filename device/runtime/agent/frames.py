@@ -14,8 +14,9 @@ import binascii
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Dict, List, Match, Optional
+
+from edgekit.device.runtime.record import Record
 
 PAYLOAD_BYTES = 1024
 WINDOW = 16  # frames in flight: a board's line buffer holds them while it is busy
@@ -33,8 +34,7 @@ _TIMEOUTS = (0.3, 6.0)
 _DEAF = 2  # timeouts without a valid frame, after which the line is assumed to be 7-bit
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Record):
     """`number` is the data frame's own, or in an acknowledgement the next one expected."""
 
     kind: bytes
@@ -77,12 +77,12 @@ def _unescape_byte(found: Match[bytes]) -> bytes:
     return bytes([found[1][0] ^ 0x20])
 
 
-@dataclass
 class _InFlight:
-    payload: bytes
-    order: int = 0  # position of its last transmission in the order of all
-    sent_at: float = 0.0
-    again: bool = False
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.order = 0  # position of its last transmission in the order of all
+        self.sent_at = 0.0
+        self.again = False
 
 
 class Link:

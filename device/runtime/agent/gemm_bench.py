@@ -17,7 +17,6 @@ import json
 import random
 import sys
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -37,6 +36,7 @@ from edgekit.device.runtime.arrays.gemm_library import (
     Timer,
 )
 from edgekit.device.runtime.errors import DeviceError, InputError
+from edgekit.device.runtime.record import Record
 
 Answer = Dict[str, Any]
 Say = Callable[[Answer], None]
@@ -49,8 +49,7 @@ _REPEATS = 3  # of a count
 _PATTERN = 4093  # period of an operand's values: not a multiple of any tile
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Record):
     """One product and the methods to try; see the module docstring."""
 
     dtype: str
@@ -114,7 +113,7 @@ def parse_request(line: str) -> Request:
         raise InputError(f"expected a request as one line of JSON, found: {error}") from None
     if not isinstance(fields, dict):
         raise InputError(f"expected a request as a JSON object, found {line[:60]!r}")
-    known = set(Request.__dataclass_fields__)
+    known = set(Request.field_names)
     if unknown := sorted(set(fields) - known):
         raise InputError(f"expected the fields {', '.join(sorted(known))}, found {unknown[0]!r}")
     _check_field(fields, "dtype", lambda v: v in DTYPES, f"one of {', '.join(DTYPES)}")

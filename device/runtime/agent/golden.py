@@ -8,7 +8,6 @@ import math
 import signal
 import struct
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -20,6 +19,7 @@ from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
 from edgekit.device.runtime.agent.variants import variant_text
 from edgekit.device.runtime.errors import DeviceError, UnhealthyError
+from edgekit.device.runtime.record import Record, asdict
 
 _LOG_BYTES = 4096
 _CODES = {
@@ -100,8 +100,7 @@ def golden_inputs(files: ReleaseFiles, variant: HasGolden) -> Dict[str, Array]:
     }
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Record):
     """The largest |expected - found| relative to its element's limit: 2^-share of the tolerance."""
 
     largest: float

@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -22,6 +21,7 @@ from edgekit.device.runtime.agent.sampled import Samples, sample, shown
 from edgekit.device.runtime.agent.symbols import UNKNOWN
 from edgekit.device.runtime.agent.threads import Account, OtherProgram
 from edgekit.device.runtime.errors import DeviceError
+from edgekit.device.runtime.record import Record
 
 _TOOL_SECONDS = 60.0
 _RECORD_SECONDS = 2
@@ -36,32 +36,28 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _PACKAGES = {"vmstat": "procps", "top": "procps", "perf": "linux-perf (Debian) or linux-tools"}
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(Record):
     """cpu, memory or io, and the supporting figures."""
 
     kind: str
     why: str
 
 
-@dataclass(frozen=True)
-class HotFunction:
+class HotFunction(Record):
     """Share of the samples in percent."""
 
     percent: float
     name: str
 
 
-@dataclass(frozen=True)
-class HotInstruction:
+class HotInstruction(Record):
     """Share of the function's samples in percent, and the instruction as perf shows it."""
 
     percent: float
     text: str
 
 
-@dataclass(frozen=True)
-class Hotspots:
+class Hotspots(Record):
     """The findings; `missing` lists the package or setting that each unavailable tool needs."""
 
     bottleneck: Bottleneck
@@ -70,8 +66,7 @@ class Hotspots:
     missing: Tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ThreadTime:
+class ThreadTime(Record):
     """A thread of a model, the caller's first. Percent of its time running, delayed (runnable
     without a core; None: unknown) and asleep; of its `samples`, the percent spent taking or
     awaiting work."""
@@ -83,8 +78,7 @@ class ThreadTime:
     waiting: float
 
 
-@dataclass(frozen=True)
-class ThreadHotspots:
+class ThreadHotspots(Record):
     """A process with all of its threads. `functions` come from `sampler` (sampled.py), in percent
     of all samples except those of waiting threads; `others` are the busiest other programs;
     `kernel` is the percent of its CPU time in Linux; page faults per second are without (minor) and

@@ -3,13 +3,13 @@ health check computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Tuple
 
 from edgekit.device.runtime.agent.specs import GoldenFiles, TensorSpec, golden_of, tensor_of
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, text
 from edgekit.device.runtime.arrays.find import KernelFiles
+from edgekit.device.runtime.record import Record
 
 KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
@@ -17,8 +17,7 @@ SPMV_TABLE = f"{KERNELS}.spmv"
 KINDS = ("gemm_f32", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
 
 
-@dataclass(frozen=True)
-class ReferenceProduct:
+class ReferenceProduct(Record):
     """One product with its operands and its result, as tensors and files."""
 
     kind: str
@@ -27,8 +26,7 @@ class ReferenceProduct:
     golden: GoldenFiles
 
 
-@dataclass(frozen=True)
-class KernelsSpec:
+class KernelsSpec(Record):
     """`platform`: the core that the tables are of."""
 
     platform: str
@@ -48,13 +46,13 @@ def kernel_files(folder: Path) -> KernelFiles:
 
 def kernels_of(raw: object, where: str) -> KernelsSpec:
     """Parses the manifest's `kernels`; InputError names the invalid part."""
-    keys = keys_of(raw, where, tuple(KernelsSpec.__dataclass_fields__))
+    keys = keys_of(raw, where, KernelsSpec.field_names)
     platform = text(keys["platform"], f"{where}.platform")
     return KernelsSpec(platform, each(keys["products"], f"{where}.products", _product_of))
 
 
 def _product_of(raw: object, where: str) -> ReferenceProduct:
-    keys = keys_of(raw, where, tuple(ReferenceProduct.__dataclass_fields__))
+    keys = keys_of(raw, where, ReferenceProduct.field_names)
     if keys["kind"] not in KINDS:
         raise bad(f"{where}.kind", "one of " + ", ".join(KINDS), keys["kind"])
     return ReferenceProduct(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
@@ -41,6 +40,7 @@ from edgekit.device.runtime.agent.strict import (
 )
 from edgekit.device.runtime.dtypes import count
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.record import Record, asdict, replace
 
 SCHEMA = "edgekit.bundle/6"
 MANIFEST = "manifest.json"
@@ -67,14 +67,12 @@ _DESCRIPTION_KEYS = (
 )
 
 
-@dataclass(frozen=True)
-class ModelRef:
+class ModelRef(Record):
     name: str
     sha256: str
 
 
-@dataclass(frozen=True)
-class BoardNeeds:
+class BoardNeeds(Record):
     """A board's required properties: `machine` as in uname; `vlen_bits` is 0 if RVV is not used."""
 
     profile: str
@@ -83,8 +81,7 @@ class BoardNeeds:
     vlen_bits: int
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(Record):
     """The self-description of a compiled model, from ek_describe."""
 
     name: str
@@ -95,15 +92,13 @@ class Description:
     simd: str
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Record):
     path: str
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Record):
     """The model for one set of input shapes, or one signature of a model that has several. All
     variants share one weights file, and each reads its first `memory.weights_bytes` bytes."""
 
@@ -121,8 +116,7 @@ class Variant:
         return {spec.name: spec.shape for spec in self.inputs}
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Record):
     """`variants` are those for further input shapes and signatures; the manifest itself describes
     the first variant. `application` is the program that runs with the model. `placements` are the
     best thread counts on each of the board's clusters, best cluster first; empty: one thread, on
@@ -231,7 +225,7 @@ def parse_description(raw: object) -> Description:
         each(keys["inputs"], "inputs", tensor_of),
         each(keys["outputs"], "outputs", tensor_of),
         each(keys["operators"], "operators", operator_of),
-        memory_of({k: keys[k] for k in Memory.__dataclass_fields__}, "memory"),
+        memory_of({k: keys[k] for k in Memory.field_names}, "memory"),
         text(keys["simd"], "simd"),
     )
 
@@ -268,7 +262,7 @@ def _canonical_json(document: Mapping[str, Any]) -> bytes:
 
 
 def _parse_file(raw: object, where: str) -> FileEntry:
-    keys = keys_of(raw, where, tuple(FileEntry.__dataclass_fields__))
+    keys = keys_of(raw, where, FileEntry.field_names)
     return FileEntry(
         path_of(keys["path"], f"{where}.path"),
         whole(keys["bytes"], f"{where}.bytes"),
@@ -277,7 +271,7 @@ def _parse_file(raw: object, where: str) -> FileEntry:
 
 
 def _parse_board(raw: object) -> BoardNeeds:
-    keys = keys_of(raw, "board", tuple(BoardNeeds.__dataclass_fields__))
+    keys = keys_of(raw, "board", BoardNeeds.field_names)
     return BoardNeeds(
         text(keys["profile"], "board.profile"),
         text(keys["machine"], "board.machine"),
@@ -328,7 +322,7 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
 
 
 def _required(kind: Any) -> Tuple[str, ...]:
-    return tuple(name for name in kind.__dataclass_fields__ if name not in _OPTIONAL)
+    return tuple(name for name in kind.field_names if name not in _OPTIONAL)
 
 
 def _check_variants(m: Manifest) -> None:

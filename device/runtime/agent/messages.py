@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
 from edgekit.device.runtime.agent.frames import Link
+from edgekit.device.runtime.record import Record
 
 CHUNK_BYTES = 16 << 10  # of a file or output per message
 
@@ -27,8 +27,7 @@ class BrokenStreamError(Exception):
     """The stream contains data that no valid sender writes."""
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Record):
     kind: bytes
     payload: bytes
 

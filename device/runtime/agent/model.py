@@ -6,7 +6,6 @@ import ctypes
 import functools
 import mmap
 from array import array
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.binding import (
@@ -29,19 +28,18 @@ from edgekit.device.runtime.agent.probe import board_facts
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.record import Record
 from edgekit.device.runtime.shared_library import start_pool
 
 
-@dataclass(frozen=True)
-class RunTimes:
+class RunTimes(Record):
     """Nanoseconds of one inference: the total, and per operator in execution order."""
 
     total: int
     operators: Tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class BenchTimes:
+class BenchTimes(Record):
     """Nanoseconds of each inference, with one row of per-operator nanoseconds each."""
 
     totals: Tuple[int, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from dataclasses import asdict
 from typing import Any, Callable, Dict, List, Tuple
 
 from edgekit.device.runtime import features
@@ -16,6 +15,7 @@ from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.variants import numbered
+from edgekit.device.runtime.record import asdict
 
 _CALL_MS = 100.0  # of inferences per call into the library: Python must not show up
 _MOST_BYTES = 64 << 20  # of each of the two copied blocks: beyond the caches of boards

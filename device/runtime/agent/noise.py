@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.kernel_files import read_number, read_text
 from edgekit.device.runtime.agent.probe import conditions
+from edgekit.device.runtime.record import Record, asdict
 
 _WATCH_SECONDS = 0.3
 _IDLE = (3, 4)  # fields of a line of /proc/stat: idle, waiting for a disk
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(Record):
     """What a snapshot is read from: the kernel's files of CPU times, cores and thermal zones, the
     numbers of the usable cores, and a clock in seconds."""
 
@@ -32,8 +31,7 @@ class Sources:
 BOARD = Sources()
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Record):
     """A snapshot: a monotonic clock in seconds, CPU seconds used so far on the usable cores and by
     this process, and the number or level of throttling events."""
 
@@ -43,8 +41,7 @@ class Sample:
     throttle_count: Optional[int]
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Record):
     """The disturbance between two snapshots: the number of `cores` kept busy by other programs,
     thermal throttling, and the load average at the end. None where the kernel does not report
     it."""

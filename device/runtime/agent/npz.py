@@ -6,12 +6,12 @@ import io
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Mapping, Tuple
 
 from edgekit.device.runtime.dtypes import BY_NAME, BY_NPY, count
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.record import Record
 
 if TYPE_CHECKING:
     import zipfile
@@ -34,8 +34,7 @@ _MAX_RANK = 32
 _MAX_BYTES = 1 << 31
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(Record):
     """A contiguous array in C order; `data` is little-endian, `dtype` a name such as "f32"."""
 
     dtype: str

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters, ranges
 from edgekit.device.runtime.agent.specs import ALL, ANY, BESIDE, PlacementRequest, PlacementSpec
 from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.record import Record
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Record):
     """A model's thread placement. `cores`: the cores its threads are pinned to, empty: any;
     `workers`: the cores of the threads other than the caller's, if different; `cluster`: the cores'
     cluster, or "big+little" if each has its own queue in the schedule; `note`: the part of the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Optional
 
 from edgekit.device.runtime.agent.manifest import parse_manifest
@@ -14,6 +13,7 @@ from edgekit.device.runtime.agent.signing import trust
 from edgekit.device.runtime.agent.status import application_in_service
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import Document
+from edgekit.device.runtime.record import asdict
 
 
 def plan_answer(store: Store, session: Optional[Session], options: argparse.Namespace) -> Document:

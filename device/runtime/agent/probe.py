@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Tuple
 
@@ -15,6 +14,7 @@ from edgekit.device.runtime.agent.code_folder import another_folder, find_troubl
 from edgekit.device.runtime.agent.cores import core_names
 from edgekit.device.runtime.agent.fit import BoardFacts
 from edgekit.device.runtime.agent.kernel_files import read_number, read_text
+from edgekit.device.runtime.record import Record
 from edgekit.device.version import VERSION
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -24,8 +24,7 @@ _DEVICE_TREE = Path("/proc/device-tree")
 _LONGEST_PROPERTY = 1024
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Record):
     """A board's properties; None where the kernel does not report them. `clock` is seconds since
     1970.
 
@@ -59,8 +58,7 @@ class Probe:
     other_folder: str = ""
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(Record):
     """The current settings that determine a core's speed; None where not readable."""
 
     governor: Optional[str]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, List, Tuple
+
+from edgekit.device.runtime.record import Record
 
 _LOCKS = Path("/proc/locks")
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Record):
     """`pid` and `started` (clock ticks since boot) together identify a process uniquely."""
 
     pid: int

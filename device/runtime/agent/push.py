@@ -15,7 +15,6 @@ import random
 import re
 import time
 import zlib
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -23,6 +22,7 @@ from edgekit.device.runtime.agent.retry import LONGEST_WAIT, waits
 from edgekit.device.runtime.agent.spool import Fetched, Spool
 from edgekit.device.runtime.agent.strict import distinct_keys, keys_of, matching, short, whole
 from edgekit.device.runtime.errors import DeviceError, IncompatibleError, InputError
+from edgekit.device.runtime.record import Record, asdict
 
 log = logging.getLogger("edgekit.profile")
 
@@ -37,8 +37,7 @@ _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Record):
     """The host that receives a board's profiles, and the rate limit: `certificate` is the SHA-256
     of the host's, `token` identifies this board to the host."""
 
@@ -84,7 +83,7 @@ def read_home(path: Path) -> Home:
         raise InputError(
             f"{path.name}: expected JSON, found {short(error)}; enroll again"
         ) from None
-    keys_of(raw, path.name, tuple(field.name for field in fields(Home)))
+    keys_of(raw, path.name, Home.field_names)
     return Home(
         matching(raw["host"], "host", _HOST, "a host"),
         whole(raw["port"], "port", 1, 65535),

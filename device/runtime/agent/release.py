@@ -11,7 +11,6 @@ import contextlib
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -52,6 +51,7 @@ from edgekit.device.runtime.errors import (
     TransferError,
     UnhealthyError,
 )
+from edgekit.device.runtime.record import Record, asdict
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
@@ -59,23 +59,21 @@ OnState = Callable[[str], None]
 _TEMPORARY = ("incoming", "io", "runtime", "temporary")
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(Record):
     """A completed state, and its milliseconds."""
 
     state: str
     ms: float
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Record):
     """The result of an apply, activate or rollback; `end` is a terminal state of states.py."""
 
     end: str
     release: str
     previous: Optional[str]
-    states: Tuple[Timed, ...] = ()
-    health: Dict[str, Any] = field(default_factory=dict)
+    states: Tuple[Timed, ...]
+    health: Dict[str, Any]
 
 
 def plan(
@@ -124,7 +122,7 @@ def apply(
         if store.links().current == release and Install(store, manifest).intact():
             with contextlib.suppress(OSError):
                 prune(store, release)
-            return Outcome(states.UNCHANGED, release, store.links().previous)
+            return Outcome(states.UNCHANGED, release, store.links().previous, (), {})
         return _Switch(store, manifest, check, on_state, allow_downgrade).run("verify")
 
 
@@ -138,7 +136,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
             raise damaged(release, damage)
         manifest = store.manifest(release)
         if store.links().current == release:
-            return Outcome(states.UNCHANGED, release, store.links().previous)
+            return Outcome(states.UNCHANGED, release, store.links().previous, (), {})
         return _Switch(store, manifest, check, on_state, True).run("activate")
 
 
@@ -155,7 +153,7 @@ def rollback(store: Store) -> Outcome:
         if damage := find_damage(store.releases / links.previous, full=True):
             raise damaged(links.previous, damage)
         switch(store, Links(links.previous, links.current))
-        return Outcome(states.COMMITTED, links.previous, links.current)
+        return Outcome(states.COMMITTED, links.previous, links.current, (), {})
 
 
 class _Switch:

@@ -6,13 +6,13 @@ Uses Linux's performance events where permitted, with or without the perf tool; 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Dict, List, Sequence, Tuple
 
 from edgekit.device.runtime.agent.perf_events import sample_threads
 from edgekit.device.runtime.agent.ptrace_sampler import stop_threads
 from edgekit.device.runtime.agent.symbols import UNKNOWN, Place, Symbols
 from edgekit.device.runtime.agent.threads import threads_of
+from edgekit.device.runtime.record import Record
 
 EVENTS, STOPS = "perf_event_open", "ptrace"
 _SECONDS = 2.0
@@ -24,8 +24,7 @@ _NEEDS = {
 }
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(Record):
     """`sampler` is EVENTS, STOPS or, if neither is allowed, empty; `places` are the sampled
     locations of each thread, by its id."""
 

@@ -19,7 +19,6 @@ import resource
 import threading
 import time
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
@@ -41,6 +40,7 @@ from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import DeviceError
+from edgekit.device.runtime.record import Record
 
 BUDGET = 0.01  # of the time of the inferences
 EVERY = 10
@@ -69,8 +69,7 @@ class _SystemClocks:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Record):
     """At most every `every`-th inference, within `budget` of the total inference time; a batch
     closes after `period_seconds`."""
 

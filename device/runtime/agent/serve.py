@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
@@ -23,6 +22,7 @@ from edgekit.device.runtime.agent.strict import text
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.wire import Document, pack, receive
 from edgekit.device.runtime.errors import DeviceError, InputError
+from edgekit.device.runtime.record import asdict
 
 SCHEMA = "edgekit.session/1"
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -25,6 +24,7 @@ from edgekit.device.runtime.agent.process import is_locked
 from edgekit.device.runtime.agent.status import nothing_deployed
 from edgekit.device.runtime.agent.store import Store, committed, write_synced
 from edgekit.device.runtime.errors import DeviceError, InputError, RolledBackError
+from edgekit.device.runtime.record import asdict
 
 _MOST_FAILURES = 3  # consecutive failures
 _POLL_SECONDS = 0.02

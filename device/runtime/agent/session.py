@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Callable, Iterator, Optional, Tuple
 
 from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import BusyError
+from edgekit.device.runtime.record import Record, asdict
 
 IDLE_SECONDS = 20.0
 _POLL_SECONDS = 0.5
@@ -29,8 +29,7 @@ _COMMAND = "a command on the board"
 _COMMAND_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Record):
     """The deploy that holds the lock: `token` identifies it, `owner` is for people to read."""
 
     token: str

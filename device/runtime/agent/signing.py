@@ -12,13 +12,13 @@ import binascii
 import contextlib
 import hashlib
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
 
 from edgekit.device.runtime.agent.manifest import SIGNATURE
 from edgekit.device.runtime.agent.store import Store, write_synced
 from edgekit.device.runtime.errors import InputError, TransferError
+from edgekit.device.runtime.record import Record
 
 NAMESPACE = "edgekit-bundle"
 PRINCIPAL = "edgekit"
@@ -32,8 +32,7 @@ _VERIFY_SECONDS = 60.0
 _ENROLL = "enroll this host with: edgekit board add"
 
 
-@dataclass(frozen=True)
-class PublicKey:
+class PublicKey(Record):
     """An Ed25519 key in OpenSSH format; `blob` is the decoded second word."""
 
     blob: bytes
@@ -49,8 +48,7 @@ class PublicKey:
         return "SHA256:" + digest.rstrip("=")
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(Record):
     """Fingerprints of this board's trusted keys, and whether it accepts unsigned bundles."""
 
     keys: Tuple[str, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from edgekit.device.runtime.agent.strict import MAX_WHOLE, bad, each, keys_of, number, text, whole
 from edgekit.device.runtime.dtypes import BY_NAME, count
+from edgekit.device.runtime.record import Record
 
 NOT_COMPARED = 255  # in a margins file
 BESIDE = "+"  # separates clusters that each run their own queue of the schedule
@@ -20,8 +20,7 @@ _MAX_RANK = 8
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(Record):
     """One input or output; `scale` and `zero_point` are None if it is not quantized."""
 
     name: str
@@ -35,8 +34,7 @@ class TensorSpec:
         return BY_NAME[self.dtype].bytes * count(self.shape)
 
 
-@dataclass(frozen=True)
-class OperatorSpec:
+class OperatorSpec(Record):
     """One operator of the compiled model, in execution order."""
 
     name: str
@@ -44,8 +42,7 @@ class OperatorSpec:
     kernel: str
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Record):
     arena_bytes: int
     state_bytes: int
     weights_bytes: int
@@ -55,8 +52,7 @@ class Memory:
         return self.arena_bytes + self.state_bytes + self.weights_bytes
 
 
-@dataclass(frozen=True)
-class GoldenFiles:
+class GoldenFiles(Record):
     """Raw little-endian arrays; tolerances[i] is the maximum |difference| of output i.
 
     `margins` is empty, or has per output None or a file with one byte per element: a value c limits
@@ -76,8 +72,7 @@ class GoldenFiles:
         return (*self.inputs, *self.outputs, *(p for p in self.margins if p is not None))
 
 
-@dataclass(frozen=True)
-class PlacementSpec:
+class PlacementSpec(Record):
     """A model's thread count on a cluster, with the compiler's cost estimates: `cost_us` on
     `threads` threads, `alone_us` on one. `core` is the core type without its vendor ("a76"), "" for
     any."""
@@ -89,8 +84,7 @@ class PlacementSpec:
     alone_us: float
 
 
-@dataclass(frozen=True)
-class LossSpec:
+class LossSpec(Record):
     """Quantization loss: the outputs compared with those of the same model in f32. The lowest
     cosine similarity of any output, and the largest difference as a fraction of its output's
     largest value. `samples`: the number of held-out samples; 0: measured on the golden input."""
@@ -108,8 +102,7 @@ class LossSpec:
         )
 
 
-@dataclass(frozen=True)
-class PlacementRequest:
+class PlacementRequest(Record):
     """A user's request; None and "" leave the choice to the release."""
 
     threads: Optional[int] = None
@@ -157,17 +150,17 @@ def tensor_of(raw: object, where: str) -> TensorSpec:
 
 
 def operator_of(raw: object, where: str) -> OperatorSpec:
-    keys = keys_of(raw, where, tuple(OperatorSpec.__dataclass_fields__))
+    keys = keys_of(raw, where, OperatorSpec.field_names)
     return OperatorSpec(**{k: text(v, f"{where}.{k}") for k, v in keys.items()})
 
 
 def memory_of(raw: object, where: str) -> Memory:
-    keys = keys_of(raw, where, tuple(Memory.__dataclass_fields__))
+    keys = keys_of(raw, where, Memory.field_names)
     return Memory(**{k: whole(v, f"{where}.{k}") for k, v in keys.items()})
 
 
 def golden_of(raw: object, where: str) -> GoldenFiles:
-    keys = keys_of(raw, where, tuple(GoldenFiles.__dataclass_fields__))
+    keys = keys_of(raw, where, GoldenFiles.field_names)
     return GoldenFiles(
         each(keys["inputs"], f"{where}.inputs", path_of),
         each(keys["outputs"], f"{where}.outputs", path_of),
@@ -182,7 +175,7 @@ def _optional_path(raw: object, where: str) -> Optional[str]:
 
 def placement_of(raw: object, where: str) -> PlacementSpec:
     """Parses an entry of the manifest's `placements`; InputError names the invalid part."""
-    keys = keys_of(raw, where, tuple(PlacementSpec.__dataclass_fields__))
+    keys = keys_of(raw, where, PlacementSpec.field_names)
     return PlacementSpec(
         text(keys["cluster"], f"{where}.cluster"),
         text(keys["core"], f"{where}.core"),
@@ -194,7 +187,7 @@ def placement_of(raw: object, where: str) -> PlacementSpec:
 
 def loss_of(raw: object, where: str) -> LossSpec:
     """Parses the manifest's `loss`; InputError names the invalid part."""
-    keys = keys_of(raw, where, tuple(LossSpec.__dataclass_fields__))
+    keys = keys_of(raw, where, LossSpec.field_names)
     cosine, off = (number(keys[k], f"{where}.{k}") for k in ("cosine", "off"))
     if not -1 <= cosine <= 1:
         raise bad(f"{where}.cosine", "a number from -1 to 1", cosine)

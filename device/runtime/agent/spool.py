@@ -21,12 +21,12 @@ import json
 import os
 import re
 import time
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Iterator, List, Optional, Tuple
 
 from edgekit.device.runtime.agent.batch import MOST_BATCH_BYTES, Batch, batch_bytes, check_file
 from edgekit.device.runtime.errors import BusyError, InputError
+from edgekit.device.runtime.record import Record, asdict, replace
 
 MOST_BYTES = 4 << 20
 _STATE_BYTES = 4096  # for the state and its successor
@@ -62,8 +62,7 @@ class Disk:
             os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(Record):
     """The oldest batches, as one stream of files; `left` more are waiting. Acknowledge them by
     `spool` and `through`, the highest sequence number that the stream covers."""
 
@@ -75,8 +74,7 @@ class Fetched:
     quarantined: int
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(Record):
     """`spool` names this folder's sequence, `next` is a lower bound of the next number, and
     everything below `floor` has been deleted, or is about to be."""
 
@@ -87,8 +85,7 @@ class _State:
     quarantined: int = 0
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(Record):
     sequence: int
     path: Path
     bytes: int

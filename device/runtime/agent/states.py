@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, Tuple
+
+from edgekit.device.runtime.record import Record
 
 COMMITTED = "committed"
 UNCHANGED = "unchanged"
@@ -12,8 +13,7 @@ ROLLED_BACK = "rolled back"
 TERMINAL = (COMMITTED, UNCHANGED, REFUSED, ROLLED_BACK)
 
 
-@dataclass(frozen=True)
-class State:
+class State(Record):
     """One row: run `does` on `where`; go to `success` or `failure` (with that exit code)."""
 
     name: str

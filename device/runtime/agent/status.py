@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
 from edgekit.device.runtime.agent.integrity import (
@@ -26,10 +25,10 @@ from edgekit.device.runtime.errors import (
     RolledBackError,
     TransferError,
 )
+from edgekit.device.runtime.record import Record
 
 
-@dataclass(frozen=True)
-class ReleaseInfo:
+class ReleaseInfo(Record):
     id: str
     model: str
     model_sha256: str
@@ -44,14 +43,13 @@ class ReleaseInfo:
     signatures: Tuple[str, ...] = ()  # of each variant; empty if the model has only one
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(Record):
     current: Optional[ReleaseInfo]
     previous: Optional[ReleaseInfo]
     interrupted: bool
     deploying: bool
     last_failure: Optional[Dict[str, Any]]
-    named: Dict[str, Status] = field(default_factory=dict)  # models other than the default one
+    named: Dict[str, Status]  # models other than the default one
 
 
 def status(store: Store, full: bool = True, mend: bool = True) -> Status:

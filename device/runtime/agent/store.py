@@ -25,7 +25,6 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional
 
@@ -40,14 +39,14 @@ from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.bytecode import FOLDER as BYTECODE
 from edgekit.device.runtime.errors import BusyError, TransferError
+from edgekit.device.runtime.record import Record
 
 NAMED = "named"
 _CHUNK = 1 << 20
 _STOP_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Links:
+class Links(Record):
     """The ids that `current` and `previous` link to; None without a link."""
 
     current: Optional[str]

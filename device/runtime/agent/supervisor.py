@@ -18,7 +18,6 @@ import selectors
 import signal
 import sys
 import time
-from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, Optional, Tuple
 
@@ -43,6 +42,7 @@ from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.agent.uploader import Courier
 from edgekit.device.runtime.errors import BusyError, DeviceError
+from edgekit.device.runtime.record import Record, replace
 
 _STATUS = "STATUS="
 _MOST_SAID = 200
@@ -50,8 +50,7 @@ _MOST_SAID = 200
 OnSignal = Callable[[int, Callable[..., None]], object]
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Record):
     """Seconds between polls, to wait after the first failure and at most, and to run before a
     release is proved; consecutive failures after which an unproved one is rolled back; watchdog
     periods until the first heartbeat, since Python and models load slowly on small boards; seconds
@@ -66,6 +65,9 @@ class Pace:
     send: float = PERIOD_SECONDS
 
 
+_PACE = Pace()
+
+
 class Supervisor:
     """One application and its reports; `boot` starts it at boot, `clock` counts seconds,
     `on_signal` sets the handler of a signal."""
@@ -74,7 +76,7 @@ class Supervisor:
         self,
         store: Store,
         boot: Boot,
-        pace: Pace = Pace(),
+        pace: Pace = _PACE,
         clock: Callable[[], float] = time.monotonic,
         on_signal: OnSignal = signal.signal,
     ) -> None:
@@ -293,7 +295,7 @@ class Supervisor:
             self._handle_exit(STOPPED, "was stopped")
 
     def _update_state(self, **changed: object) -> None:
-        state = replace(self._state, **changed)  # type: ignore[arg-type]
+        state = replace(self._state, **changed)
         if state != self._state:
             self._state = state
             self._folder.write_state(state)
@@ -304,7 +306,7 @@ def _application_identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
     if manifest is None or manifest.application is None:
         return ()
     hashes = tuple(manifest.file(path).sha256 for path in manifest.application.files)
-    return (*astuple(manifest.application), hashes)
+    return (manifest.application, hashes)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bisect
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from edgekit.device.runtime.record import Record
 
 UNKNOWN = "?"
 _OURS = "ek_"  # prefix of every symbol of a compiled model or kernel
@@ -21,8 +22,7 @@ class Place(NamedTuple):
     function: str
 
 
-@dataclass(frozen=True)
-class _Mapping:
+class _Mapping(Record):
     start: int
     end: int
     offset: int

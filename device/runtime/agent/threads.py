@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from edgekit.device.runtime.agent.kernel_files import read_text
+from edgekit.device.runtime.record import Record
 
 _PROC = Path("/proc")
 _SHOWN = 3  # other programs, busiest first
@@ -17,8 +17,7 @@ _LEAST = 5.0  # percent of a core above which a program is listed
 _MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12  # indexes in /proc/PID/stat, counted after the name
 
 
-@dataclass(frozen=True)
-class ThreadUse:
+class ThreadUse(Record):
     """A thread's time in percent: on a core, runnable without one, asleep.
 
     `delayed` is None where the kernel does not account for it (no schedstat); `asleep` includes it.
@@ -30,8 +29,7 @@ class ThreadUse:
     asleep: float
 
 
-@dataclass(frozen=True)
-class OtherProgram:
+class OtherProgram(Record):
     """Another user program, and the percent of a core it used."""
 
     process: int
@@ -39,8 +37,7 @@ class OtherProgram:
     percent: float
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Record):
     """A process over some time: its threads, oldest (the caller's) first; percent of its CPU
     time in the kernel; page faults per second without and with disk access; the busiest other
     programs."""

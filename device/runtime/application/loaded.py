@@ -9,7 +9,6 @@ import _ctypes
 import ctypes
 import functools
 import threading
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from edgekit.device.runtime.agent.binding import (
@@ -32,6 +31,7 @@ from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.record import replace
 from edgekit.device.runtime.shared_library import start_pool
 
 

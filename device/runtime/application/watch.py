@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import List, Optional
 
 from edgekit.device.runtime.agent.process import Process
 from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.record import asdict
 
 WATCH_SECONDS = 60.0
 DEATHS = 2
