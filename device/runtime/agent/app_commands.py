@@ -6,15 +6,15 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Optional
 
-from edgekit.device.runtime.agent.arguments import positive, release_id
+from edgekit.device.runtime.agent.arguments import open_store, positive, release_id
 from edgekit.device.runtime.bytecode import keep_bytecode
 from edgekit.device.runtime.errors import Document
 from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.store import Store
+    from edgekit.device.runtime.agent.arguments import AddCommand, Run
 
 # After these another release may be in service, also after an error: a damaged one is left.
 _SWITCH = (
@@ -23,9 +23,6 @@ _SWITCH = (
 )  # fmt: skip
 _SECONDS = 20
 _LINES = 40
-
-Run = Callable[[argparse.Namespace], Optional[Document]]
-AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
 
 
 def run_and_resume(options: argparse.Namespace) -> Optional[Document]:
@@ -58,35 +55,34 @@ def _resume(root: Path) -> None:
             )
 
 
-def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], Store]) -> None:
-    """Registers the application commands through `command`; `store` returns the store of a command
-    line."""
+def add_app_commands(command: AddCommand) -> None:
+    """Adds the commands for applications."""
 
     def start(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import start
 
-        return start(store(options), options.seconds)
+        return start(open_store(options), options.seconds)
 
     def stop(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import stop
 
-        return stop(store(options))
+        return stop(open_store(options))
 
     def status(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import status
 
-        return status(store(options))
+        return status(open_store(options))
 
     def log(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import log
 
-        return log(store(options), options.lines)
+        return log(open_store(options), options.lines)
 
     def supervise(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import boot_entry
         from edgekit.device.runtime.agent.supervisor import Supervisor
 
-        supervisor = Supervisor(store(options), boot_entry(store(options)))
+        supervisor = Supervisor(open_store(options), boot_entry(open_store(options)))
         keep_bytecode()  # it runs until it is killed
         supervisor.run()
         return {"schema": "edgekit.runtime.app.supervise/1"}
@@ -94,24 +90,28 @@ def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], 
     def report_failure(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.status import leave
 
-        back = leave(store(options), options.release, "application", options.reason)
+        back = leave(open_store(options), options.release, "application", options.reason)
         return {"schema": "edgekit.failure/1", "release": options.release, "runs_again": back}
 
     def placement(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.placement import place
 
-        manifest = store(options).manifest(options.release)
+        manifest = open_store(options).manifest(options.release)
         return {"schema": "edgekit.runtime.placement/1", **asdict(place(manifest.placements))}
 
-    sub = command("placement", placement, "threads and cores that a release runs on")
-    sub.add_argument("--release", type=release_id, required=True)
-    sub = command("report-failure", report_failure, "roll back a release that failed in service")
-    sub.add_argument("--release", type=release_id, required=True, help="id of the failed release")
-    sub.add_argument("--reason", default="", help="one line")
-    sub = command("app-start", start, "start the release's application and wait until it runs")
-    sub.add_argument("--seconds", type=positive, default=_SECONDS, help="time to wait for it")
+    if sub := command("placement", placement, "threads and cores that a release runs on"):
+        sub.add_argument("--release", type=release_id, required=True)
+    if sub := command(
+        "report-failure", report_failure, "roll back a release that failed in service"
+    ):
+        sub.add_argument(
+            "--release", type=release_id, required=True, help="id of the failed release"
+        )
+        sub.add_argument("--reason", default="", help="one line")
+    if sub := command("app-start", start, "start the release's application and wait until it runs"):
+        sub.add_argument("--seconds", type=positive, default=_SECONDS, help="time to wait for it")
     command("app-stop", stop, "stop the application until it is started again")
     command("app-status", status, "status of the application")
-    sub = command("app-log", log, "the last lines that the application printed")
-    sub.add_argument("--lines", type=positive, default=_LINES)
+    if sub := command("app-log", log, "the last lines that the application printed"):
+        sub.add_argument("--lines", type=positive, default=_LINES)
     command("app-supervise", supervise, "run the application while it is in service")

@@ -1,15 +1,25 @@
-"""Argument types and parsers of the runtime's commands."""
+"""Arguments of the runtime's commands, and what they refer to."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, Tuple
 
-from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.errors import Document, InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.manifest import Manifest
+    from edgekit.device.runtime.agent.placement import Placement
+    from edgekit.device.runtime.agent.release_files import ReleaseFiles
     from edgekit.device.runtime.agent.specs import PlacementRequest
+    from edgekit.device.runtime.agent.store import Store
+
+Run = Callable[[argparse.Namespace], Optional[Document]]
+# Takes name, function and description; returns None if another command was asked for.
+AddCommand = Callable[[str, Run, str], Optional[argparse.ArgumentParser]]
 
 
 def positive(text: str) -> int:
@@ -76,3 +86,34 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", default="", help="unique name of this deploy")
     parser.add_argument("--owner", default="unknown", help="who deploys, shown to other users")
     parser.add_argument("--take-over", default="", help="a deploy that is known to have ended")
+
+
+def open_store(options: argparse.Namespace) -> Store:
+    from edgekit.device.runtime.agent.store import Store
+
+    return Store(options.root, _log_note)
+
+
+def _log_note(text: str) -> None:
+    """Writes an anomaly to stderr as one line, for the host to show."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"note {' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
+def load_current(options: argparse.Namespace) -> Tuple[Manifest, ReleaseFiles]:
+    """Returns the current release, verified once per process."""
+    from edgekit.device.runtime.agent.status import current_release
+
+    found: Optional[Tuple[Manifest, ReleaseFiles]] = getattr(options, "current", None)
+    return found or current_release(open_store(options))
+
+
+@contextlib.contextmanager
+def pinned_to_cores(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
+    """Restricts this process, and the model's threads it will start, to the model's cores."""
+    from edgekit.device.runtime.agent.placement import on_cores, place
+
+    placement = place(manifest.placements, request_of(options))
+    with on_cores(placement.cores):
+        yield placement

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional
 
 from edgekit.device.runtime.agent.app_commands import add_app_commands, run_and_resume
 from edgekit.device.runtime.agent.arguments import (
@@ -16,10 +16,13 @@ from edgekit.device.runtime.agent.arguments import (
     add_placement,
     add_session,
     folder,
+    load_current,
+    open_store,
+    pinned_to_cores,
     positive,
     release_id,
-    request_of,
 )
+from edgekit.device.runtime.agent.measuring_commands import add_measuring_commands
 from edgekit.device.runtime.agent.profile_commands import add_profile_commands
 from edgekit.device.runtime.bytecode import keep_bytecode
 from edgekit.device.runtime.errors import (
@@ -32,18 +35,16 @@ from edgekit.device.runtime.errors import (
 from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.app_commands import AddCommand, Run
-    from edgekit.device.runtime.agent.manifest import Manifest
-    from edgekit.device.runtime.agent.placement import Placement
-    from edgekit.device.runtime.agent.release_files import ReleaseFiles
+    from edgekit.device.runtime.agent.arguments import Run
     from edgekit.device.runtime.agent.session import Session
-    from edgekit.device.runtime.agent.store import Store
+
+_ALL = ""
 
 
 def main(arguments: Optional[List[str]] = None, run: Run = run_and_resume) -> int:
     """Runs one command; returns its exit code: 0, or the error's. `run` gets its options."""
     try:
-        document, code = run(_build_parser().parse_args(arguments)), 0
+        document, code = run(_parse(sys.argv[1:] if arguments is None else arguments)), 0
     except DeviceError as error:
         document, code = error_document(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
@@ -61,35 +62,14 @@ def main(arguments: Optional[List[str]] = None, run: Run = run_and_resume) -> in
     return code
 
 
-def _open_store(options: argparse.Namespace) -> Store:
-    from edgekit.device.runtime.agent.store import Store
-
-    return Store(options.root, _log_note)
-
-
-def _log_note(text: str) -> None:
-    """Writes an anomaly to stderr as one line, for the host to show."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"note {' '.join(text.split())}\n")
-        sys.stderr.flush()
-
-
-def _load_current(options: argparse.Namespace) -> Tuple[Manifest, ReleaseFiles]:
-    """Returns the current release, verified once per process."""
-    from edgekit.device.runtime.agent.status import current_release
-
-    found: Optional[Tuple[Manifest, ReleaseFiles]] = getattr(options, "current", None)
-    return found or current_release(_open_store(options))
-
-
 def _run_in_release(options: argparse.Namespace) -> Optional[Document]:
     """Runs a command with the current release's own runtime, after verifying its bytes: a damaged
     runtime cannot verify itself."""
     from edgekit.device.runtime.agent.manifest import RUNTIME
 
     root = ["--root", str(options.root)]
-    inner = _build_parser().parse_args([*root, *options.arguments])
-    inner.current = manifest, files = _load_current(options)
+    inner = _parse([*root, *options.arguments])
+    inner.current = manifest, files = load_current(options)
     if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
         own = [sys.executable, "-I", "-S", str(files.folder / RUNTIME)]
         keep_bytecode()
@@ -107,20 +87,20 @@ def _probe(options: argparse.Namespace) -> Document:
 def _plan(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.plan import plan_answer
 
-    return plan_answer(_open_store(options), _open_session(options), options)
+    return plan_answer(open_store(options), _open_session(options), options)
 
 
 def _preview(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.plan import preview_answer
 
-    return preview_answer(_open_store(options), sys.stdin.buffer.read(options.bytes), options)
+    return preview_answer(open_store(options), sys.stdin.buffer.read(options.bytes), options)
 
 
 def _apply(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import apply
     from edgekit.device.runtime.agent.session import alone
 
-    store = _open_store(options)
+    store = open_store(options)
     with alone(store, _open_session(options)):
         outcome = apply(
             store, options.release, _make_checker(options), _log_state, options.allow_downgrade
@@ -135,14 +115,14 @@ def _leave(options: argparse.Namespace) -> Document:
     session = _open_session(options)
     if session:
         session.abandon()
-    recover_if_needed(_open_store(options))
+    recover_if_needed(open_store(options))
     return {"schema": "edgekit.leave/1"}
 
 
 def _enroll(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.signing import enroll, enroll_unsigned
 
-    store = _open_store(options)
+    store = open_store(options)
     with store.lock():
         own = options.key, options.only
         found = enroll_unsigned(store) if options.unsigned else enroll(store, *own)
@@ -154,43 +134,43 @@ def _open_session(options: argparse.Namespace) -> Optional[Session]:
 
     if not options.session:
         return None
-    return Session(_open_store(options), options.session, options.owner)
+    return Session(open_store(options), options.session, options.owner)
 
 
 def _activate(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import activate
 
-    outcome = activate(_open_store(options), options.release, _make_checker(options), _log_state)
+    outcome = activate(open_store(options), options.release, _make_checker(options), _log_state)
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
 
 
 def _rollback(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import rollback
 
-    return {"schema": "edgekit.apply/1", **asdict(rollback(_open_store(options)))}
+    return {"schema": "edgekit.apply/1", **asdict(rollback(open_store(options)))}
 
 
 def _remove(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.remove import remove
 
-    return {"schema": "edgekit.runtime.remove/1", "releases": remove(_open_store(options))}
+    return {"schema": "edgekit.runtime.remove/1", "releases": remove(open_store(options))}
 
 
 def _status(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.status import status
 
-    found = status(_open_store(options), not options.quick)
+    found = status(open_store(options), not options.quick)
     return {"schema": "edgekit.runtime.status/1", **asdict(found)}
 
 
 def _verify(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.status import verify
 
-    return {"schema": "edgekit.runtime.status/1", **asdict(verify(_open_store(options)))}
+    return {"schema": "edgekit.runtime.status/1", **asdict(verify(open_store(options)))}
 
 
 def _health(options: argparse.Namespace) -> Document:
-    manifest, files = _load_current(options)
+    manifest, files = load_current(options)
     try:
         found = _make_checker(options)(files.folder)
     except UnhealthyError as error:
@@ -217,10 +197,10 @@ def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.npz import npz_bytes, read_npz
     from edgekit.device.runtime.agent.variants import variant_for
 
-    manifest, files = _load_current(options)
+    manifest, files = load_current(options)
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs, options.signature)
-    with _pinned_to_cores(manifest, options) as placement:
+    with pinned_to_cores(manifest, options) as placement:
         model = open_model(files, manifest, placement, variant)
         outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
@@ -236,72 +216,9 @@ def _run(options: argparse.Namespace) -> Document:
 def _serve(options: argparse.Namespace) -> None:
     from edgekit.device.runtime.agent.serve import serve
 
-    manifest, files = _load_current(options)
-    with _pinned_to_cores(manifest, options) as placement:
-        serve(_open_store(options), manifest, files, placement)
-
-
-@contextlib.contextmanager
-def _pinned_to_cores(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
-    """Restricts this process, and the model's threads it will start, to the model's cores."""
-    from edgekit.device.runtime.agent.placement import on_cores, place
-
-    placement = place(manifest.placements, request_of(options))
-    with on_cores(placement.cores):
-        yield placement
-
-
-def _bench(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.bench import BenchPlan, bench_release
-    from edgekit.device.runtime.agent.npz import read_npz
-
-    given = read_npz(options.input) if options.input else None
-    plan = BenchPlan(options.count, options.warmup, options.seconds)
-    current = _load_current(options)
-    with _pinned_to_cores(current[0], options) as placement:
-        found = bench_release(current, placement, plan, given, options.variant)
-        if options.hotspots:
-            from edgekit.device.runtime.agent.model_hotspots import add_hotspots
-
-            add_hotspots(found, current, placement, options.variant)
-    return found
-
-
-def _noise(_: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.noise import watch
-
-    return watch()
-
-
-def _count(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.count import count, fix_layout
-    from edgekit.device.runtime.agent.golden import golden_inputs
-    from edgekit.device.runtime.agent.model import open_model
-
-    fix_layout()
-    manifest, files = _load_current(options)
-    inputs = golden_inputs(files, manifest.every_variant()[0])
-    found = count(open_model(files, manifest), inputs, options.repeats)
-    return {
-        "schema": "edgekit.count/1",
-        "release": manifest.id,
-        "model": manifest.model.name,
-        **asdict(found),
-    }
-
-
-def _gemm_bench(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.gemm_bench import command
-
-    return command(options.requests, options.library)
-
-
-def _spmv_bench(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.sparse_bench import bench
-    from edgekit.device.runtime.arrays.find import find_library
-    from edgekit.device.runtime.arrays.sparse_library import SparseLibrary
-
-    return bench(options.request, SparseLibrary(options.library or find_library()[0]))
+    manifest, files = load_current(options)
+    with pinned_to_cores(manifest, options) as placement:
+        serve(open_store(options), manifest, files, placement)
 
 
 def _make_checker(options: argparse.Namespace) -> Callable[[Path], Document]:
@@ -317,84 +234,82 @@ def _log_state(state: str) -> None:
         sys.stderr.flush()
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _parse(arguments: List[str]) -> argparse.Namespace:
+    """Builds only the parser of the command asked for: all of them take a tenth of a start."""
+    words = arguments[2:] if arguments[:1] == ["--root"] else arguments
+    return _build_parser("".join(words[:1])).parse_args(arguments)
+
+
+def _build_parser(asked: str) -> argparse.ArgumentParser:
+    """Returns the parser for the command `asked`; for all commands if there is no such command, for
+    help and errors."""
     parser = Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
         "--root", type=folder, default="~/.edgekit", help="directory of the releases (~/.edgekit)"
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    def command(name: str, run: Run, what: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Run, what: str) -> Optional[argparse.ArgumentParser]:
+        if asked not in (name, _ALL):
+            return None
         sub = commands.add_parser(name, help=what, description=what)
         sub.set_defaults(run=run)
         return sub
 
     command("probe", _probe, "what this board is")
-    command("noise", _noise, "whether other programs or heat would disturb measurements")
-    sub = command("status", _status, "what runs")
-    sub.add_argument("--quick", action="store_true", help="skip the integrity check")
+    if sub := command("status", _status, "what runs"):
+        sub.add_argument("--quick", action="store_true", help="skip the integrity check")
     command("verify", _verify, "compare what is installed with its SHA-256")
-    sub = command("release", _run_in_release, "run a command with the current release's runtime")
-    sub.add_argument("arguments", nargs=argparse.REMAINDER)
+    if sub := command(
+        "release", _run_in_release, "run a command with the current release's runtime"
+    ):
+        sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
     command("remove", _remove, "remove the model with its releases, links and notes")
-    sub = command("enroll", _enroll, "set whose releases this board accepts")
-    whose = sub.add_mutually_exclusive_group(required=True)
-    whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
-    whose.add_argument("--unsigned", action="store_true", help="accept unsigned bundles")
-    sub.add_argument("--only", action="store_true", help="trust no other key")
-    add_session(command("leave", _leave, "abort a deploy"))
+    if sub := command("enroll", _enroll, "set whose releases this board accepts"):
+        whose = sub.add_mutually_exclusive_group(required=True)
+        whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
+        whose.add_argument("--unsigned", action="store_true", help="accept unsigned bundles")
+        sub.add_argument("--only", action="store_true", help="trust no other key")
+    if sub := command("leave", _leave, "abort a deploy"):
+        add_session(sub)
     for name, run, what in (
         ("plan", _plan, "which files of a sent manifest are missing"),
         ("apply", _apply, "put a sent release into service"),
         ("activate", _activate, "put an installed release into service"),
         ("health", _health, "check the golden output of the current release"),
     ):
-        sub = command(name, run, what)
-        if name != "health":
-            sub.add_argument("release", type=release_id, help="id of the release")
+        if sub := command(name, run, what):
+            if name != "health":
+                sub.add_argument("release", type=release_id, help="id of the release")
+            sub.add_argument("--allow-downgrade", action="store_true")
+            sub.add_argument(
+                "--seconds", type=positive, default=60, help="limit of the health check"
+            )
+            if name in ("plan", "apply"):
+                add_session(sub)
+            if name == "plan":
+                sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
+                sub.add_argument(
+                    "--unless-application", action="store_true", help="only name it then"
+                )
+    if sub := command("preview", _preview, "what `plan` would answer to the manifest on stdin"):
+        sub.add_argument("bytes", type=positive, help="of the manifest")
         sub.add_argument("--allow-downgrade", action="store_true")
-        sub.add_argument("--seconds", type=positive, default=60, help="limit of the health check")
-        if name in ("plan", "apply"):
-            add_session(sub)
-        if name == "plan":
-            sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
-            sub.add_argument("--unless-application", action="store_true", help="only name it then")
-    sub = command("preview", _preview, "what `plan` would answer to the manifest on stdin")
-    sub.add_argument("bytes", type=positive, help="of the manifest")
-    sub.add_argument("--allow-downgrade", action="store_true")
-    sub.add_argument("--unless-application", action="store_true", help="only name it then")
-    sub = command("golden", _golden, "the health check itself, in this process")
-    sub.add_argument("--folder", type=Path, required=True)
-    sub.add_argument("--seconds", type=positive, default=60)
-    sub = command("run", _run, "one inference of the current release")
-    sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
-    sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-    sub.add_argument("--signature", default="", help="of a model that has several")
-    add_placement(sub)
-    sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
-    add_placement(sub)
-    _add_measuring(command)
+        sub.add_argument("--unless-application", action="store_true", help="only name it then")
+    if sub := command("golden", _golden, "the health check itself, in this process"):
+        sub.add_argument("--folder", type=Path, required=True)
+        sub.add_argument("--seconds", type=positive, default=60)
+    if sub := command("run", _run, "one inference of the current release"):
+        sub.add_argument(
+            "--input", type=Path, required=True, help=".npz, arrays named as in the model"
+        )
+        sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+        sub.add_argument("--signature", default="", help="of a model that has several")
+        add_placement(sub)
+    if sub := command("serve-session", _serve, "inferences by messages, the model loaded once"):
+        add_placement(sub)
+    add_measuring_commands(command)
     add_profile_commands(command)
-    add_app_commands(command, _open_store)
-    return parser
-
-
-def _add_measuring(command: AddCommand) -> None:
-    """Adds the commands that time or count."""
-    sub = command("bench", _bench, "latency of the current release")
-    sub.add_argument("--input", type=Path, help=".npz (default: the golden input)")
-    sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
-    add_placement(sub)
-    sub.add_argument("--count", type=positive, default=0, help="runs (default: by time)")
-    sub.add_argument("--warmup", type=positive, default=3)
-    sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
-    sub.add_argument("--hotspots", action="store_true", help="also show where the time goes")
-    sub = command("count", _count, "instructions of an inference of the current release")
-    sub.add_argument("--repeats", type=positive, default=5)
-    sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
-    sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
-    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-    sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
-    sub.add_argument("--request", type=Path, required=True, help="JSON")
-    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    add_app_commands(command)
+    return parser if commands.choices else _build_parser(_ALL)

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Callable, Optional, Tuple
+from typing import TYPE_CHECKING, Tuple
 
 from edgekit.device.runtime.agent.arguments import positive
 from edgekit.device.runtime.errors import Document, InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.arguments import AddCommand
     from edgekit.device.runtime.agent.store import Store
 
-_Run = Callable[[argparse.Namespace], Optional[Document]]
-_Command = Callable[[str, _Run, str], argparse.ArgumentParser]
 
-
-def add_profile_commands(command: _Command) -> None:
+def add_profile_commands(command: AddCommand) -> None:
     """Adds `profile`, used by a fetching host, and `push-profiles`, with which the board sends."""
-    sub = command("profile", _profile, "output the profiles stored on this board")
-    sub.add_argument(
-        "--acknowledge", metavar="SPOOL/SEQUENCE", help="newest profile stored on the host"
-    )
-    sub.add_argument("--most-bytes", type=positive, default=1 << 18)
-    sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start")
-    sub.add_argument("--sender", action="store_true", help="add the command that sends profiles")
-    sub = command("push-profiles", _push, "send the profiles stored on this board to their server")
-    sub.add_argument("--every", metavar="SECONDS", type=positive, help="send at this interval")
+    if sub := command("profile", _profile, "output the profiles stored on this board"):
+        sub.add_argument(
+            "--acknowledge", metavar="SPOOL/SEQUENCE", help="newest profile stored on the host"
+        )
+        sub.add_argument("--most-bytes", type=positive, default=1 << 18)
+        sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start")
+        sub.add_argument(
+            "--sender", action="store_true", help="add the command that sends profiles"
+        )
+    if sub := command(
+        "push-profiles", _push, "send the profiles stored on this board to their server"
+    ):
+        sub.add_argument("--every", metavar="SECONDS", type=positive, help="send at this interval")
 
 
 def _profile(options: argparse.Namespace) -> Document:
