@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.runtime.agent.golden import check_golden, check_in_subprocess, worst_difference
+from edgekit.device.runtime.agent.golden import check_golden, worst_difference
+from edgekit.device.runtime.agent.health import check_in_subprocess
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import LossSpec, TensorSpec
 from edgekit.device.runtime.agent.store import read_manifest

@@ -222,7 +222,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _make_checker(options: argparse.Namespace) -> Callable[[Path], Document]:
-    from edgekit.device.runtime.agent.golden import check_in_subprocess
+    from edgekit.device.runtime.agent.health import check_in_subprocess
 
     return lambda folder: check_in_subprocess(folder, options.seconds)
 

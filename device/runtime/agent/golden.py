@@ -1,27 +1,26 @@
-"""The health check: on this board, the golden input must give the golden output."""
+"""The health check: on this board, the golden input must give the golden output.
+
+A deploy runs it in a process of its own; see health.py.
+"""
 
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import signal
 import struct
-import sys
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from edgekit.device.runtime.agent.kernels import ReferenceProduct
-from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, Variant
+from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
 from edgekit.device.runtime.agent.variants import variant_text
-from edgekit.device.runtime.errors import DeviceError, UnhealthyError
+from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.runtime.record import Record, asdict
 
-_LOG_BYTES = 4096
 _CODES = {
     "f16": "e",
     "f32": "f",
@@ -144,61 +143,6 @@ def _difference(a: Number, b: Number) -> float:
         return 0.0
     distance = abs(a - b)
     return math.inf if distance != distance else float(distance)
-
-
-def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
-    """Runs the health check with the release's own runtime, in a subprocess that may crash or hang.
-
-    UnhealthyError gives the reason and the last lines of its output.
-    """
-    import subprocess  # the check itself, inference and benchmarks do not need it
-
-    command = [
-        sys.executable or "python3",
-        "-I",
-        "-S",
-        str(folder / RUNTIME),
-        "golden",
-        "--folder",
-        str(folder),
-        "--seconds",
-        str(math.ceil(seconds) + 1),
-    ]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnhealthyError(
-            f"no answer within {seconds:g} s", _decode_log_tail(error.stderr)
-        ) from None
-    except OSError as error:
-        raise UnhealthyError(f"cannot start it: {error.strerror}") from None
-    return _parse_health(done.returncode, done.stdout, _decode_log_tail(done.stderr))
-
-
-def _parse_health(code: int, stdout: bytes, log: str) -> Dict[str, Any]:
-    if code < 0:
-        raise UnhealthyError(f"killed by {_signal_name(-code)}", log)
-    try:
-        document = json.loads(stdout)
-        if code == 0:
-            return dict(document["health"])
-        message = str(document["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"expected a JSON document, found exit code {code}"
-    raise UnhealthyError(message, log)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _decode_log_tail(output: Union[bytes, None]) -> str:
-    return (output or b"")[-_LOG_BYTES:].decode("utf-8", "replace")
 
 
 def limit_life(seconds: int) -> None:

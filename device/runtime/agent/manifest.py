@@ -6,6 +6,7 @@ and a wrong id, because all later code trusts these values.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -207,6 +208,7 @@ def is_release_id(text: str) -> bool:
     return RELEASE_ID.fullmatch(text) is not None
 
 
+@functools.lru_cache(maxsize=2)  # a command reads a release's manifest several times
 def parse_manifest(data: bytes) -> Manifest:
     """Parses and checks `data`; InputError names the key, the expected and the actual value."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from pathlib import Path
 from typing import IO, List, Tuple
 
@@ -29,6 +28,8 @@ class Process(Record):
 
     def terminate(self) -> None:
         """Ends the process, unless it has already exited."""
+        import signal  # most starts end no process
+
         if self.lives():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGTERM)

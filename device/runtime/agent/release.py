@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit.device.runtime.agent import states
-from edgekit.device.runtime.agent.c_samples import take_samples
 from edgekit.device.runtime.agent.counters import highest_counter, keep_counters
 from edgekit.device.runtime.agent.files import (
     SPARE_BYTES,
@@ -258,7 +257,10 @@ def prune(store: Store, release: str) -> None:
     mtimes are useless because the clock may be unset.
     """
     links = store.links()
-    take_samples(store)  # needs the manifests of releases about to be deleted
+    if store.spool.is_dir():
+        from edgekit.device.runtime.agent.c_samples import take_samples
+
+        take_samples(store)  # needs the manifests of releases about to be deleted
     for name in store.installed():
         if name not in (links.current, links.previous):
             shutil.rmtree(store.releases / name, ignore_errors=True)

@@ -264,7 +264,7 @@ def measured_release(manifest: Manifest, variant: int, threads: int) -> Measured
 
 def spool_of(store: Store) -> Spool:
     """Returns the board's only spool, for any of its models."""
-    return Spool(store.board / "spool")
+    return Spool(store.spool)
 
 
 def environment(before: Sample) -> Environment:

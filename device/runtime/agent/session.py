@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import time
 from pathlib import Path
 from typing import IO, Callable, Iterator, Optional, Tuple
@@ -223,6 +222,8 @@ def _terminate_holder(holder: Holder, file: IO[str], sleep: Callable[[float], No
 def _daemonize() -> None:
     """Detaches from the caller's session and pipes."""
     os.setsid()
+    import signal
+
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

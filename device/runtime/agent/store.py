@@ -15,6 +15,7 @@ leftovers.json           files of hosts that may be gone; deleted if still there
 named/<name>/            the same layout for an additional model: `deploy --name NAME`
 trusted_keys, unsigned   whose releases are accepted; see signing.py
 bytecode/                of the runtimes, for all models; see bytecode.py
+spool/                   field profiles, of all models; see spool.py
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Store:
         self.trusted_keys = self.board / "trusted_keys"
         self.unsigned = self.board / "unsigned"
         self.bytecode = self.board / BYTECODE
+        self.spool = self.board / "spool"
 
     def create(self) -> None:
         for folder in (self.incoming, self.releases):
