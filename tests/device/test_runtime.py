@@ -35,7 +35,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 # The agent's modules that `status` needs.
 _STATUS = {
     *("app_commands", "arguments", "commands", "measuring_commands", "profile_commands"),
-    *("application", "manifest", "release_files", "specs", "strict"),
+    *("application", "kernels", "manifest", "release_files", "specs", "strict"),
     *("counters", "integrity", "process", "recovery", "session", "status", "store"),
 }
 

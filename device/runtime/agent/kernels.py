@@ -4,12 +4,14 @@ health check computes."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Tuple
+from typing import TYPE_CHECKING, Tuple
 
 from edgekit.device.runtime.agent.specs import GoldenFiles, TensorSpec, golden_of, tensor_of
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, text
-from edgekit.device.runtime.arrays.find import KernelFiles
 from edgekit.device.runtime.record import Record
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.arrays.find import KernelFiles
 
 KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
@@ -41,6 +43,8 @@ class KernelsSpec(Record):
 
 def kernel_files(folder: Path) -> KernelFiles:
     """Returns the paths of the library and the tables of a release."""
+    from edgekit.device.runtime.arrays.find import KernelFiles  # most commands load no library
+
     return KernelFiles(folder / KERNELS, folder / GEMM_TABLE, folder / SPMV_TABLE)
 
 
