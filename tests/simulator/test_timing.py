@@ -43,7 +43,6 @@ pytestmark = pytest.mark.skipif(
 def built(folder: Path, name: str, *flags: str) -> Path:
     """Builds a program of `programs/` for the instruction set in its name."""
     target = "riscv64-linux-musl" if name.endswith("rv64") else "aarch64-linux-musl"
-    bare = () if name.startswith(("threads", "turns")) else ("-nostdlib", "-ffreestanding")
     command = [
         sys.executable,
         "-m",
@@ -53,7 +52,8 @@ def built(folder: Path, name: str, *flags: str) -> Path:
         target,
         "-O1",
         "-static",
-        *bare,
+        "-nostdlib",
+        "-ffreestanding",
         *flags,
     ]
     path = folder / name

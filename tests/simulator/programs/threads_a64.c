@@ -1,10 +1,8 @@
 // The same work by one thread, then split between two that synchronize by flags and a futex.
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
+#include "threads.h"
 
-enum { BEGIN = 777001, END, LAP };
-static atomic_int started, done;
+static _Atomic int started, done;
+static thread other;
 static volatile long kept[2];
 
 static void work(long times, int who) {
@@ -14,27 +12,25 @@ static void work(long times, int who) {
     kept[who] = x;
 }
 
-static void *helper(void *times) {
+static void helper(long times) {
     while (!atomic_load(&started))
         __asm__ volatile("yield");
-    work((long)times, 1);
+    work(times, 1);
     atomic_store(&done, 1);
-    return 0;
 }
 
-int main(void) {
+void _start(void) {
     enum { TIMES = 200000 };
-    pthread_t thread;
-    pthread_create(&thread, 0, helper, (void *)(long)(TIMES / 2));
-    close(BEGIN);
+    start_thread(&other, helper, TIMES / 2);
+    mark(BEGIN);
     work(TIMES, 0);
-    close(LAP);
+    mark(LAP);
     atomic_store(&started, 1);
     work(TIMES / 2, 0);
     while (!atomic_load(&done))
         __asm__ volatile("yield");
-    close(LAP);
-    close(END);
-    pthread_join(thread, 0);
-    return 0;
+    mark(LAP);
+    mark(END);
+    join(&other);
+    call(94, 0);
 }

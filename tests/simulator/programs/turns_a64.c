@@ -1,16 +1,13 @@
 // Threads that synchronize in every way: a lock, a sleeping barrier, spinning with yield, and
 // taking work items from an atomic counter.
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <unistd.h>
+#include "threads.h"
 
-enum { BEGIN = 777001, END, LAP, THREADS = 4, ROUNDS = 12, PIECES = 40 };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t all_there = PTHREAD_COND_INITIALIZER;
-static int there, rounds;
+enum { THREADS = 4, ROUNDS = 12, PIECES = 40 };
+static thread members[THREADS];
+static _Atomic int mutex, rounds;
+static int there;
 static long order;
-static atomic_int next[ROUNDS], over[ROUNDS];
+static _Atomic int next[ROUNDS], over[ROUNDS];
 
 static void work(long times) {
     long x = times;
@@ -19,50 +16,47 @@ static void work(long times) {
 }
 
 static void meet(void) {
-    pthread_mutex_lock(&lock);
+    lock(&mutex);
     int round = rounds;
     if (++there == THREADS) {
         there = 0;
         rounds++;
-        pthread_cond_broadcast(&all_there);
+        wake(&rounds, EVERYBODY);
     }
+    unlock(&mutex);
     while (round == rounds)
-        pthread_cond_wait(&all_there, &lock);
-    pthread_mutex_unlock(&lock);
+        wait_while(&rounds, round);
 }
 
-static void *member(void *number) {
-    long who = (long)number;
+static void member(long who) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int piece; (piece = atomic_fetch_add(&next[round], 1)) < PIECES;) {
             work(100 + (piece * 37 + who * 11) % 300);
-            pthread_mutex_lock(&lock);
+            lock(&mutex);
             order = order * 31 + who;
             work((order & 63) + 1);
-            pthread_mutex_unlock(&lock);
+            unlock(&mutex);
         }
         atomic_fetch_add(&over[round], 1);
         while (round % 3 == 1 && atomic_load(&over[round]) < THREADS)
-            sched_yield();
+            call(124, 0);
         while (round % 3 == 2 && atomic_load(&over[round]) < THREADS)
             __asm__ volatile("yield");
         if (round % 3 == 0)
             meet();
     }
-    return 0;
 }
 
-int main(void) {
-    pthread_t thread[THREADS];
-    close(BEGIN);
+void _start(void) {
+    mark(BEGIN);
     for (long i = 1; i < THREADS; i++)
-        pthread_create(&thread[i], 0, member, (void *)i);
+        start_thread(&members[i], member, i);
     member(0);
-    close(LAP);
+    mark(LAP);
     for (int i = 1; i < THREADS; i++)
-        pthread_join(thread[i], 0);
-    close(LAP);
+        join(&members[i]);
+    mark(LAP);
     work(order & 0xffff); // another order takes another time
-    close(END);
-    return 0;
+    mark(END);
+    call(94, 0);
 }
