@@ -35,6 +35,7 @@ Fault = Callable[[int], None]
 _OPERATIONS = frozenset(
     ("open", "os.rename", "os.remove", "os.link", "os.symlink", "os.mkdir", "os.rmdir")
 )
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _DONE = 100
 _MOST = 1000
 
@@ -65,11 +66,13 @@ def disk_stays_full(_: int) -> NoReturn:
 FAULTS = (killed, disk_fails_once, disk_stays_full)
 
 
-def test_faults_hit_every_operation() -> None:
+def test_faults_hit_every_operation(tmp_path: Path) -> None:
     """Tests the harness: a killed child ends early; one without a fault returns its exit code."""
-    path = Path(__file__)
-    assert _in_child(lambda: path.open().close(), 0, killed) == 1
-    assert _in_child(lambda: path.open().close(), 5, killed) == _DONE
+    made, read = tmp_path / "made", Path(__file__)
+    assert _in_child(lambda: made.open("w").close(), 0, killed) == 1
+    assert _in_child(lambda: made.open("w").close(), 5, killed) == _DONE
+    assert _in_child(lambda: read.open().close(), 0, killed) == _DONE
+    assert _in_child(lambda: read.open().close(), 0, disk_fails_once) == 2
 
 
 @pytest.mark.parametrize(
@@ -162,9 +165,11 @@ def _in_child(act: Callable[[], Any], k: int, fault: Fault) -> int:
 def _act_with_fault(act: Callable[[], Any], k: int, fault: Fault) -> int:
     count = 0
 
-    def hook(event: str, _: object) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
-        if event in _OPERATIONS:
+        # A kill before a read leaves what one before the next write leaves; full disks read.
+        reads = event == "open" and not arguments[2] & _WRITES
+        if event in _OPERATIONS and not (reads and fault is not disk_fails_once):
             count += 1
             if count == k + 1 or (count > k and fault is disk_stays_full):
                 fault(count)
