@@ -20,6 +20,7 @@ from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, RVV
 from tests.support.nna_model import attention_graph, tiny_graph
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 
@@ -70,7 +71,10 @@ def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_p
 
 @pytest.mark.parametrize(
     ("board", "runs_on"),
-    [("rv64gcv", "bpi-f3"), ("rv64gcv", "rv64gcv-zvl512b"), ("bpi-f3", "rv64gcv-zvl512b")],
+    few_or_all(
+        [("rv64gcv", "bpi-f3"), ("rv64gcv", "rv64gcv-zvl512b"), ("bpi-f3", "rv64gcv-zvl512b")],
+        [("rv64gcv", "rv64gcv-zvl512b")],
+    ),
 )
 @pytest.mark.parametrize("name", _ONE_OF_QUICK)
 def test_longer_vectors_than_compiled_for_compute_the_same(
@@ -141,7 +145,12 @@ def test_all_models_compute_the_same_as_here(model, board, virtual_board, tmp_pa
         ("rv64gcv", "rv64,v=false", "v"),
         ("bpi-f3", CPUS["rv64gcv"], _LONGER.format(256, 128)),
         ("rv64gcv-zvl512b", CPUS["rv64gcv"], _LONGER.format(512, 128)),
-        ("rv64gcv-zvl512b", CPUS["bpi-f3"], _LONGER.format(512, 256)),
+        pytest.param(
+            "rv64gcv-zvl512b",
+            CPUS["bpi-f3"],
+            _LONGER.format(512, 256),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=lambda value: "" if " " in value else value,
 )
