@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from edgekit.device.runtime.agent.app_folder import AppFolder
 from edgekit.device.runtime.agent.store import Store
 from tests.support.applications import write_application as write
 from tests.support.init_systems import board_with
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +34,7 @@ def test_application_starts_at_boot_until_it_is_stopped(
     supervisor = folder.supervisor()
     assert supervisor is not None
     supervisor.terminate()
-    while folder.supervisor():
-        pass
+    until(lambda: folder.supervisor() is None)
     if who != "systemd":  # simulate a boot
         table = tmp_path / "board" / "table"
         row = table.read_text().splitlines()[0] if who else installed["boot_line"]
@@ -43,8 +42,8 @@ def test_application_starts_at_boot_until_it_is_stopped(
         subprocess.run(["sh", "-c", line], check=True)
     else:
         subprocess.run(["systemctl", "--user", "restart", *units(tmp_path / "board")], check=True)
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        pass
+    until(lambda: folder.state().state == "running")
+    assert edgekit("app", "status", "--json").document["state"] == "running"
     stopped = edgekit("app", "stop", "--json").document
     assert (stopped["state"], stopped["boot"], stopped["boot_line"]) == ("stopped", "", "")
     assert units(tmp_path / "board") == []
@@ -64,11 +63,10 @@ def test_cron_starts_a_supervisor_again_that_was_killed(
     killed = folder.supervisor()
     assert killed is not None
     os.kill(killed.pid, signal.SIGKILL)
-    while killed.lives():
-        pass
+    until(lambda: not killed.lives())
     subprocess.run(each_minute, check=True)
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        pass
+    until(lambda: folder.state().state == "running")
+    assert edgekit("app", "status", "--json").document["state"] == "running"
     again = folder.supervisor()
     started = subprocess.run(
         ["sh", "-c", row.removeprefix("* * * * * ").replace(" &", "; echo $?").partition(" #")[0]],
@@ -94,7 +92,7 @@ def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
     assert (tmp_path / "board" / "table").read_text() == ""
 
 
-@pytest.mark.parametrize("who", ["systemd", "cron"])
+@pytest.mark.parametrize("who", ["systemd", pytest.param("cron", marks=pytest.mark.exhaustive)])
 def test_the_supervisor_ends_with_its_application_and_comes_back_with_it(
     edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
 ) -> None:
@@ -107,23 +105,19 @@ def test_the_supervisor_ends_with_its_application_and_comes_back_with_it(
     first = folder.supervisor()
     assert first is not None
     assert edgekit("deploy", home / "tiny.ekb", "--no-application").code == 0
-    while first.lives():
-        time.sleep(0.01)
+    until(lambda: not first.lives())
     assert not units(board) and (who == "systemd" or (board / "table").read_text() == "")
     assert edgekit("app", "status", "--json").document["state"] == "nothing"
 
     assert edgekit("rollback").code == 0
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        time.sleep(0.01)
+    until(lambda: folder.state().state == "running")
     assert edgekit("app", "status", "--json").document["boot"] == who
     killed = folder.supervisor()
     assert killed is not None and killed != first
     os.kill(killed.pid, signal.SIGKILL)
-    while killed.lives():
-        time.sleep(0.01)
+    until(lambda: not killed.lives())
     edgekit("status")  # any later command finds it missing
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        time.sleep(0.01)
+    until(lambda: folder.state().state == "running")
 
 
 def units(board: Path) -> list[str]:

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import sign_bundle
+from tests.support.applications import state_of
+from tests.support.patience import until
 from tests.support.toolchains import program_compiler
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
@@ -42,7 +45,7 @@ def written(folder: Path, name: str, program: bytes) -> Path:
 
 
 def test_a_program_in_c_is_installed_and_watched(
-    edgekit: Any, home: Path, deployed: None, tiny: Any
+    edgekit: Any, home: Path, deployed: Path, tiny: Any
 ) -> None:
     folder = home / "watch"
     assert edgekit("app", "library", folder).code == 0
@@ -53,19 +56,19 @@ def test_a_program_in_c_is_installed_and_watched(
     written(folder, "watch", (home / "watch.elf").read_bytes())
     installed = edgekit("app", "install", folder, "--json").document
     assert (installed["state"], installed["name"]) == ("running", "watch")
-    while edgekit("app", "status", "--json").document["said"] != "looks for faces":
-        pass
+    until(lambda: state_of(deployed).said == "looks for faces")
 
     sign_bundle(tiny('TINY_NAME="newer"')).write(home / "newer.ekb")
     newer = edgekit("deploy", home / "newer.ekb", "--json").document["release"]
-    while (state := edgekit("app", "status", "--json").document)["release"] != newer:
-        pass
-    assert state["pid"] == installed["pid"]
+    until(lambda: state_of(deployed).release == newer)
+    assert edgekit("app", "status", "--json").document["pid"] == installed["pid"]
 
     sign_bundle(tiny("TINY_STATE")).write(home / "odd.ekb")  # this release makes the program crash
     assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
-    while (found := edgekit("status", "--json").document)["current"]["id"] != newer:
-        pass
+    store = Store(deployed)
+    until(lambda: store.links().current == newer)
+    until(lambda: store.read_note(store.failure) is not None)
+    found = edgekit("status", "--json").document
     assert "odd numbers" in found["last_failure"]["reason"]
 
 
