@@ -75,7 +75,7 @@ def graph_of(cases: Sequence[Case]) -> Graph:
             made = [None if n is None else tensors[n] for n in names]
             outs = []
             for j, (shape, dtype) in enumerate(step.op.infer(made)):
-                q = step.quant if dtype.is_quantized or dtype is DType.I16 else None
+                q = step.quant if dtype.is_quantized or dtype in (DType.I16, DType.I32) else None
                 outs.append(add(tensor(shape, dtype, q), f"{node}_out{j}"))
             nodes.append(Node(node, step.op, tuple(names), tuple(outs)))
             step = step.after

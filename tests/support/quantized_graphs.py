@@ -104,6 +104,15 @@ def unit_length(rng: Rng, dtype: DType) -> Case:
     return Case(ops.UnitLength(), (x,), quant(1 / 128, 0 if dtype is DType.I8 else 128))
 
 
+def mean_of_sums(rng: Rng, dtype: DType) -> Case:
+    """A mean of sums of rows."""
+    q = scale(rng, dtype)
+    x = tensor([pick(rng, (1, 2, 7, 65)) for _ in range(4)], dtype, q)
+    count = x.shape[1] * x.shape[2]
+    mean = ops.MeanOfSums((1, 2), bool(rng.random() < 0.5), count, dtype)
+    return Case(ops.CodeSum((2,)), (x,), quant(q.scale), Case(mean, (), scale(rng, dtype)))
+
+
 def wide(rng: Rng, dtype: DType) -> Case:
     """Every operator with a 16-bit kernel."""
     shape = tuple(pick(rng, (1, 2, 5, 17)) for _ in range(3))
@@ -154,6 +163,7 @@ FAMILIES = {
     "quantized_function": (function, (*_8BIT, DType.I16)),
     "quantized_operands": (operands, _8BIT),
     "unit_length": (unit_length, _8BIT),
+    "mean_of_sums": (mean_of_sums, (*_8BIT, DType.I16)),
     "wide": (wide, (DType.I16,)),
     "wide_conv": (wide_conv, (None,)),
     "quantized_totals": (totals, (*_8BIT, DType.I16)),

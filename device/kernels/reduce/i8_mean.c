@@ -1,12 +1,21 @@
 /* Mean of quantized values: an exact sum, then one factor that both rescales and divides, like
  * TFLite. For a sum, the factor only rescales, or with IN_FLOAT the sum is rescaled in f32.
- * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
+ * With TO_SUMS, results are sums without zero points, which another call (TX int32_t) averages.
+ * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t, int32_t), TY (or TX). */
 #include <math.h>
 #include "mean.h"
 
 #define BLOCK EK_REDUCE_BLOCK
 
-#ifdef IN_FLOAT
+#ifndef TY
+#define TY TX
+#endif
+
+#if defined TO_SUMS
+static int32_t rescale(int32_t sum, const ek_mean_args *a) {
+    return sum - (int32_t)a->reduced * a->x_zero;
+}
+#elif defined IN_FLOAT
 static int32_t rescale(int32_t sum, const ek_mean_args *a) {
 #pragma STDC FP_CONTRACT OFF
     return (int32_t)fminf(fmaxf(roundf((float)sum * a->step + a->bias), -2e9f), 2e9f);
@@ -27,14 +36,14 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
         const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
-        TX *y = (TX *)a->y + t / blocks * a->inner + from;
+        TY *y = (TY *)a->y + t / blocks * a->inner + from;
         int32_t sum[BLOCK] = {0};
         for (long r = 0; r < a->reduced; r++)
             for (long i = 0; i < n; i++)
                 sum[i] += x[r * a->inner + i];
         for (long i = 0; i < n; i++) {
             int32_t v = rescale(sum[i], a) + a->y_zero;
-            y[i] = (TX)(v < a->low ? a->low : v > a->high ? a->high : v);
+            y[i] = (TY)(v < a->low ? a->low : v > a->high ? a->high : v);
         }
     }
 }

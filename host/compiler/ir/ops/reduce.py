@@ -1,4 +1,4 @@
-"""Mean and softmax."""
+"""Means and softmax."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, softmax_8bit
+from edgekit.host.compiler.ir.ops.totals import reduced_shape
 from edgekit.host.compiler.ir.quantization import (
     code_range,
     mean_multiplier,
@@ -30,7 +31,7 @@ from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["Mean", "Softmax"]
+__all__ = ["CodeSum", "Mean", "MeanOfSums", "Softmax"]
 
 _ROW_LIMIT = 1 << 16  # maximum number of Q15 values whose sum fits 31 bits
 
@@ -69,6 +70,64 @@ class Mean(Operator):
             return [(total / count).astype(out.dtype.numpy).reshape(out.shape)]
         offset = values.astype(np.int64) - zero_point_of(source)
         mean = mean_multiplier(source, out, count).apply(offset.sum(axis=self.axes))
+        low, high = code_range(out.dtype)
+        return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
+
+
+@dataclass(frozen=True)
+class CodeSum(Operator):
+    """Exact sums of codes along `axes`, without zero points and in the same scale; dimensions are
+    kept. Splitting makes it of a mean whose operand is not to exist completely."""
+
+    kind: ClassVar[str] = "code_sum"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    axes: tuple[int, ...] = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        ((shape, _),) = Mean(self.axes, keep_dims=True).infer(ins)
+        need_dtype(x, (DType.I8, DType.U8, DType.I16), "input")
+        return [(shape, DType.I32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        offset = required(x, 0).astype(np.int64) - zero_point_of(operand(ins, 0, "input"))
+        return [offset.sum(axis=self.axes, keepdims=True).astype(np.int32)]
+
+
+@dataclass(frozen=True)
+class MeanOfSums(Operator):
+    """The mean of `count` codes from their sums (CodeSum) along `axes`, as codes of `dtype`."""
+
+    kind: ClassVar[str] = "mean_of_sums"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    axes: tuple[int, ...] = ()
+    keep_dims: bool = False
+    count: int = 1
+    dtype: DType = DType.I8
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.I32,), "input")
+        for axis in self.axes:
+            need_axis(axis, len(x.shape))
+        return [(reduced_shape(x.shape, self.axes, self.keep_dims), self.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        source, out = operand(ins, 0, "input"), outs[0]
+        total = required(x, 0).astype(np.int64).sum(axis=self.axes)
+        mean = mean_multiplier(source, out, self.count).apply(total)
         low, high = code_range(out.dtype)
         return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
 

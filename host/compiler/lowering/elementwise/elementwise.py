@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK, UNARY_CHUNK
+from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, UNARY_CHUNK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS, INTEGERS
 from edgekit.host.compiler.ir.fixed_point import (
@@ -23,12 +22,9 @@ from edgekit.host.compiler.ir.ops import (
     Cast,
     Clamp,
     MaxPool2D,
-    Mean,
     Mul,
     PRelu,
     Quantize,
-    ReduceProduct,
-    ReduceSum,
     Softmax,
     Sub,
 )
@@ -38,15 +34,12 @@ from edgekit.host.compiler.ir.quantization import (
     add_multipliers,
     add_shift,
     code_range,
-    mean_multiplier,
     mul_multiplier,
-    multiplier_of,
     rounding_shift,
     scale_of,
-    short_factor,
     zero_point_of,
 )
-from edgekit.host.compiler.ir.quantized_elementwise import product_multiplier, ratio32, total_line
+from edgekit.host.compiler.ir.quantized_elementwise import ratio32
 from edgekit.host.compiler.ir.softmax_16bit import exponentials, reciprocals
 from edgekit.host.compiler.ir.types import Activation, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
@@ -59,7 +52,7 @@ from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 
 
-def _scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
+def scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
     """A per-tensor factor as the fields `<name>_multiplier`, `<name>_left`, `<name>_right`."""
     shift = int(factor.shift[0])
     return {
@@ -148,12 +141,12 @@ def _quantized_binary(
         "high": high,
     }
     if isinstance(op, Mul):
-        return fields | _scalar_factor_fields(mul_multiplier(a, b, y), "y")
+        return fields | scalar_factor_fields(mul_multiplier(a, b, y), "y")
     if isinstance(op, PRelu):
         return (
             fields
-            | _scalar_factor_fields(ratio32(a, y), "a")
-            | _scalar_factor_fields(ratio32(a, y, scale_of(b)), "y")
+            | scalar_factor_fields(ratio32(a, y), "a")
+            | scalar_factor_fields(ratio32(a, y, scale_of(b)), "y")
         )
     factors = add_multipliers(a, b, y)
     if isinstance(op, Sub):
@@ -161,9 +154,9 @@ def _quantized_binary(
     fields["shift"] = add_shift(y)
     return (
         fields
-        | _scalar_factor_fields(factors.a, "a")
-        | _scalar_factor_fields(factors.b, "b")
-        | _scalar_factor_fields(factors.output, "y")
+        | scalar_factor_fields(factors.a, "a")
+        | scalar_factor_fields(factors.b, "b")
+        | scalar_factor_fields(factors.output, "y")
     )
 
 
@@ -271,87 +264,6 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
     name = f"{x.dtype.value}_{kind.lower()}_pool"
     kernel = ctx.kernel(name, "pool/pool.c", "pool/pool.h", "ek_pool2d_args", **macros)
     return [Call(kernel, fields, n * y.shape[1])]
-
-
-@lowers(ops.ReduceSum)
-def lower_sum(ctx: Context, node: Node) -> list[Call]:
-    """Sums quantized values as a mean, others as totals."""
-    if ctx.tensor(node.inputs[0]).is_quantized:
-        return lower_mean(ctx, node)
-    return plain.lower_total(ctx, node)
-
-
-def _reduction_extents(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
-    """The number of elements before, within and after the reduced axes."""
-    shape = ctx.tensor(node.inputs[0]).shape
-    real = sorted(a for a in axes if shape[a] > 1)
-    if real and math.prod(shape[real[0] : real[-1] + 1]) != math.prod(shape[a] for a in real):
-        raise ctx.unsupported(node, f"a {node.op.kind} over the separate axes {real}")
-    first, last = (real[0], real[-1] + 1) if real else (0, 0)
-    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
-
-
-@lowers(ops.ReduceProduct)
-def lower_product(ctx: Context, node: Node) -> list[Call]:
-    """Multiplies quantized values step by step, others as totals."""
-    op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    assert isinstance(op, ReduceProduct)
-    if not x.is_quantized:
-        return plain.lower_total(ctx, node)
-    outer, count, inner = _reduction_extents(ctx, node, op.axes)
-    multiplier, right = short_factor(product_multiplier(x, y, count))
-    low, high = code_range(y.dtype)
-    fields: dict[str, Field] = {
-        "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name), "y": Value(y.name),
-        "x_zero": zero_point_of(x), "y_zero": zero_point_of(y), "low": low, "high": high,
-        "multiplier": int(multiplier[0]), "right": int(right[0]),
-    }  # fmt: skip
-    kernel = ctx.kernel(
-        f"{x.dtype.value}_product", "reduce/quantized_product.c", "reduce/mean.h", "ek_mean_args",
-        TX=C_TYPES[x.dtype],
-    )  # fmt: skip
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
-
-
-@lowers(ops.Mean)
-def lower_mean(ctx: Context, node: Node) -> list[Call]:
-    op = node.op
-    assert isinstance(op, Mean | ReduceSum)
-    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    outer, count, inner = _reduction_extents(ctx, node, op.axes)
-    fields: dict[str, Field] = {
-        "outer": outer,
-        "reduced": count,
-        "inner": inner,
-        "x": Value(x.name),
-        "y": Value(y.name),
-    }
-    macros: dict[str, str | int] = {}
-    name = f"{x.dtype.value}_mean"
-    if x.dtype not in FLOATS:
-        low, high = code_range(y.dtype)
-        step, bias = total_line(x, y, count)
-        exact = multiplier_of(scale_of(x) / scale_of(y))
-        factor = _scalar_factor_fields(
-            mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y"
-        )
-        fields |= {
-            "x_zero": zero_point_of(x),
-            "y_zero": zero_point_of(y),
-            "low": low,
-            "high": high,
-            "multiplier": factor["y_multiplier"],
-            "left": factor["y_left"],
-            "right": factor["y_right"],
-            "step": float(step),
-            "bias": float(bias),
-        }
-        macros["TX"] = C_TYPES[x.dtype]
-        if isinstance(op, ReduceSum) and x.dtype is not DType.U8:
-            name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
-    source = "reduce/f32_mean.c" if x.dtype in FLOATS else "reduce/i8_mean.c"
-    kernel = ctx.of_floats(x.dtype).kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 @lowers(ops.Softmax)
