@@ -6,12 +6,13 @@ split → schedule → lower, repeated until the arena is below the limit.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.fit.plan import plan_of
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
@@ -23,7 +24,9 @@ from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.compiler.transforms.split import SplitGraph, split
+from edgekit.host.compiler.transforms.split.cutters import can_be_cut
 from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.compiler.transforms.split.search import BandsOf, in_bands, in_bands_again
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -69,20 +72,23 @@ def fit(
         return chained
     plain: SplitGraph | None = None
     least = None
-    for divided in _split_variants(graph, limit):
-        if not (divided.origin or options.memory_limit):
-            return _with_layouts(divided, board, layouts, rows, options)
-        if plain is None:
-            need = _working_bytes(divided.graph, board, options)
-            least = min(least or need, need)
-            if need > limit:
-                continue
-            plain = divided
-        laid_out = _with_layouts(divided, board, layouts, rows, options)
-        if laid_out.graph.nodes == divided.graph.nodes:
-            break
-        if _working_bytes(laid_out.graph, board, options) <= limit:
-            return laid_out
+    for bands_of in (in_bands, in_bands_again):
+        if plain is not None:
+            break  # what computes tensors again costs more than layouts gain
+        for divided in _split_variants(graph, limit, bands_of):
+            if not (divided.origin or options.memory_limit):
+                return _with_layouts(divided, board, layouts, rows, options)
+            if plain is None:
+                need = _working_bytes(divided.graph, board, options)
+                least = min(least or need, need)
+                if need > limit:
+                    continue
+                plain = divided
+            laid_out = _with_layouts(divided, board, layouts, rows, options)
+            if laid_out.graph.nodes == divided.graph.nodes:
+                break
+            if _working_bytes(laid_out.graph, board, options) <= limit:
+                return laid_out
     if plain is not None:
         return _with_layouts(plain, board, None, rows, options)
     where = divided.graph.nodes[Live(divided.graph).worst].name
@@ -99,7 +105,25 @@ def _ordered(graph: Graph, limit: int, board: BoardProfile, options: CompileOpti
     if alive <= limit or options.order == "import":
         return graph
     found = schedule(graph, board, replace(options, order="memory")).graph
-    return found if Live(found).peak < alive else graph
+    return _outputs_early(found if Live(found).peak < alive else graph)
+
+
+def _outputs_early(graph: Graph) -> Graph:
+    """Operators that only make outputs run as soon as they can: outputs take no memory, and what
+    they read is freed where the peak may be once the graph is split."""
+    consumers = graph.consumers()
+    nodes: list[Node] = []
+    made: dict[str, int] = {}  # the place after the producer of a tensor
+    for node in graph.nodes:
+        ends = {*node.outputs} <= {*graph.outputs} and not any(consumers[t] for t in node.outputs)
+        if ends and can_be_cut(node.op):
+            at = max((made.get(t or "", 0) for t in node.inputs), default=0)
+            nodes.insert(at, node)
+            made = {t: place + (place > at) for t, place in made.items()}
+        else:
+            nodes.append(node)
+        made.update(dict.fromkeys(node.outputs, len(nodes)))
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _in_chains(
@@ -129,14 +153,15 @@ def _in_chains(
     return None
 
 
-def _split_variants(graph: Graph, limit: int) -> Iterator[SplitGraph]:
+def _split_variants(graph: Graph, limit: int, bands_of: BandsOf) -> Iterator[SplitGraph]:
     """Splits to try, without repetitions: operators and bands, then bands only, because parts of
     an operator and their join may need more memory than the operator."""
     tried: set[tuple[str, ...]] = set()
+    bands_of = functools.cache(bands_of)
     for operators in (True, False):
         for share in _SHARES:
             try:
-                divided = split(graph, limit, int(limit * share), operators)
+                divided = split(graph, limit, int(limit * share), operators, bands_of)
             except InputError:
                 break  # an operator has no axis
             names = tuple(node.name for node in divided.graph.nodes)

@@ -1,4 +1,4 @@
-"""Runs chains of operators in bands: a few rows (images, heads) of the last output at a time.
+"""Plans chains of operators in bands: a few rows (images, heads) of the last output at a time.
 
 The tensors within a chain never exist in full. Rows that neighboring bands both need are computed
 twice.
@@ -6,7 +6,6 @@ twice.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,11 +23,10 @@ from edgekit.host.compiler.transforms.split.cut import (
 )
 from edgekit.host.compiler.transforms.split.cutters import cut_node
 from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.compiler.transforms.split.work import CALL, count_operations
 
 _LONGEST = 24  # maximum number of operators per chain
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
-_ROUNDS = 32
-_CALL = 50_000.0  # cost of starting an operator, in multiplications
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class BandPlan:
     """The `chain`, which is among the nodes `first` to `end` (excluded), in bands of the last
     node's output; `peak` bytes are alive, and `cost` is the additional work in multiplications."""
 
@@ -53,75 +51,7 @@ class _Plan:
     cost: float
 
 
-@dataclass(frozen=True, eq=False)
-class _Banded:
-    """A graph with bands, the origin of its new nodes, its peak of live bytes, and added cost."""
-
-    graph: Graph
-    origin: dict[str, str]
-    peak: int
-    cost: float
-
-
-class _Policy(enum.Enum):
-    """Which chains a round prefers among those that lower the peak within them."""
-
-    CHEAPEST = "the least work"
-    COVERING = "no neighbor, which could not become part of a chain later, exceeds the limit"
-    WHOLE = "only those that lower the peak of the graph"
-
-
-# Policies and goals, relative to the limit, where the first did not reach it
-_TRIES = (
-    *((_Policy.CHEAPEST, share) for share in (0.9, 0.8, 0.7)),
-    *((_Policy.COVERING, share) for share in (1, 0.8)),
-    (_Policy.WHOLE, 1),
-)
-
-
-def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
-    """Convert chains with more than `limit` live bytes to bands, where that helps.
-
-    Returns the graph and the origin of its new nodes. Peaks are lowered one after the other, each
-    by the cheapest chain around it. If that does not reach the limit, other policies are tried, and
-    lower goals, which lead to longer chains.
-    """
-    best = _in_bands(graph, limit, limit, _Policy.CHEAPEST)
-    if best.peak > limit:
-        others = [_in_bands(graph, limit, int(limit * share), policy) for policy, share in _TRIES]
-        best = min([best, *others], key=lambda b: (max(b.peak, limit), b.cost))
-    return best.graph, best.origin
-
-
-def _in_bands(graph: Graph, limit: int, goal: int, policy: _Policy) -> _Banded:
-    """Lower peaks to `goal` until at most `limit` bytes are alive."""
-    origin: dict[str, str] = {}
-    total = 0.0
-    for _ in range(_ROUNDS):
-        live = Live(graph)
-        if live.peak <= limit:
-            break
-        better: list[tuple[tuple[float, ...], _Plan]] = []
-        for plan in _candidate_plans(graph, live, origin):
-            others = live.peak_outside(plan.first, plan.end) if policy is _Policy.WHOLE else 0
-            peak = max(plan.peak, others)
-            if peak < live.peak:
-                near = live.above(limit, plan.first, plan.end) if policy is _Policy.COVERING else 0
-                # Prefer less work if the plan fits, else less memory.
-                fits = peak <= goal
-                cost = (plan.cost, float(peak)) if fits else (float(peak), plan.cost)
-                better.append(((not fits, near, *cost, plan.first, plan.end), plan))
-        better.sort(key=lambda found: found[0])
-        made = ((_apply_plan(graph, plan, origin), plan.cost) for _, plan in better)
-        after, cost_of = next(((m, c) for m, c in made if m is not None), (None, 0.0))
-        if after is None:
-            break
-        graph = after
-        total += cost_of
-    return _Banded(graph, origin, Live(graph).peak, total)
-
-
-def _candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
+def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[BandPlan]:
     """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
@@ -174,6 +104,37 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
     return tuple(reversed(chain))
 
 
+def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
+    """The nodes of a chain that can run in bands like `band` of its output.
+
+    Those of which each band reads everything, as attention reads keys and values, run before.
+    Empty if a node cannot be cut.
+    """
+    made = {t for node in chain for t in node.outputs}
+    wanted = {chain[-1].outputs[0]: band}
+    whole: set[str | None] = set()
+    members = []
+    for node in reversed(chain):
+        if not whole.isdisjoint(node.outputs):
+            whole.update(node.inputs)
+            continue
+        cut = _union(wanted[t] for t in node.outputs if t in wanted)
+        part = None if cut is None else cut_node(site_of(graph.tensors, node), cut)
+        if part is None:
+            return ()
+        members.append(node)
+        for name, piece in zip(node.inputs, part.inputs, strict=True):
+            if name is None or name not in made:
+                continue
+            if piece is None:
+                whole.add(name)
+            elif (joined := _union((wanted.get(name, piece), piece))) is not None:
+                wanted[name] = joined
+            else:
+                return ()
+    return tuple(reversed(members))
+
+
 def _estimate_plan(
     graph: Graph,
     live: Live,
@@ -181,13 +142,18 @@ def _estimate_plan(
     window: tuple[int, int],
     axis: int,
     count: int,
-) -> _Plan | None:
+) -> BandPlan | None:
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
     out = graph.tensors[chain[-1].outputs[0]]
     around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
     if around >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
+    if _band_steps(graph, chain, cuts[0]) is None:
+        chain = _cut_members(graph, chain, cuts[0])
+        around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
+    if not chain:
+        return None
     peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
     for cut, times in ((cuts[0], 1), (cuts[len(cuts) // 2], len(cuts) - 2), (cuts[-1], 1)):
         steps = _band_steps(graph, chain, cut)
@@ -198,8 +164,8 @@ def _estimate_plan(
         for step in steps:
             whole = graph.tensors[step.node.outputs[0]].shape[step.piece.axis]
             done[step.node.name] += step.piece.size / whole * times
-    extra = sum(_count_operations(graph, n) * max(done[n.name] - 1, 0) for n in chain)
-    return _Plan(*window, chain, tuple(cuts), around + peak, extra + _CALL * calls)
+    extra = sum(count_operations(graph, n) * max(done[n.name] - 1, 0) for n in chain)
+    return BandPlan(*window, chain, tuple(cuts), around + peak, extra + CALL * calls)
 
 
 def _band_steps(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[_Step, ...] | None:
@@ -267,16 +233,7 @@ def _copied_bytes(graph: Graph, step: _Step) -> int:
     return copied
 
 
-def _count_operations(graph: Graph, node: Node) -> float:
-    """Number of multiplications, or of elements if there are none."""
-    out = graph.tensors[node.outputs[0]]
-    weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
-    if weights is None or weights.data is None or len(weights.shape) != 4:
-        return float(out.elements)
-    return float(out.elements) * weights.elements / out.shape[3]
-
-
-def _apply_plan(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
+def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | None:
     """Return the banded graph; None if a band turns out to be impossible."""
     bands = [_band_steps(graph, plan.chain, cut) for cut in plan.cuts]
     if None in bands:

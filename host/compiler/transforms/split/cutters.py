@@ -12,7 +12,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
-from edgekit.host.compiler.ir.types import DType, Padding, Tensor
+from edgekit.host.compiler.ir.types import DType, Operator, Padding, Tensor
 from edgekit.host.compiler.ir.windows import span
 from edgekit.host.compiler.transforms.split.cut import (
     Cut,
@@ -290,13 +290,14 @@ def _strided_slice(site: Site, cut: Cut) -> Part | None:
     return Part(part, (source,))
 
 
-@_cuts(ops.Mean, ops.Total)
+@_cuts(ops.CodeSum, ops.Mean, ops.Total)
 def _cut_reduction(site: Site, cut: Cut) -> Part | None:
     """Cut axes that are not reduced; `cut` refers to output axes."""
     op = site.node.op
-    assert isinstance(op, ops.Mean | ops.Total)
+    assert isinstance(op, ops.CodeSum | ops.Mean | ops.Total)
     rank = len(site.operand(0).shape)
-    kept = range(rank) if op.keep_dims else [a for a in range(rank) if a not in op.axes]
+    keeps = isinstance(op, ops.CodeSum) or op.keep_dims
+    kept = range(rank) if keeps else [a for a in range(rank) if a not in op.axes]
     axis = kept[cut.axis]
     return None if axis in op.axes else Part(op, (Cut(axis, cut.begin, cut.end),))
 
@@ -384,3 +385,8 @@ def cut_node(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     cutter = _cut_elementwise if op.elementwise else _cuts.of(type(op))
     return None if cutter is None else cutter(site, cut)
+
+
+def can_be_cut(op: Operator) -> bool:
+    """Whether there is a rule for an operator; its results depend on nothing but its inputs."""
+    return op.elementwise or _cuts.of(type(op)) is not None

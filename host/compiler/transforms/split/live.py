@@ -49,6 +49,10 @@ class Live:
         """Index of the first node that reaches the peak."""
         return self._at.index(self.peak) if self._at else 0
 
+    def alive_at(self, index: int) -> list[str]:
+        """Tensors with memory of their own that are alive while a node runs."""
+        return [t for t in self._bytes if self._first[t] <= index <= self._last[t]]
+
     def peak_if_joined(self, joined: Iterable[Sequence[Node]]) -> int:
         """An upper bound of the peak if each sequence of nodes becomes one node at the place of its
         last.

@@ -10,10 +10,10 @@ from edgekit.host.compiler.ir.ops import Concat, StridedSlice
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import joins_runs, parts_of_rows, view_sources
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.transforms.split.bands import in_bands
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
 from edgekit.host.compiler.transforms.split.cut import Cut, Site, lies_together, part_bytes, site_of
 from edgekit.host.compiler.transforms.split.cutters import C, H, N, cut_node
+from edgekit.host.compiler.transforms.split.search import BandsOf, in_bands
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -49,18 +49,23 @@ def memory_limit(board: BoardProfile, options: CompileOptions) -> int | None:
 
 
 def split(
-    graph: Graph, limit: int | None, alive: int | None = None, operators: bool = True
+    graph: Graph,
+    limit: int | None,
+    alive: int | None = None,
+    operators: bool = True,
+    bands_of: BandsOf = in_bands,
 ) -> SplitGraph:
     """Split operators so that each needs at most `limit` bytes; None leaves the graph unchanged.
-    Where more than `alive` bytes (default: the limit) are alive, chains of operators run in bands.
-    Without `operators`, that is all: parameters, inputs and outputs are not in the arena.
+    Where more than `alive` bytes (default: the limit) are alive, chains of operators run in bands,
+    which `bands_of` finds. Without `operators`, that is all: parameters, inputs and outputs are not
+    in the arena.
 
-    Results do not change: no reduction is split. Raises InputError with the operator, its bytes and
-    the limit if no axis makes it fit.
+    Codes do not change; floats may differ by rounding. Raises InputError with the operator, its
+    bytes and the limit if no axis makes it fit.
     """
     if limit is None:
         return SplitGraph(graph, {})
-    banded, bands = in_bands(graph, limit if alive is None else alive)
+    banded, bands = bands_of(graph, limit if alive is None else alive)
     if not operators:
         return SplitGraph(banded, bands)
     builder = Builder(banded)

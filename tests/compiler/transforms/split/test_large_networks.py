@@ -57,7 +57,7 @@ def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
     _same(*_whole_and_split(network(kind, seed, dtype), 0.5))
 
 
-@pytest.mark.parametrize("kind", ["mobilenet1", "shuffle", "audio"])
+@pytest.mark.parametrize("kind", ["mobilenet1", "shuffle", "audio", "yolo"])
 def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
     _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))
 
