@@ -305,7 +305,13 @@ def test_images_of_boards_that_are_up_stay(
 def test_the_api_lists_itself() -> None:
     import edgekit.host
 
-    assert dir(edgekit.host) == ["Bundle", "Device", "compile_model", "connect"]
+    assert dir(edgekit.host) == [
+        "Bundle",
+        "Device",
+        "compile_kernels",
+        "compile_model",
+        "connect",
+    ]
 
 
 def test_a_model_is_timed_as_it_would_be_compiled(edgekit: Any, face_model: Path) -> None:

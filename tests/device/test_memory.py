@@ -16,8 +16,9 @@ from edgekit.host.deploy.bundle import Bundle
 MOST_KB = 25_000
 # Runs the runtime as a board does, then prints the peak resident memory of the process.
 PROGRAM = """
-import runpy, sys
+import os, runpy, sys
 sys.argv = sys.argv[1:]
+os._exit = sys.exit  # which the agent calls at its end
 sys.path.insert(0, sys.argv[0])
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")

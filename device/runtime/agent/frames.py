@@ -14,9 +14,7 @@ import binascii
 import re
 import struct
 import zlib
-from typing import Dict, List, Match, Optional
-
-from edgekit.device.runtime.record import Record
+from typing import Dict, List, Match, NamedTuple, Optional
 
 PAYLOAD_BYTES = 1024
 WINDOW = 16  # frames in flight: a board's line buffer holds them while it is busy
@@ -34,7 +32,7 @@ _TIMEOUTS = (0.3, 6.0)
 _DEAF = 2  # timeouts without a valid frame, after which the line is assumed to be 7-bit
 
 
-class Frame(Record):
+class Frame(NamedTuple):
     """`number` is the data frame's own, or in an acknowledgement the next one expected."""
 
     kind: bytes

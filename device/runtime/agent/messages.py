@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from edgekit.device.runtime.agent.frames import Link
-from edgekit.device.runtime.record import Record
 
 CHUNK_BYTES = 16 << 10  # of a file or output per message
 
@@ -27,7 +26,7 @@ class BrokenStreamError(Exception):
     """The stream contains data that no valid sender writes."""
 
 
-class Message(Record):
+class Message(NamedTuple):
     kind: bytes
     payload: bytes
 
