@@ -33,7 +33,9 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
     """Prints the release, its health check, its size, and how a program uses it."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.cli.plan import show_application
+    from edgekit.host.deploy.release import probe
 
+    runtime = f"{probe(device).folder}/current/runtime.pyz"
     size, kernels = sum(entry.bytes for entry in bundle.manifest.files), bundle.manifest.kernels
     checked = [product.kind for product in kernels.products] if kernels else []
     if as_json:
@@ -51,6 +53,7 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
                 "state_ms": dict(release.state_ms),
                 "health": dict(release.health),
                 "products": checked,
+                "runtime": runtime,
             }
         )
         return
@@ -59,4 +62,4 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
     print(f"size     {byte_size(size)} on the board")
     print(f"health   ok, {len(checked)} products matched their references: {', '.join(checked)}")
     show_application(release)
-    print(f"import   edgekit_runtime from {device.root}/current/runtime.pyz of the board's folder")
+    print(f"import   edgekit_runtime from {runtime}")

@@ -17,6 +17,7 @@ def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) ->
     assert (found["name"], found["release"]) == ("kernels", plan["release"])
     assert max(found["health"]["max_difference"]) == 0
     assert found["sent_bytes"] == found["bytes"] == plan["send_bytes"]
+    assert Path(found["runtime"]).is_file()
     lines = edgekit("status", "--name", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == ["board", "current", "previous"]
     said = edgekit("bench", "model", "--name", "kernels").complaint
