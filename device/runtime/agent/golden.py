@@ -18,23 +18,9 @@ from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
 from edgekit.device.runtime.agent.variants import variant_text
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.runtime.record import Record, asdict
-
-_CODES = {
-    "f16": "e",
-    "f32": "f",
-    "f64": "d",
-    "s8": "b",
-    "s16": "h",
-    "s32": "i",
-    "s64": "q",
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "bool": "B",
-}
 
 Number = Union[int, float]
 HasGolden = Union[Variant, ReferenceProduct]
@@ -135,7 +121,7 @@ def _scale_distance(distance: float, share: int) -> float:
 
 
 def _unpack_numbers(dtype: str, data: bytes) -> Iterator[Number]:
-    return (row[0] for row in struct.iter_unpack("<" + _CODES[dtype], data))
+    return (row[0] for row in struct.iter_unpack("<" + BY_NAME[dtype].code, data))
 
 
 def _difference(a: Number, b: Number) -> float:

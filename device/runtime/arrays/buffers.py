@@ -13,20 +13,8 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from edgekit.device.runtime.dtypes import BY_NAME, count
 from edgekit.device.runtime.errors import InputError
 
-FORMATS: Dict[str, Any] = {
-    "f16": "H",  # memoryview has no half-precision format
-    "f32": "f",
-    "f64": "d",
-    "s8": "b",
-    "s16": "h",
-    "s32": "i",
-    "s64": "q",
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "bool": "?",
-}
+# What memoryview.cast takes, which has no half-precision format.
+FORMATS: Dict[str, Any] = {**{t.name: t.code for t in BY_NAME.values()}, "f16": "H", "bool": "?"}
 _NAMES = {"f": "f", "d": "f", "e": "f", "?": "bool", **dict.fromkeys("bhilq", "s")}
 _KINDS: Dict[str, str] = {**_NAMES, **dict.fromkeys("BHILQ", "u")}
 
@@ -122,9 +110,8 @@ def overlap(a: Buffer, b: Buffer) -> bool:
 
 def element(of: Buffer, i: int) -> Any:
     """Returns the i-th element of an array."""
-    size = BY_NAME[of.dtype].bytes
-    code = "e" if of.dtype == "f16" else FORMATS[of.dtype]
-    return struct.unpack(code, ctypes.string_at(of.address + i * size, size))[0]
+    kind = BY_NAME[of.dtype]
+    return struct.unpack(kind.code, ctypes.string_at(of.address + i * kind.bytes, kind.bytes))[0]
 
 
 def locate(value: Any, view: memoryview) -> Optional[Place]:
