@@ -7,6 +7,7 @@ Prints one JSON document: products as lists, and the message of each error.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -35,6 +36,9 @@ columns = [c for row in range(M) for c in range(row, K, 3)]
 starts = [sum(len(range(r, K, 3)) for r in range(row)) for row in range(M + 1)]
 csr = (array("q", starts), array("i", columns), array("f", [c % 5 + 1.0 for c in columns]))
 sparse = SparseMatrix.from_csr(*csr, (M, K))
+starts_of_32_bits = (ctypes.c_int32 * len(starts))(*starts)
+same = SparseMatrix.from_csr(starts_of_32_bits, *csr[1:], (M, K))
+assert same.matvec(x).tolist() == sparse.matvec(x).tolist()
 split, why = outlier_matmul(a, weights, 40.0, path="split", explain=True)
 nan = memoryview(array("f", [float("nan")] * K)).cast("B").cast("f", [1, K])
 huge = (array("q", [0, 1]), array("q", [2**31]), array("f", [1.0]))

@@ -113,8 +113,9 @@ def _integers(value: Any, name: str, dtype: str, count: int) -> Buffer:
         )
     if found.dtype == dtype:
         return found
+    given = array(buffers.FORMATS[found.dtype], memoryview(value).tobytes())
     try:
-        converted = array(buffers.FORMATS[dtype], memoryview(value).tolist())
+        converted = array(buffers.FORMATS[dtype], given)
     except OverflowError:
         raise InputError(f"sparse matrix: expected {name} of {dtype}, found a larger one") from None
     return buffers.readable(converted, f"sparse matrix: {name}")
