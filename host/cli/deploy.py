@@ -33,6 +33,8 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import Benchmark, BoardStatus, Release, Step
@@ -106,12 +108,7 @@ def deploy(
         model_name = model_name or KERNELS_NAME
     path = None if kernels else model_file(model, name)
     device = connect(name, transport=transport).named(model_name)
-    if path is None:
-        bundle = kernels_bundle(device, counter or 0, dry_run)
-    elif dry_run:
-        bundle = unsigned_bundle(path, device.profile, counter, options)
-    else:
-        bundle = load_bundle(path, device.profile, counter, options)
+    bundle = _bundle_of(path, device, counter, options, dry_run)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)
         if as_json:
@@ -133,6 +130,16 @@ def deploy(
     if file_kind(path) is Kind.MODEL and not device.emulated:
         keep_in_history(path, device, options, timing)
     _print_result(device, release, timing, estimate_beside(device, timing, bundle), as_json)
+
+
+def _bundle_of(
+    path: Path | None, device: Board, counter: int | None, options: CompileOptions, dry_run: bool
+) -> Bundle:
+    """The bundle of a model or bundle file, or of the kernels; unsigned for a dry run."""
+    if path is None:
+        return kernels_bundle(device, counter or 0, dry_run)
+    make = unsigned_bundle if dry_run else load_bundle
+    return make(path, device.profile, counter, options)
 
 
 def put_into_service(

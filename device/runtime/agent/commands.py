@@ -35,7 +35,7 @@ from edgekit.device.runtime.errors import (
 from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.arguments import Run
+    from edgekit.device.runtime.agent.arguments import AddCommand, Run
     from edgekit.device.runtime.agent.session import Session
 
 _ALL = ""
@@ -273,6 +273,27 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
         sub.add_argument("--only", action="store_true", help="trust no other key")
     if sub := command("leave", _leave, "abort a deploy"):
         add_session(sub)
+    _add_deploying(command)
+    if sub := command("golden", _golden, "the health check itself, in this process"):
+        sub.add_argument("--folder", type=Path, required=True)
+        sub.add_argument("--seconds", type=positive, default=60)
+    if sub := command("run", _run, "one inference of the current release"):
+        sub.add_argument(
+            "--input", type=Path, required=True, help=".npz, arrays named as in the model"
+        )
+        sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+        sub.add_argument("--signature", default="", help="of a model that has several")
+        add_placement(sub)
+    if sub := command("serve-session", _serve, "inferences by messages, the model loaded once"):
+        add_placement(sub)
+    add_measuring_commands(command)
+    add_profile_commands(command)
+    add_app_commands(command)
+    return parser if commands.choices else _build_parser(_ALL)
+
+
+def _add_deploying(command: AddCommand) -> None:
+    """Adds the commands that plan a deploy, put a release into service and check it."""
     for name, run, what in (
         ("plan", _plan, "which files of a sent manifest are missing"),
         ("apply", _apply, "put a sent release into service"),
@@ -297,19 +318,3 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
         sub.add_argument("bytes", type=positive, help="of the manifest")
         sub.add_argument("--allow-downgrade", action="store_true")
         sub.add_argument("--unless-application", action="store_true", help="only name it then")
-    if sub := command("golden", _golden, "the health check itself, in this process"):
-        sub.add_argument("--folder", type=Path, required=True)
-        sub.add_argument("--seconds", type=positive, default=60)
-    if sub := command("run", _run, "one inference of the current release"):
-        sub.add_argument(
-            "--input", type=Path, required=True, help=".npz, arrays named as in the model"
-        )
-        sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-        sub.add_argument("--signature", default="", help="of a model that has several")
-        add_placement(sub)
-    if sub := command("serve-session", _serve, "inferences by messages, the model loaded once"):
-        add_placement(sub)
-    add_measuring_commands(command)
-    add_profile_commands(command)
-    add_app_commands(command)
-    return parser if commands.choices else _build_parser(_ALL)

@@ -19,8 +19,9 @@ from edgekit.host.compiler.ir.quantization import (
     quantize_multiplier,
     round_half_away,
     rounding_shift,
+    scale_of,
 )
-from edgekit.host.compiler.ir.types import Activation, DType, Quant, Tensor
+from edgekit.host.compiler.ir.types import Activation, DType, Quant, ShapeError, Tensor
 
 S32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -107,3 +108,8 @@ def test_fixed_point_exponential_and_reciprocal():
     b = np.linspace(0, 0.999, 100)
     found = one_over_one_plus(np.round(b * 2**31).astype(np.int64)) / 2**31
     np.testing.assert_allclose(found, 1 / (1 + b), atol=1e-6)
+
+
+def test_plain_values_have_no_scale():
+    with pytest.raises(ShapeError, match="s8 values with a scale, found plain ones"):
+        scale_of(Tensor("t", (1,), DType.I8))

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import scale_of
 from edgekit.host.compiler.ir.types import DType, Graph, Padding, ShapeError, Tensor
 
 
@@ -396,8 +395,3 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
 )
 def test_limits_are_allowed(infer, coded, op, operands, shape):
     assert infer(op, *with_codes(coded, operands))[0][0] == shape
-
-
-def test_plain_values_have_no_scale():
-    with pytest.raises(ShapeError, match="s8 values with a scale, found plain ones"):
-        scale_of(Tensor("t", (1,), DType.I8))
