@@ -61,6 +61,8 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
         "lab", "tune", "gemm", "--allow-noise", "--shapes", shapes, "--budget", "60s", "--json"
     ).document
     assert again["known"] == found["measured"]
+    with History() as history:
+        assert len(history.read().measurements) == found["measured"] + again["measured"]
     assert edgekit("lab", "kb", "build").code == 0
     answer = edgekit("lab", "kb", "lookup", "--gemm", "17,65,33", "--json").document
     if answer["rule"] == "exact":
