@@ -234,7 +234,7 @@ def _print_state(
     print(f"app      {state.name or 'none'} on {board}: {state.state}{process}")
     if state.said:
         print(f"says     {state.said}")
-    if state.last:
+    if state.last and state.state != "stopped":
         print(f"before   it {state.last}")
     if state.failure:
         print(f"failed   {state.failure}")

@@ -92,7 +92,7 @@ def _to_json(asked: _Asked) -> dict[str, Any]:
 def _print_table(asked: Sequence[_Asked]) -> None:
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.simulator.report import error_text
-    from edgekit.kb.targets.core import Validation
+    from edgekit.kb.targets.core_parts import Validation
 
     rows = []
     for a in asked:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgekit.host.simulator.run import Cost
     from edgekit.host.simulator.target import Target
     from edgekit.kb.targets.board import BoardProfile
-    from edgekit.kb.targets.core import Validation
+    from edgekit.kb.targets.core_parts import Validation
 
     # The costs of a product with the matrix in each format, on some threads, within seconds.
     CostsOf = Callable[[Target, Csr, Sequence[BlockSettings], int, float], tuple[Cost, ...]]

@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from edgekit.device.runtime.agent.cores import ARM_PARTS
 from edgekit.host.common.files import locked
 from edgekit.host.simulator.root import SystemRoot, roots_cache
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.core import Core
 
 _LINE = 64
-# Arm part numbers that identify cores, and the feature names common to all of them in Linux.
-_PARTS = {"a53": 0xD03, "a55": 0xD05, "a57": 0xD07, "a72": 0xD08, "a76": 0xD0B}
+# Part numbers of 64-bit cores, and the feature names common to all of them in Linux.
+_PARTS = {name.rpartition("-")[2]: int(n, 16) for n, name in ARM_PARTS.items() if n >= "0xd"}
 _BASE = ("fp", "asimd", "evtstrm", "crc32", "cpuid")
 
 

@@ -22,7 +22,7 @@ from edgekit.host.simulator.native import Build, built
 from edgekit.host.simulator.native import is_built as is_kept_program
 from edgekit.host.simulator.run import Cost, Job, Region, run_job
 from edgekit.host.simulator.target import Target
-from edgekit.kb.targets.core import Validation
+from edgekit.kb.targets.core_parts import Validation
 
 _RUNNER = Path(__file__).parent / "runner"
 # The oldest CPU of an architecture that has a model of time, and the C library of its headers.

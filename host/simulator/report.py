@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from edgekit.host.simulator.run import Cost
-from edgekit.kb.targets.core import Validation
+from edgekit.kb.targets.core_parts import Validation
 
 NOT_VALIDATED = "not validated"
 _NAMES = {

@@ -8,9 +8,11 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import HALF
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import cluster_named, timed_core
-from edgekit.kb.targets.core import Core, Validation, core_names
+from edgekit.kb.targets.core import Core, core_names
+from edgekit.kb.targets.core_parts import Validation
 
-_ARM = {"a55": "cortex-a76"}  # missing in QEMU 7.2; this core has the same instructions
+# Missing in QEMU 7.2; these have the same instructions.
+_ARM = {"a55": "cortex-a76", "a73": "cortex-a72", "a78": "cortex-a76", "a720": "max,sve=off"}
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,10 @@ def timed_core(board: BoardProfile) -> Core | None:
 
 
 def core_of_unit(board: BoardProfile, unit: str) -> Core | None:
-    """The timing model of a unit's core, or of the nearest one that the profile inherits.
+    """The timing model of a unit's core.
 
-    None for a unit that is not a core, or whose speed is given by the profile itself.
+    None if there is none, for a unit that is not a core, or whose speed is given by the profile
+    itself.
     """
     given = next((u for u in board.compute if u.name == unit), None)
     if given is not None and given.kind != "core":
@@ -64,8 +65,7 @@ def core_of_unit(board: BoardProfile, unit: str) -> Core | None:
     cluster = next((c for c in board.timing if c.name == unit), None)
     if cluster is not None:
         return cluster.timed()
-    names = (platform.rpartition("-")[2] for platform in board.platforms if unit == CPU)
-    return next((load_core(name) for name in names if name in core_names()), None)
+    return timed_core(board) if unit == CPU else None
 
 
 def cluster_named(board: BoardProfile, name: str) -> BoardCluster:

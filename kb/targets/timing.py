@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.kb.targets.core import Cache, Core, Dram, load_core
+from edgekit.kb.targets.core import Core, load_core
+from edgekit.kb.targets.core_parts import Cache, Dram
 from edgekit.kb.targets.units import Origin, origin
 
 _NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")

@@ -136,7 +136,7 @@ def test_options_of_programs_are_refused_for_models(edgekit, face_model, emulate
 
 
 def test_a_board_that_has_no_model_of_its_core_is_refused_at_once(edgekit, face_model):
-    outcome = edgekit("estimate", face_model, "--board", "orin")
+    outcome = edgekit("estimate", face_model, "--board", "rv64gcv-zvl512b")
     assert outcome.code == 2
     assert "expected a board whose core has a timing model" in outcome.complaint
 
@@ -179,7 +179,7 @@ def test_a_failing_estimate_fails_no_deploy(bundle, emulate):
 
 def test_real_boards_and_unknown_cores_get_no_estimate(bundle, emulate):
     assert beside(bundle, emulated=False)[1] is None
-    assert beside(bundle, profile="orin")[1] is None
+    assert beside(bundle, profile="rv64gcv-zvl512b")[1] is None
 
 
 def test_of_several_shapes_the_one_asked_for_is_estimated_else_the_first(

@@ -13,7 +13,7 @@ from edgekit.host.deploy import api
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.run import Cost
-from edgekit.kb.targets.core import Validation
+from edgekit.kb.targets.core_parts import Validation
 
 SMALL = "okay_nabu"
 

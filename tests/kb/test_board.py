@@ -74,6 +74,11 @@ BOUGHT = {
     "orin": "cortex-a78ae",
     "visionfive2": "sifive-u74",
     "bpi-f3": "spacemit-x60",
+    "odroid-n2": "cortex-a73",
+    "rk3308": "cortex-a35",
+    "orion-o6": "cortex-a720",
+    "k230": "xuantie-c908",
+    "k3": "spacemit-x100",
 }
 
 
@@ -106,7 +111,7 @@ def test_models_are_compiled_for_the_core_they_run_on_by_default(name):
     assert (board.l1d_bytes, board.l2_bytes) == (fast.l1d_bytes, fast.l2_bytes)
 
 
-@pytest.mark.parametrize("name", ["rk3399", "rk3588"])
+@pytest.mark.parametrize("name", ["rk3399", "rk3588", "odroid-n2"])
 def test_code_for_one_cluster_has_only_instructions_of_the_others(name, tmp_path):
     board = load_board(name)
     cores = [load_board(cluster.core) for cluster in clusters_of(board)]

@@ -56,3 +56,18 @@ def test_a_wrong_figure_is_told(old: str, new: str, said: str):
 def test_an_unknown_core_names_those_there_are():
     with pytest.raises(cores.CoreError, match=r"expected a core \(.*a53.*found 'z80'"):
         cores.load_core("z80")
+
+
+def test_a_core_inherits_what_it_does_not_state():
+    a76, a78 = cores.load_core("a76"), cores.load_core("a78")
+    assert (a78.tlb, a78.ports, a78.order) == (a76.tlb, a76.ports, a76.order)
+    assert a78.operations[: len(a76.operations)] == a76.operations
+    assert (
+        a78.units["load"].ports == ("l0", "l1", "l2") and a78.units["vector"] == a76.units["vector"]
+    )
+    assert a76.validation and not a78.validation  # a check of one core proves nothing of another
+
+
+def test_a_core_that_inherits_from_one_that_is_not_there():
+    with pytest.raises(cores.CoreError, match=r"expected a core \(.*found 'z80'"):
+        cores.parse_core("x", 'inherits = "z80"')

@@ -11,7 +11,8 @@ from edgekit.host.simulator.report import bound_text, error_document, proof_text
 from edgekit.host.simulator.run import Cost
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.core import FOLDER, CoreError, Validation, parse_core
+from edgekit.kb.targets.core import FOLDER, CoreError, parse_core
+from edgekit.kb.targets.core_parts import Validation
 
 _FLOAT = Validation("float", 1, 18, 6.4, 21.0, "Raspberry Pi 4B (ncnn)", "2026-11-22")
 _THREADS = replace(_FLOAT, threads=4, median_percent=14.0)

@@ -21,10 +21,10 @@ from edgekit.host.compiler.costs.nna import nna_work
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work, work_of
 from edgekit.host.compiler.ir.nna import fits_nna
 from edgekit.host.compiler.ir.types import Graph, Node
-from edgekit.kb.tables.core_rates import rates_of
+from edgekit.kb.tables.core_rates import CoreRates, rates_of
 from edgekit.kb.targets.board import CPU, BoardProfile
 from edgekit.kb.targets.clusters import core_of_unit
-from edgekit.kb.targets.core import Core
+from edgekit.kb.targets.core import Core, load_core
 from edgekit.kb.targets.units import ComputeUnit
 
 NNA = "nna"
@@ -81,7 +81,7 @@ class CostModel:
         """The core behind a unit, or None if it has no recorded cycles."""
         if unit not in self._known.cores:
             core = core_of_unit(self.board, unit)
-            self._known.cores[unit] = core if core and rates_of(core.name) else None
+            self._known.cores[unit] = core if core and _rates_of(core) else None
         return self._known.cores[unit]
 
     def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
@@ -156,9 +156,16 @@ def _weighted_sum(amounts: Amounts, speeds: Speeds) -> float:
     return sum(a * s for a, s in zip(amounts.values(), speeds, strict=True))
 
 
+def _rates_of(core: Core) -> CoreRates | None:
+    """The rates of a core, or of the nearest one that it inherits from; None if none were
+    fitted."""
+    rates = rates_of(core.name)
+    return rates if rates or not core.inherits else _rates_of(load_core(core.inherits))
+
+
 def _measured_speeds(work: Work, core: Core) -> Speeds:
     """Rates of a core with recorded cycles."""
-    rates = rates_of(core.name)
+    rates = _rates_of(core)
     assert rates is not None
     cycles = rates.of(work.groups)
     return tuple(cycles.get(name, 0.0) / core.clock_mhz for name in AMOUNTS)

@@ -23,7 +23,7 @@ from edgekit.host.compiler.placement import explained, operator_costs, placement
 from edgekit.host.report.explained import explain_operators, operators_of
 from edgekit.kb.tables.core_rates import FOLDER, rates_of, rates_text
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.core import core_names
+from edgekit.kb.targets.core import core_names, load_core
 
 pytestmark = pytest.mark.slow
 
@@ -51,12 +51,20 @@ def _explained(model: str, name: str, threads: int | None = 1) -> dict[str, Any]
 
 
 def test_every_core_that_has_a_timing_model_has_rates_as_they_are_written():
-    assert set(_BOARDS) == set(core_names()) == {path.stem for path in FOLDER.glob("*.json")}
+    assert set(_BOARDS) == {path.stem for path in FOLDER.glob("*.json")}
+    assert all(load_core(name).inherits for name in set(core_names()) - set(_BOARDS))
     for core in _BOARDS:
         rates = rates_of(core)
         assert rates is not None and rates_text(rates) == (FOLDER / f"{core}.json").read_text()
         assert {"", "matrix", "window", "function", "move", "simple"} <= set(rates.groups)
     assert rates_of("a510") is None
+
+
+def test_a_core_without_rates_has_those_of_the_core_that_it_inherits_from():
+    model, cores = CostModel(load_board("orion-o6")), ("rpi5", "orion-o6")
+    assert model.core() == load_board("orion-o6").timing[0].timed()
+    slow, fast = (_explained("okay_nabu", name)["placements"][0]["alone_us"] for name in cores)
+    assert fast == pytest.approx(slow, rel=0.1)  # both at 2.4 GHz
 
 
 def test_costs_are_near_recorded_times():
@@ -109,8 +117,3 @@ def test_weights_that_are_zero_cost_nothing(name):
     costs = CostModel(load_board(name))
     most, few = (costs.cost(graph, graph.nodes[0]) for graph in (_layer(0.9), _layer(0.1)))
     assert few < 0.5 * most
-
-
-def test_a_core_without_a_timing_model_costs_what_the_one_does_that_it_inherits_from():
-    core = CostModel(load_board("orin")).core()
-    assert core is not None and core.name == "a76"
