@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +38,20 @@ def test_an_installed_file_is_mapped_as_code(tmp_path: Path) -> None:
     runtime.unlink()
     runtime.symlink_to("/proc/self/status")  # has no size, and cannot be mapped
     assert find_trouble(tmp_path) == ""
+
+
+def test_a_security_module_may_refuse_to_map_code(tmp_path: Path) -> None:
+    library = tmp_path / "releases" / "1" / "x.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"x")
+
+    def map_data_only(*arguments: Any, prot: int, **options: Any) -> mmap.mmap:
+        if prot & mmap.PROT_EXEC:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return mmap.mmap(*arguments, prot=prot, **options)
+
+    trouble = find_trouble(tmp_path, map_file=map_data_only)
+    assert trouble == "whose files may not be executed (Permission denied)"
 
 
 def test_another_folder_is_on_a_disk_that_may_hold_code(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def find_trouble(
     folder: Path,
     statvfs: Statvfs = os.statvfs,
     may_write: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK | os.X_OK),
+    map_file: Callable[..., mmap.mmap] = mmap.mmap,
 ) -> str:
     """Returns why releases in `folder` could not be written or executed; empty if they can be."""
     flags = statvfs(str(folder)).f_flag
@@ -35,7 +36,7 @@ def find_trouble(
         return "on a mount with noexec"
     for file in _files_in(folder):
         with contextlib.suppress(FileNotFoundError):
-            return _try_to_map(file)
+            return _try_to_map(file, map_file)
     return ""
 
 
@@ -64,11 +65,11 @@ def _files_in(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _try_to_map(file: Path) -> str:
+def _try_to_map(file: Path, map_file: Callable[..., mmap.mmap]) -> str:
     """Maps a file as the loader maps a library; security modules have reasons of their own."""
     with file.open("rb") as opened:
         try:
-            mmap.mmap(
+            map_file(
                 opened.fileno(), 1, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
             ).close()
         except OSError as error:
