@@ -113,6 +113,12 @@ def test_conversions_that_threads_wait_for_are_costed_by_all_of_them():
     assert to_half(large, threads=4).nodes != large.nodes
 
 
+def test_products_of_tensors_are_costed_by_their_depth():
+    operands = (tensor((1, 32, 256)), tensor((1, 256, 64)))
+    made = to_half(graph_of([Case(ops.MatMul(), operands)]))
+    assert [n.op.kind for n in made.nodes] == ["convert", "convert", "matmul", "convert"]
+
+
 def test_constants_beyond_half_precision_stay_f32():
     assert to_half(_two_convolutions(1e5)).nodes == _two_convolutions(1e5).nodes
 
