@@ -206,6 +206,14 @@ def test_the_log_tells_commands_and_tracebacks(edgekit: Any, tmp_path: Path) -> 
     assert "Traceback" in log
 
 
+def test_the_folders_of_the_log_are_made(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other" / "home"))
+    edgekit("boards", "--json")
+    assert (tmp_path / "other" / "home" / "state" / "edgekit.log").is_file()
+
+
 def test_the_log_stays_small(edgekit: Any, tmp_path: Path) -> None:
     for _ in range(8):
         edgekit("compile", "x" * 300_000)  # each logs the command and a traceback
