@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from edgekit.host.cli.app import explain
+from edgekit.host.cli.many import check_all
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.errors import UnreachableError
+from edgekit.host.errors import EdgekitError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.jobs.dask_pool import DaskPool
-from edgekit.host.lab.jobs.task import Task, run_task
+from edgekit.host.lab.jobs.task import Report, Task, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import AMPLE, until
 
@@ -167,6 +168,12 @@ def test_of_one_that_failed_the_error_is_its_own(
     broken.write_bytes(face_model.read_bytes()[:1000])
     assert edgekit("estimate", broken, broken, "--board", "rpi4").code == 8
     assert edgekit("estimate", broken, "--board", "rpi4").code == 2
+
+
+def test_a_single_task_that_failed_ends_with_its_own_code() -> None:
+    with pytest.raises(EdgekitError) as raised:
+        check_all([("broken", Report(UnreachableError.exit_code, message="lost"))])
+    assert explain(raised.value) == ("lost", UnreachableError.exit_code)
 
 
 def test_an_address_that_is_none_of_a_cluster_is_named(edgekit: Any, shapes: Path) -> None:
