@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from edgekit.host.deploy.transport.base import Completed
+from edgekit.host.deploy.transport.sftp import NotSftpError
 from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
+from edgekit.host.deploy.transport.ssh_sftp import command_session
 from edgekit.host.errors import EdgekitError, TransferError, UnreachableError
 from tests.support.lying_sftp import (
     ATTRS,
@@ -199,3 +202,30 @@ def test_a_command_that_never_stops_talking(flood: str, link: SshTransport) -> N
     with pytest.raises(TransferError, match="expected 'sh' to print less") as caught:
         link.run(["sh", "-c", f"head -c 3000000 /dev/zero{to}"], deadline=SECONDS)
     _named(caught.value, TransferError)
+
+
+class _Ended:
+    """A program that reads nothing, answers nothing and ends."""
+
+    def __init__(self, stderr: bytes) -> None:
+        self._stderr = stderr
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        del data, deadline
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        del size, deadline
+        return b""
+
+    def close(self, *, deadline: float) -> Completed:
+        del deadline
+        return Completed(1, b"", self._stderr)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "found"),
+    [(b"Traceback\nNo module named zlib\n", "No module named zlib"), (b"", "that it ended")],
+)
+def test_why_a_board_s_python_serves_no_files_is_named(stderr: bytes, found: str) -> None:
+    with pytest.raises(NotSftpError, match=f"to serve files, found {found}$"):
+        command_session(_Ended(stderr), "")

@@ -269,6 +269,11 @@ def test_servers_that_do_not_answer_are_named() -> None:
         Bus("nats://me:secret@127.0.0.1:1", connect_seconds=1.0)
 
 
+def test_a_server_without_a_port_is_named_with_the_usual_one() -> None:
+    with pytest.raises(UnreachableError, match=r"^nats://255.255.255.255:4222: "):
+        Bus("nats://255.255.255.255", connect_seconds=0.2)  # no address of a machine
+
+
 @pytest.mark.parametrize("url", ["", "localhost:4222", "http://x", "nats://", "nats://x:y"])
 def test_a_url_that_is_none_is_named(url: str) -> None:
     with pytest.raises(InputError, match="--nats: expected nats://HOST:PORT"):
