@@ -67,10 +67,11 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, bundle, emula
     assert found["schema"] == "edgekit.bench.model/1"
     assert (found["estimated"], found["emulated"]) == (True, False)
     assert error_in(found) == error_document(proof_of(4))
-    milliseconds = pytest.approx((1000 * count + 5) / 1800e3, rel=1e-12)
-    assert found["estimated_ms"]["median"] == milliseconds
+    total = 1000 * count + 5
+    assert found["estimated_ms"]["median"] == pytest.approx(total / 1800e3, rel=1e-12)
     assert len(found["operators"]) == count
     assert {o["cycles"] for o in found["operators"]} == {1000}
+    assert [o["share"] for o in found["operators"]] == pytest.approx([1000 / total] * count)
 
 
 def test_a_time_is_never_without_its_error(edgekit, bundle, emulate):
