@@ -11,6 +11,7 @@ from edgekit.kb.targets.board import BoardProfile
 from tests.support.gemm_cases import (
     DTYPES,
     Epilogue,
+    Layout,
     Product,
     build,
     check,
@@ -60,6 +61,21 @@ def test_sums_wrap_around(library):
         _plain(rng, "s8", lowest[:1], lowest.T[:, :2]),
         _plain(rng, "u8", np.full((3, k), 255, np.uint8), lowest.T[:, :1]),
     ]
+    check(products, run_here(library, products))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_by_panels_of_many_vectors(library, dtype):
+    """Some cores read B in place, four vectors of columns at a time."""
+    rng = np.random.default_rng(8)
+    left, right = {"f32": ("f4", "f4"), "s8": ("i1", "i1"), "u8": ("u1", "i1")}[dtype]
+    products = []
+    for n in (65, 97, 128):
+        a, b = (rng.integers(0, 100, shape).astype(kind) for shape, kind in
+                (((1, 9), left), ((9, n), right)))  # fmt: skip
+        c = np.zeros((1, n), np.float32 if dtype == "f32" else np.int32)
+        layouts = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b, c)]
+        products.append(Product(dtype, *layouts, (1, 64, n, 1, 128, 0, 0, 0), epilogue=Epilogue()))
     check(products, run_here(library, products))
 
 
