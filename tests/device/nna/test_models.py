@@ -188,6 +188,8 @@ def test_the_unit_works_beside_the_core_as_in_the_schedule(explained):
     assert beside["start_us"] < core["start_us"] + core["cost_us"]
     times = explained["nna"]["schedule"]
     assert times["beside_us"] > 0
+    others = sum(o["cost_us"] for o in operators.values() if o["unit"] != NNA)
+    assert times["others_us"] == pytest.approx(others, rel=0.01)
     assert times["makespan_us"] == sum(s["chosen_cost_us"] for s in explained["subgraphs"])
     assert times["makespan_us"] >= times["nna_us"] + times["others_us"] - times["beside_us"]
     spans = [(o["start_us"], o["start_us"] + o["cost_us"]) for o in operators.values()]
