@@ -7,6 +7,8 @@ import pytest
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
+from edgekit.host.compiler.lowering.channels_first.channels_first import band_of
+from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.kb.targets.board import load_board, load_profile
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -23,6 +25,14 @@ def test_strides_that_differ_have_kernels_of_their_own():
     node = Node("c", ops.DepthwiseConv2D((2, 1)), ("x", "w", None), ("y",))
     plan = lower(Graph("strides", tensors, (node,), ("x",), ("y",)), load_board("local"))
     assert "_dwconv_3x3s2x1_" in plan.lowered.steps[0].kernel
+
+
+@pytest.mark.parametrize(("side", "rows"), [(28, 28), (56, 28), (112, 19)])
+def test_a_task_has_as_many_rows_as_scratch_holds(side, rows):
+    """Of 56 columns it holds 40 rows, enough for 38 of y: two tasks get 28 each."""
+    image = (1, side, side, 8)
+    window = Window(image, image, (3, 3), (1, 1), (1, 1), Padding(1, 1, 1, 1))
+    assert band_of(window, 4) == rows
 
 
 @pytest.mark.parametrize(
