@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr
-from edgekit.device.runtime.arrays.sparse_library import STORED, SUM_BYTES
-from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
+from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, numpy_type
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, STORED, SUM_BYTES
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job
@@ -39,7 +38,7 @@ def spmv_costs(
     ours = programs or build_programs(target.board, emulator)
     stored = DTYPES[matrix.data.dtype.name]
     rows, cols = matrix.shape
-    x = np.ones(cols, OPERANDS[stored])
+    x = np.ones(cols, numpy_type(OPERANDS[stored]))
     arrays = {"start": matrix.indptr, "index": matrix.indices, "values": matrix.data, "x": x}
     numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
     command = ["spmv", "kernels.so", *map(str, numbers), *map(_format_settings, forms)]

@@ -27,10 +27,11 @@ from edgekit.device.runtime.arrays.sparse_input import (
     library,
     numpy,
     numpy_if_any,
+    numpy_type,
     refuse_not_finite,
 )
-from edgekit.device.runtime.arrays.sparse_library import KINDS, STORED, Stored
-from edgekit.device.runtime.arrays.sparse_weights import OPERANDS, SUMS, SparseWeights
+from edgekit.device.runtime.arrays.sparse_library import KINDS, OPERANDS, STORED, SUMS, Stored
+from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.device.runtime.errors import InputError
 
 _WORTH_THREADS = 65536  # non-zeros: smaller products finish before another thread wakes up
@@ -81,7 +82,7 @@ class SparseMatrix:
         self.nnz = len(csr.data)
         np = numpy_if_any()
         kinds = OPERANDS[csr.stored], SUMS[csr.stored]
-        self._operand, self._sums = (kind if np is None else np.dtype(kind) for kind in kinds)
+        self._operand, self._sums = (kind if np is None else numpy_type(kind) for kind in kinds)
         self._settings = settings or library().settings_for(csr.rows()).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None

@@ -10,13 +10,11 @@ from typing import Any, Optional, Tuple
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.arrays.sparse_input import checked_shape, library
-from edgekit.device.runtime.arrays.sparse_library import Rows
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, Rows
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 
 _VALUES = ("f32", "f64", "f16", "s8")
-_OPERANDS = {"f32": "f32", "f64": "f64", "f16": "f32", "s8": "s8"}
-_SUMS = {"f32": "f32", "f64": "f64", "f16": "f32", "s8": "s32"}
 
 
 @dataclass(frozen=True)
@@ -85,12 +83,12 @@ def vectors_of(
 ) -> Tuple[Buffer, Buffer, Any]:
     """Returns the memory of x and of the result, and the result: `out`, or a new memoryview."""
     given = buffers.readable(x, "sparse matrix: x")
-    buffers.checked(given, _OPERANDS[stored], (shape[1],), "sparse matrix: x")
+    buffers.checked(given, OPERANDS[stored], (shape[1],), "sparse matrix: x")
     if out is None:
-        y, result = buffers.fresh(_SUMS[stored], (shape[0],))
+        y, result = buffers.fresh(SUMS[stored], (shape[0],))
         return given, result, y
-    result = buffers.writable(out, "sparse matrix: out", BY_NAME[_SUMS[stored]].bytes)
-    buffers.checked(result, _SUMS[stored], (shape[0],), "sparse matrix: out")
+    result = buffers.writable(out, "sparse matrix: out", BY_NAME[SUMS[stored]].bytes)
+    buffers.checked(result, SUMS[stored], (shape[0],), "sparse matrix: out")
     if buffers.overlap(given, result):
         raise InputError("sparse matrix: expected out and x to be separate, found shared memory")
     return given, result, out

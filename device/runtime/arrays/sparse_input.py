@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Tuple
 
 from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.device.runtime.features import MemoryBytes, memory_bytes
 
@@ -203,6 +204,11 @@ def checked_threads(threads: Any) -> int:
     return threads
 
 
+def numpy_type(name: str) -> Any:
+    """The NumPy dtype of an element type."""
+    return numpy().dtype(BY_NAME[name].npy)
+
+
 def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -> Any:
     """Returns the array in C order; InputError for another shape or type."""
     np = numpy()
@@ -210,9 +216,9 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
         raise InputError(
             f"sparse matrix: expected {name} to be an array, found {type(value).__name__}"
         )
-    if value.dtype != np.dtype(dtype) or value.shape != shape:
+    if value.dtype != dtype or value.shape != shape:
         raise InputError(
-            f"sparse matrix: expected {name} of {np.dtype(dtype)} {list(shape)}, "
+            f"sparse matrix: expected {name} of {dtype} {list(shape)}, "
             f"found {value.dtype} {list(value.shape)}"
         )
     return np.ascontiguousarray(value)
@@ -221,7 +227,7 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
 def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
     """InputError if `out` cannot hold a result of `shape`, or overlaps x."""
     np = numpy()
-    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == np.dtype(dtype)
+    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype
     if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
         raise InputError(
             f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "

@@ -14,13 +14,19 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from edgekit.device.runtime.arrays.gemm_library import Block
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.runtime.arrays.sparse_table import Answer, Features, SpmvTable, read_table
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.shared_library import open_library, start_pool
 
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # indexes are ek_sparse_dtype
-VALUE_BYTES = {"f32": 4, "f64": 8, "f16": 2, "s8": 1, "s8f": 1}
-SUM_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 4, "s8f": 4}
-OPERAND_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 1, "s8f": 4}
+# For each of them, the types of a value, of x, and of y.
+_VALUES = {"f32": "f32", "f64": "f64", "f16": "f16", "s8": "s8", "s8f": "s8"}
+OPERANDS = {"f32": "f32", "f64": "f64", "f16": "f32", "s8": "s8", "s8f": "f32"}
+SUMS = {"f32": "f32", "f64": "f64", "f16": "f32", "s8": "s32", "s8f": "f32"}
+VALUE_BYTES, OPERAND_BYTES, SUM_BYTES = (
+    {stored: BY_NAME[dtype].bytes for stored, dtype in types.items()}
+    for types in (_VALUES, OPERANDS, SUMS)
+)
 KINDS = ("lanes", "wide", "diagonal", "windows", "packed")  # indexes are ek_strip_kind
 _FAULTS = ("good", "start", "index", "finite", "unsorted")
 

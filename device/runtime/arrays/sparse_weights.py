@@ -14,13 +14,12 @@ from edgekit.device.runtime.arrays.sparse_input import (
     checked_threads,
     library,
     numpy,
+    numpy_type,
 )
-from edgekit.device.runtime.arrays.sparse_library import Plan, SparseProduct
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, Plan, SparseProduct
 from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.device.runtime.errors import InputError
 
-OPERANDS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int8", "s8f": "float32"}
-SUMS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int32", "s8f": "float32"}
 _STORAGE = ("f32", "f16", "s8")
 _MOST = {"f16": 65504.0}
 _INT8 = 127
@@ -109,15 +108,16 @@ class SparseWeights:
                 f"sparse matrix: expected X [{self.shape[1]}, pixels], "
                 f"found {list(getattr(x, 'shape', []))}"
             )
-        given = checked_operand("X", x, (self.shape[1], x.shape[1]), OPERANDS[self.stored])
+        operand, sums = (numpy_type(types[self.stored]) for types in (OPERANDS, SUMS))
+        given = checked_operand("X", x, (self.shape[1], x.shape[1]), operand)
         if bias is not None:
-            bias = checked_operand("bias", bias, (self.shape[0],), SUMS[self.stored])
+            bias = checked_operand("bias", bias, (self.shape[0],), sums)
         if vectors not in (0, 1, 2, 4, 8):
             raise InputError(f"sparse matrix: expected 0, 1, 2, 4 or 8 vectors, found {vectors!r}")
         shape = (self.shape[0], x.shape[1])
-        y = np.empty(shape, SUMS[self.stored]) if out is None else out
+        y = np.empty(shape, sums) if out is None else out
         if out is not None:
-            checked_out(out, shape, SUMS[self.stored], given)
+            checked_out(out, shape, sums, given)
         product = self._build_product(given, y, bias, low, high, vectors)
         with ALONE:
             library().spmm(product, checked_threads(threads))

@@ -19,8 +19,8 @@ import numpy as np
 
 from edgekit.device.runtime.agent.interleave import Timer, interleave, pinned, summary
 from edgekit.device.runtime.arrays.sparse import SparseMatrix
-from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, library
-from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
+from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, library, numpy_type
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS
 
 PEERS = ("scipy", "torch", "mkl")
 _PACKAGES = {"scipy": "scipy", "torch": "torch", "mkl": "sparse-dot-mkl"}
@@ -87,7 +87,7 @@ def bench_matrix(
     mine = SparseMatrix(matrix)
     stored = DTYPES[matrix.data.dtype.name]
     rng = np.random.default_rng(0)
-    x = rng.random(matrix.shape[1]).astype(OPERANDS[stored])
+    x = rng.random(matrix.shape[1]).astype(numpy_type(OPERANDS[stored]))
     expected = mine.matvec(x, threads)
     calls: list[Call] = []
     found: list[Contender] = []
