@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from edgekit.host.lab.bench.gemm import Dtype
     from edgekit.host.lab.bench.gemm_cases import Case
     from edgekit.host.lab.bench.gemm_report import GemmReport
+    from edgekit.host.lab.tune.tuner import Measurer
+    from edgekit.host.simulator.target import Target
 
 _HERE = "local"
-_EMULATED_RANDOM = 40  # number of products; each takes seconds there
+_EMULATED_RANDOM = 40  # number of products; each takes seconds there, or in an estimate
 _EMULATED_REGRET = 5
+_ESTIMATED_OPERATIONS = 2**28  # per product: half a minute with both methods
 _SEARCHED = 16  # methods tried per product; the size limit shrinks by this factor
 
 
@@ -39,6 +42,7 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench gemm --peers",
             "edgekit lab bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
             "edgekit lab bench gemm --regret --seed 5          # other products than always",
+            "edgekit lab bench gemm --board rpi4 --shapes shapes.txt   # estimated: no such board",
             "edgekit lab bench gemm --board a57 --regret       # virtual boards count instructions",
             "edgekit lab bench gemm --dtype outlier --peers    # 8-bit weights, outlier channels",
         ),
@@ -84,14 +88,20 @@ def bench_gemm(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time matrix products on a board, weights packed in advance."""
+    """Time matrix products on a board, or estimate them for one, weights packed in advance."""
+    from edgekit.host.cli.bench_board import (
+        board_or_core,
+        closing_board,
+        estimate_document,
+        show_estimate,
+    )
     from edgekit.host.cli.output import emit
-    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.simulator.target import Target
 
     name = board_name(board)
     if dtype == "outlier":
-        refuse_with(context, "--dtype outlier", "regret", "seed", "transport")
-        bench_outlier(name, shapes, threads, peers, as_json)
+        refuse_with(context, "--dtype outlier", "regret", "seed")
+        bench_outlier(name, transport, shapes, threads, peers, as_json)
         return
     cases = _select_cases(shapes)
     if peers and name != _HERE:
@@ -102,16 +112,17 @@ def bench_gemm(
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if not regret:
         refuse_without(context, "--regret", "seed")
-    device = connect_to(name, transport)
-    check_counting(device)
-    try:
-        report = _measure_gemm(name, device, cases, dtypes, threads, peers, regret, seed)
-    finally:
-        device.transport.close()
+    where = board_or_core(name, transport)
+    kinds = ["float" if each == "f32" else "int8" for each in dtypes]
+    with closing_board(where):
+        report = _measure_gemm(name, where, cases, dtypes, threads, peers, regret, seed)
     if as_json:
-        emit(report.to_json())
+        estimated = isinstance(where, Target) and estimate_document(where, kinds, threads)
+        emit({**report.to_json(), "estimate": estimated or None})
     else:
         _print_report(report)
+        if isinstance(where, Target):
+            show_estimate(where, kinds, threads)
 
 
 def _select_cases(shapes: Path | None) -> list[Case]:
@@ -123,7 +134,7 @@ def _select_cases(shapes: Path | None) -> list[Case]:
 
 def _measure_gemm(
     name: str,
-    device: Board,
+    where: Board | Target,
     cases: list[Case],
     dtypes: tuple[Dtype, ...],
     threads: int,
@@ -144,15 +155,21 @@ def _measure_gemm(
     )
     from edgekit.host.lab.bench.gemm_report import GemmReport
     from edgekit.host.lab.bench.machine import machine_summary
+    from edgekit.host.lab.tune.estimating import EstimatingMeasurer
     from edgekit.host.lab.tune.measure import BoardMeasurer
     from edgekit.host.lab.tune.products import COUNTED_OPERATIONS
+    from edgekit.host.simulator.target import Target
     from edgekit.kb.targets.board import load_board
 
-    profile = load_board(device.profile)
+    is_estimate = isinstance(where, Target)
+    counted = not is_estimate and where.emulated
+    profile = where.board if is_estimate else load_board(where.profile)
     table = table_of(profile)
-    limit = COUNTED_OPERATIONS if device.emulated else None
+    limit = COUNTED_OPERATIONS if counted else _ESTIMATED_OPERATIONS if is_estimate else None
     wanted = [(case, each) for each in dtypes for case in _filter_cases(cases, limit)]
-    measurer = BoardMeasurer(device, profile, device.emulated)
+    measurer: Measurer = (
+        EstimatingMeasurer(where) if is_estimate else BoardMeasurer(where, profile, counted)
+    )
     with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
@@ -161,7 +178,7 @@ def _measure_gemm(
             results, found = beside_peers(results, profile, threads, tell)
     searched = None
     if regret:
-        count = _EMULATED_REGRET if device.emulated else REGRET_COUNT
+        count = _EMULATED_REGRET if limit else REGRET_COUNT
         small = limit and limit // _SEARCHED
         wanted_seed = REGRET_SEED if seed is None else seed
         unseen = unseen_cases(table, profile.platform, count, small, wanted_seed)
@@ -174,7 +191,7 @@ def _measure_gemm(
         platform=profile.platform,
         machine=machine_summary() if name == _HERE else name,
         threads=threads,
-        emulated=device.emulated,
+        emulated=counted,
         results=tuple(results),
         refused=len(cases) * len(dtypes) - len(results),
         peers=found,
@@ -199,10 +216,11 @@ def _print_report(report: GemmReport) -> None:
 
     names = sorted(report.peers.versions) if report.peers else []
     unit = "instructions" if report.emulated else "GFLOP/s"
-    headers = ["m,k,n", "dtype", "rule", unit, "gain", *names]
     cells = rows(report, names)
-    if cells:
-        table([*headers, "ratio"] if names else headers, cells, left=3)
+    if cells and names:
+        table(["m,k,n", "dtype", unit, "gain", *names, "ratio"], cells, left=2)
+    elif cells:
+        table(["m,k,n", "dtype", "rule", unit, "gain"], cells, left=3)
     _show_summary(report)
     if (factor := bytes_over_floats(report.results)) is not None:
         print(f"s8       {factor:.2f} x f32 on large squares")
@@ -221,7 +239,7 @@ def _print_report(report: GemmReport) -> None:
         for name, why in sorted(report.peers.missing.items()):
             print(f"missing  {name}: {why}")
     if report.refused:
-        print(f"left out {report.refused} products: too large for the board")
+        print(f"left out {report.refused} products: too large for the board, or to emulate")
 
 
 def _show_summary(report: GemmReport) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli.bench_spmm import PIXELS, Storage, bench_spmm
+from edgekit.host.cli.bench_spmm import PIXELS, SpmmWork, Storage, bench_spmm
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
@@ -24,9 +24,12 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.hotspots import Hotspots
     from edgekit.device.runtime.arrays.sparse_input import Csr
+    from edgekit.device.runtime.arrays.sparse_table import Answer
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.bench.spmv import SpmvResult
     from edgekit.host.lab.tune.spmv_board import BoardResult
+    from edgekit.host.simulator.spmv import StoredForm
+    from edgekit.host.simulator.target import Target
 
 _HERE = "local"
 Matrices = Annotated[
@@ -59,8 +62,9 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench sparse --matrix bcsstk13.mtx --peers",
             "edgekit lab bench sparse --matrix banded:1000000:5 --threads 2 --peers --json",
             "edgekit lab bench sparse --matrix power:100000:10 --board pi --hotspots",
+            "edgekit lab bench sparse --board rpi4                # estimated: no such board",
             "edgekit lab bench sparse --weights models/face_detection_full_range_sparse.tflite",
-            "edgekit lab bench sparse --weights pruned.npz --pixels 2304 --threads 2 --json",
+            "edgekit lab bench sparse --weights pruned.npz --pixels 2304 --board rpi4 --json",
         ),
     )(bench_sparse)
 
@@ -102,39 +106,48 @@ def bench_sparse(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time sparse matrices times a vector, or pruned convolutions."""
-    from edgekit.host.deploy.connections import check_counting, connect_to
-    from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
+    """Time sparse matrices times a vector, or pruned convolutions, or estimate their times."""
+    from edgekit.host.cli.bench_board import board_or_core, closing_board, refuse_estimate
+    from edgekit.host.lab.bench.spmv_matrices import ESTIMATED, STANDARD, open_matrix
+    from edgekit.host.simulator.target import Target
 
+    name = board_name(board)
     if weights is not None or pixels is not None:
         what = "--weights" if weights else "--pixels"
-        refuse_with(context, what, "matrix", "board", "peers", "hotspots", "transport")
+        refuse_with(context, what, "matrix", "peers", "hotspots")
         if dtype not in _STORAGE:
             raise InputError(
                 f"expected --dtype float32, float16 or int8 with {what}, found {dtype}; name one"
             )
-        bench_spmm(weights, pixels, threads, seconds, _STORAGE[dtype], as_json)
+        work = SpmmWork(weights, pixels, threads, seconds, _STORAGE[dtype])
+        bench_spmm(name, transport, work, as_json)
         return
-    name = board_name(board)
     if peers and name != _HERE:
         raise InputError(
             f"expected the board {_HERE} for --peers, found {name}; "
             "other libraries are timed on this machine only"
         )
-    device = connect_to(name, transport)
-    check_counting(device)  # first: a matrix may need the kernels of this machine, and compile them
-    given = [(each, open_matrix(each, dtype)) for each in matrix or STANDARD]
-    if peers:
-        results = _beside_peers(given, threads, seconds)
-        found = _on_board(device, given, 1, seconds, only_hotspots=True) if hotspots else []
-        _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
-    else:
-        measured = _on_board(device, given, threads, seconds, with_hotspots=hotspots)
-        _tell_board(name, measured, threads, as_json)
+    where = board_or_core(name, transport)
+    if hotspots:
+        refuse_estimate(where, "--hotspots")
+    standard = ESTIMATED if isinstance(where, Target) else STANDARD
+    with closing_board(where):
+        # A matrix may need the kernels of this machine, and compile them.
+        given = [(each, open_matrix(each, dtype)) for each in matrix or standard]
+        if isinstance(where, Target):
+            _tell_estimates(where, _by_estimate(where, given, threads), threads, as_json)
+        elif peers:
+            results = _beside_peers(given, threads, seconds)
+            found = _on_board(where, given, 1, seconds, only_hotspots=True) if hotspots else []
+            _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
+        else:
+            measured = _on_board(where, given, threads, seconds, with_hotspots=hotspots)
+            _tell_board(name, measured, threads, as_json)
 
 
 _Given = Sequence[tuple[str, "Csr"]]
 _Measured = tuple[str, "BoardResult | None", "Hotspots | None"]
+_Estimated = tuple[str, "Csr", "Answer", "StoredForm"]
 
 
 def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
@@ -169,22 +182,81 @@ def _on_board(
             f"found {threads}; leave out --threads"
         )
     found: list[_Measured] = []
-    try:
-        profile = load_board(device.profile)
-        measurer = SpmvMeasurer(device, profile, device.emulated)
-        for each, matrix in given:
-            with working(f"measuring {each} on {device.name}"):
-                measurer.send(matrix)
-                how, result, spots = settings_for(profile, matrix).settings, None, None
-                if not only_hotspots:
-                    result = measurer.measure([how], threads, seconds, triad=True)
-                if with_hotspots or only_hotspots:
-                    spots = measurer.hotspots(how, seconds)
-                found.append((each, result, spots))
-                measurer.forget()
-    finally:
-        device.transport.close()
+    profile = load_board(device.profile)
+    measurer = SpmvMeasurer(device, profile, device.emulated)
+    for each, matrix in given:
+        with working(f"measuring {each} on {device.name}"):
+            measurer.send(matrix)
+            how, result, spots = settings_for(profile, matrix).settings, None, None
+            if not only_hotspots:
+                result = measurer.measure([how], threads, seconds, triad=True)
+            if with_hotspots or only_hotspots:
+                spots = measurer.hotspots(how, seconds)
+            found.append((each, result, spots))
+            measurer.forget()
     return found
+
+
+def _by_estimate(target: Target, given: _Given, threads: int) -> list[_Estimated]:
+    from edgekit.host.cli.progress import working
+    from edgekit.host.lab.tune.spmv import settings_for
+    from edgekit.host.simulator.spmv import spmv_forms
+    from edgekit.host.simulator.timed import RunnerCalls
+
+    calls = RunnerCalls(target)
+    found = []
+    for each, matrix in given:
+        with working(f"estimating {each} for {target.board.name}"):
+            answer = settings_for(target.board, matrix)
+            (form,) = spmv_forms(calls, matrix, [answer.settings], threads)
+        found.append((each, matrix, answer, form))
+    return found
+
+
+def _tell_estimates(
+    target: Target, found: Sequence[_Estimated], threads: int, as_json: bool
+) -> None:
+    from edgekit.host.cli.bench_board import estimate_document, show_estimate
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.simulator.report import cost_document, largest_bound
+
+    kinds = ["int8" if matrix.stored == "s8" else "float" for _, matrix, *_ in found[:1]]
+    times = [target.milliseconds(form.cost.cycles) / 1e3 for *_, form in found]
+    if as_json:
+        matrices = [
+            {
+                "name": name,
+                "nonzeros": len(matrix.data),
+                "settings": asdict(answer.settings),
+                "rule": answer.rule,
+                "seconds": seconds,
+                "height": form.height,
+                "padding": form.padding,
+                "bytes": form.bytes,
+                "cost": cost_document(form.cost),
+            }
+            for (name, matrix, answer, form), seconds in zip(found, times, strict=True)
+        ]
+        document = {
+            "schema": "edgekit.bench.spmv/1",
+            "board": target.board.name,
+            "threads": threads,
+            "unit": "seconds",
+            "matrices": matrices,
+            "estimate": estimate_document(target, kinds, threads),
+            "hotspots": [],
+        }
+        emit(document)
+        return
+    rows = [
+        (
+            *(name, str(len(matrix.data)), answer.rule, f"{form.padding:.2f}"),
+            *(f"{1e6 * seconds:.1f}", largest_bound(form.cost)),
+        )
+        for (name, matrix, answer, form), seconds in zip(found, times, strict=True)
+    ]
+    table(["matrix", "non-zeros", "settings", "padding", "µs", "bound by"], rows)
+    show_estimate(target, kinds, threads)
 
 
 def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_json: bool) -> None:

@@ -33,7 +33,7 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
 }
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-fno-sanitize=undefined", "-fno-builtin", "-fno-math-errno")
 _LINK_FLAGS = ("-nostdlib", "-static", "-s")
-_HEADERS = ("ek.h", "gemm/gemm.h", "sparse/sparse.h")
+_HEADERS = ("ek.h", "gemm/gemm.h", "outlier/outlier.h", "sparse/sparse.h")
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 

@@ -61,6 +61,12 @@ def bound_text(cost: Cost) -> str:
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
 
 
+def largest_bound(cost: Cost) -> str:
+    """The largest bound: `vector unit 61 %`."""
+    name, share = next(iter(bounds(cost)), ("nothing", 1.0))
+    return f"{name} {100 * share:.0f} %"
+
+
 def _display_name(key: str) -> str:
     return f"{key.removeprefix(_UNIT)} unit" if key.startswith(_UNIT) else _NAMES.get(key, key)
 

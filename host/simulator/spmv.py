@@ -1,26 +1,19 @@
-"""Estimates sparse matrix-vector products on a core that we do not have, in each block format.
-
-The kernels are those that would run on the board; a small static program stores the matrix in each
-format and multiplies, once to warm up and once timed.
-"""
+"""Estimates sparse matrix-vector products on a core that we do not have, in each block format."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, numpy_type
-from edgekit.device.runtime.arrays.sparse_library import OPERANDS, STORED, SUM_BYTES
-from edgekit.host.errors import InputError
-from edgekit.host.simulator.emulator import find_emulator
-from edgekit.host.simulator.model import runner_job
-from edgekit.host.simulator.programs import Programs, build_programs
-from edgekit.host.simulator.run import Cost, run_job
+from edgekit.device.runtime.arrays.sparse_input import Csr, numpy_type
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, STORED, SUM_BYTES, VALUE_BYTES
+from edgekit.host.simulator.programs import Programs
+from edgekit.host.simulator.run import Cost
 from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.timed import Call, RunnerCalls
 
 
 def spmv_costs(
@@ -34,26 +27,50 @@ def spmv_costs(
     """Costs of one product in each format, with warm caches and predictors; `seconds`: limit for
     the run; `programs`: by default those built for the board. InputError if there is no emulator or
     the run fails."""
-    emulator = find_emulator(target.board.arch)
-    ours = programs or build_programs(target.board, emulator)
-    stored = DTYPES[matrix.data.dtype.name]
+    calls = RunnerCalls(target, seconds, programs)
+    return calls.run(_call(matrix, forms, threads))[0]
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """One format of a matrix: rows of a strip, values stored over non-zeros, bytes of values and
+    indices, and the cost of a product."""
+
+    height: int
+    padding: float
+    bytes: int
+    cost: Cost
+
+
+def spmv_forms(
+    calls: RunnerCalls, matrix: Csr, forms: Sequence[BlockSettings], threads: int
+) -> tuple[StoredForm, ...]:
+    """The formats of a matrix, with warm caches and predictors. InputError if the run fails."""
+    costs, results = calls.run(_call(matrix, forms, threads, ("forms",)))
+    facts = np.frombuffer(results["forms"], "<i8").reshape(len(forms), 3).tolist()
+    value, nonzeros = VALUE_BYTES[matrix.stored], len(matrix.data)
+    return tuple(
+        StoredForm(
+            height,
+            slots * height / nonzeros if nonzeros else 1.0,
+            slots * height * value + index_bytes,
+            cost,
+        )
+        for (height, slots, index_bytes), cost in zip(facts, costs, strict=True)
+    )
+
+
+def _call(
+    matrix: Csr, forms: Sequence[BlockSettings], threads: int, results: Sequence[str] = ()
+) -> Call:
+    stored = matrix.stored
     rows, cols = matrix.shape
     x = np.ones(cols, numpy_type(OPERANDS[stored]))
     arrays = {"start": matrix.indptr, "index": matrix.indices, "values": matrix.data, "x": x}
     numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
-    command = ["spmv", "kernels.so", *map(str, numbers), *map(_format_settings, forms)]
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernels.so").write_bytes(ours.kernels)
-        for name, array in arrays.items():
-            (Path(folder) / name).write_bytes(array.tobytes())
-        job = runner_job(command, Path(folder), target.board.arch, seconds, ours.runner)
-        regions = run_job(emulator, target, job, ours.plugin).regions
-    if len(regions) != len(forms):
-        raise InputError(
-            f"expected {len(forms)} forms of a matrix to be timed, found {len(regions)}; "
-            "please report this"
-        )
-    return tuple(region.cost for region in regions)
+    words = (*numbers, *map(_format_settings, forms))
+    files = {name: array.tobytes() for name, array in arrays.items()}
+    return Call("spmv", words, len(forms), "forms of a matrix", files, results)
 
 
 def _format_settings(how: BlockSettings) -> str:

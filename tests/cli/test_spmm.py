@@ -21,7 +21,7 @@ def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
     assert done.code == 0
     (layer,) = done.document["layers"]
     assert (layer["name"], layer["outputs"], layer["inputs"]) == ("first", 16, 24)
-    assert 0.2 < layer["density"] < 0.4 and layer["ratio"] > 0 and layer["effective_gflops"] > 0
+    assert 0.2 < layer["density"] < 0.4 and layer["sparse"] > 0 and layer["dense"] > 0
     shown = edgekit(*bench, "--threads", "2", "--dtype", "float16")
     assert shown.code == 0 and "geometric mean" in shown.out
 

@@ -14,11 +14,11 @@ Timer = Callable[[int], int]  # nanoseconds of that many consecutive products
 _BLOCK_NS = 250_000  # of consecutive products: far above the clock's own overhead
 _LEAST_TURNS = 9
 _FEW_TURNS = 3  # even if the time is up
-_CUTOFF = 1.3  # relative to the best: a method slower than this after _FEW_TURNS is dropped
+CUTOFF = 1.3  # relative to the best: a method slower than this after _FEW_TURNS is dropped
 
 
 def interleave(
-    timers: Sequence[Timer], seconds: float, cutoff: float = _CUTOFF
+    timers: Sequence[Timer], seconds: float, cutoff: float = CUTOFF
 ) -> List[List[float]]:
     """Returns nanoseconds per product: for each timer, one value per round.
 

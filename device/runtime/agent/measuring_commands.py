@@ -38,6 +38,12 @@ def add_measuring_commands(command: AddCommand) -> None:
     if sub := command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms"):
         sub.add_argument("--request", type=Path, required=True, help="JSON")
         sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    if sub := command("spmm-bench", _spmm_bench, "times of pruned weights times pixels"):
+        sub.add_argument("--request", type=Path, required=True, help="JSON")
+        sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    if sub := command("outlier-bench", _outlier_bench, "times of products with outlier channels"):
+        sub.add_argument("--request", type=Path, required=True, help="JSON")
+        sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
 
 
 def _bench(options: argparse.Namespace) -> Document:
@@ -91,3 +97,17 @@ def _spmv_bench(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.arrays.sparse_library import SparseLibrary
 
     return bench(options.request, SparseLibrary(options.library or find_library()[0]))
+
+
+def _spmm_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.spmm_bench import bench
+    from edgekit.device.runtime.arrays.find import find_library
+
+    return bench(options.request, options.library or find_library()[0])
+
+
+def _outlier_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.outlier_bench import bench
+    from edgekit.device.runtime.arrays.find import find_library
+
+    return bench(options.request, options.library or find_library()[0])

@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from edgekit.device.runtime import features
-from edgekit.device.runtime.agent.count import count_calls, counter
-from edgekit.device.runtime.agent.interleave import call, interleave, pinned, summary
+from edgekit.device.runtime.agent.interleave import CUTOFF, Timer, interleave, pinned
 from edgekit.device.runtime.agent.npz import Array, read_npz
+from edgekit.device.runtime.agent.timed_products import (
+    MOST_SECONDS,
+    MOST_THREADS,
+    product_costs,
+)
 from edgekit.device.runtime.arrays.gemm_library import Block
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import (
@@ -30,9 +34,6 @@ from edgekit.device.runtime.arrays.sparse_library import (
 from edgekit.device.runtime.errors import InputError
 
 _FIELDS = ("indptr", "indices", "data", "shape")
-_MOST_THREADS = 256
-_MOST_SECONDS = 600.0
-_REPEATS = 3
 _TRIAD_FLOATS = 1 << 24  # three arrays of 64 MiB: beyond the caches of boards
 _TRIAD_SHARE = 24  # free memory per float in bytes, which limits the arrays if memory is short
 
@@ -89,28 +90,20 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     stored = [library.build(csr.rows, how) for how in request.settings]
     x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
     y = Block(csr.rows.rows * SUM_BYTES[csr.stored])
+
+    def prepare() -> List[Timer]:
+        return [library.spmv_timer(form, x.address, y.address, request.threads) for form in stored]
+
+    costs = product_costs(prepare, request.threads, request.seconds, request.count, CUTOFF)
     with pinned(request.threads):
-        timers = [
-            library.spmv_timer(form, x.address, y.address, request.threads) for form in stored
-        ]
-        if request.count:
-            with counter() as (descriptor, _):
-                costs: List[Any] = [
-                    min(count_calls(descriptor, call(t, 0), call(t, 1), _REPEATS)) for t in timers
-                ]
-        else:
-            costs = [summary(times) for times in interleave(timers, request.seconds)]
         triad = _measure_triad(library, request.threads) if request.triad else None
     rows = zip(request.settings, stored, costs)
-    name = "instructions" if request.count else "time"
     return {
         "schema": "edgekit.spmv-bench/1",
         "features": {**asdict(found), "spread": found.spread, "band": found.band},
         "height": library.height(csr.stored),
         "triad_bytes_per_second": triad,
-        "results": [
-            {"settings": asdict(h), **_storage_facts(s), name: cost} for h, s, cost in rows
-        ],
+        "results": [{"settings": asdict(h), **_storage_facts(s), **cost} for h, s, cost in rows],
     }
 
 
@@ -137,10 +130,10 @@ def read_request(path: Path) -> Request:
         request = Request(Path(fields.pop("matrix")), settings, **fields)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path.name}: expected an spmv-bench request, found: {error}") from None
-    if not settings or not 1 <= request.threads <= _MOST_THREADS:
-        raise InputError(f"{path.name}: expected settings and 1 to {_MOST_THREADS} threads")
-    if not 0 < request.seconds <= _MOST_SECONDS:
-        raise InputError(f"{path.name}: expected seconds above 0, at most {_MOST_SECONDS:g}")
+    if not settings or not 1 <= request.threads <= MOST_THREADS:
+        raise InputError(f"{path.name}: expected settings and 1 to {MOST_THREADS} threads")
+    if not 0 < request.seconds <= MOST_SECONDS:
+        raise InputError(f"{path.name}: expected seconds above 0, at most {MOST_SECONDS:g}")
     if request.count and request.threads > 1:
         raise InputError("expected 1 thread for counting instructions, found more")
     return request

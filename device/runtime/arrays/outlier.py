@@ -181,7 +181,7 @@ class OutlierWeights:
             report = reported(found)
             if options.path in ("auto", "split"):
                 marks = library.marks_of_last(k)
-        reason = _explain_path(report, options, k)
+        reason = explain_path(report, options, k)
         seen = marks if plain else _import_numpy().frombuffer(marks, "uint8")
         return y, Explanation(report.path, reason, report.outliers, seen, report)
 
@@ -258,7 +258,8 @@ def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = 
     return marks.view(np.uint8)[: -(-k // 8)].copy()
 
 
-def _explain_path(report: Report, options: Options, k: int) -> str:
+def explain_path(report: Report, options: Options, k: int) -> str:
+    """Why a product of k channels took its path."""
     if options.path != "auto":
         return f"{options.path} was requested"
     found = f"{report.outliers} of {k} channels beyond {options.threshold:g}"

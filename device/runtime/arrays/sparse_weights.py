@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from edgekit.device.runtime.arrays.sparse_input import (
@@ -25,6 +26,17 @@ _MOST = {"f16": 65504.0}
 _INT8 = 127
 _PLANNED = ("f32", "f16", "s8", "s8f")
 _PLANNED_COLS = (1 << 16) - 1
+
+
+@dataclass(frozen=True)
+class WeightArrays:
+    """The arrays of ek_spmm_weights and of its plan; `scale` is None without scales."""
+
+    start: Any
+    index: Any
+    values: Any
+    scale: Optional[Any]
+    pairs: Pairs
 
 
 class SparseWeights:
@@ -158,14 +170,27 @@ class SparseWeights:
             plan=self._build_plan() if pixels > 1 else None,
         )
 
+    def arrays(self, panel: int) -> WeightArrays:
+        """The arrays of a product on a core whose panels have this many columns; InputError for
+        more columns than pairs can address."""
+        if not self._can_pair():
+            raise InputError(
+                f"sparse weights: expected at most {_PLANNED_COLS} inputs, found {self.shape[1]}; "
+                "cut the weights into parts"
+            )
+        return WeightArrays(self._start, self._index, self._values, self._scale, self._pack(panel))
+
+    def _can_pair(self) -> bool:
+        return self.stored in _PLANNED and self.shape[1] <= _PLANNED_COLS
+
+    def _pack(self, panel: int) -> Pairs:
+        return pack_rows(self._csr) if self.stored == "s8" else pack_pairs(self._csr, panel)
+
     def _build_plan(self) -> Optional[Plan]:
-        if self.stored not in _PLANNED or self.shape[1] > _PLANNED_COLS:
+        if not self._can_pair():
             return None
         if not self._pairs:
-            whole = self.stored == "s8"
-            self._pairs = (
-                pack_rows(self._csr) if whole else pack_pairs(self._csr, library().panel())
-            )
+            self._pairs = self._pack(library().panel())
         p = self._pairs
         arrays = (p.pair, p.columns, p.values)
         return Plan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))

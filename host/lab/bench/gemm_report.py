@@ -119,15 +119,16 @@ def _regret_to_json(regret: Regret | None) -> dict[str, Any] | None:
 
 
 def rows(report: GemmReport, peers: Sequence[str]) -> list[list[str]]:
-    """Cells of the human-readable table: one row per product except the random ones. Rates are for
-    the faster forms."""
+    """Cells of the human-readable table: one row per product except the random ones, without the
+    rule if there are peers. Rates are for the faster forms."""
     found = []
     for result in report.results:
         if result.case.group == "random":
             continue
         shape = result.case.shape
         rate = report.rate(result, result.best)
-        cells = [f"{shape.m},{shape.k},{shape.n}", result.dtype, result.answer.rule]
+        cells = [f"{shape.m},{shape.k},{shape.n}", result.dtype]
+        cells += [] if peers else [result.answer.rule]
         cells.append(f"{result.cost:.0f}" if rate is None else f"{rate:.1f}")
         cells.append(f"{result.gain:.2f}")
         for name in peers:

@@ -1,4 +1,4 @@
-"""Benchmarks the outlier split against dynamic int8, floats and frameworks, on this machine."""
+"""Benchmarks the outlier split against dynamic int8, floats and frameworks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgekit.host.lab.bench.peers import usable_cores
 from edgekit.host.lab.bench.process import AnsweringProcess
 from edgekit.kb.features import GemmShape
 
-SCHEMA = "edgekit.bench.outlier/1"
+SCHEMA = "edgekit.bench.outlier/2"
 _ROWS = (1, 8, 32, 128, 512)
 _WEIGHTS = ((384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 1024), (4096, 4096))
 _DEADLINE_S = 600.0  # for one product with all peers, on a slow machine
@@ -43,7 +43,7 @@ BARS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One product. seconds and errors (relative, Frobenius) by contender, with seconds also for the
+    """One product. costs and errors (relative, Frobenius) by contender, with costs also for the
     bare int8 product; ratios: for each bar, its fastest contender's time over ours, median over
     rounds. bytes: our working memory."""
 
@@ -52,7 +52,7 @@ class Cell:
     reason: str
     outliers: int
     bytes: int
-    seconds: dict[str, float]
+    costs: dict[str, float]
     errors: dict[str, float]
     missing: dict[str, str]
     ratios: dict[str, float]
@@ -76,22 +76,26 @@ class BarResult:
 
 @dataclass(frozen=True)
 class OutlierBenchmark:
+    """`unit` of all costs: seconds or instructions."""
+
     machine: str
     threads: int
     cells: tuple[Cell, ...]
     versions: dict[str, str]
     missing: dict[str, str]
+    unit: str = "seconds"
 
     @property
     def bars(self) -> tuple[BarResult, ...]:
         return tuple(found for bar in BARS if (found := _bar_result(bar, self.cells)))
 
     def document(self) -> dict[str, Any]:
-        """Times in seconds; ratios above 1 mean ours is faster."""
+        """Ratios above 1 mean that ours is faster."""
         return {
             "schema": SCHEMA,
             "machine": self.machine,
             "threads": self.threads,
+            "unit": self.unit,
             "versions": self.versions,
             "missing": self.missing,
             "cells": [_cell_document(cell) for cell in self.cells],
@@ -107,8 +111,8 @@ def standard_shapes() -> list[GemmShape]:
 def bench_outlier(
     shapes: Sequence[GemmShape], threads: int, peers: bool, on_cell: Callable[[int, int], None]
 ) -> OutlierBenchmark:
-    """Times every shape with all contenders in turns. InputError if there are fewer than `threads`
-    cores, or our own library fails."""
+    """Times every shape on this machine with all contenders in turns. InputError if there are
+    fewer than `threads` cores, or our own library fails."""
     find_library()  # built now if needed, not within the worker's deadline
     settings = {"threads": threads, "cpus": list(usable_cores(threads)), "peers": peers}
     process = AnsweringProcess(
@@ -120,7 +124,7 @@ def bench_outlier(
     cells = []
     try:
         for i, shape in enumerate(shapes):
-            cells.append(_to_cell(shape, process.ask(asdict(shape))))
+            cells.append(cell_of(shape, _in_seconds(process.ask(asdict(shape)))))
             on_cell(i + 1, len(shapes))
         hello = process.hello
     finally:
@@ -130,18 +134,24 @@ def bench_outlier(
     )
 
 
-def _to_cell(shape: GemmShape, answer: dict[str, Any]) -> Cell:
+def _in_seconds(answer: dict[str, Any]) -> dict[str, Any]:
+    times = {name: [1e-9 * ns for ns in found] for name, found in answer["times"].items()}
+    return {**answer, "times": times}
+
+
+def cell_of(shape: GemmShape, answer: dict[str, Any]) -> Cell:
+    """The cell of an answer with the costs of each contender, in rounds, as `times`."""
     times: dict[str, list[float]] = answer["times"]
-    seconds = {name: statistics.median(found) * 1e-9 for name, found in times.items()}
+    costs = {name: statistics.median(found) for name, found in times.items()}
     ratios = {}
     for bar in BARS:
-        fastest = min((n for n in bar.others if n in times), key=seconds.__getitem__, default=None)
+        fastest = min((n for n in bar.others if n in times), key=costs.__getitem__, default=None)
         if fastest is not None:
             pairs = zip(times[fastest], times[OURS], strict=True)
             ratios[bar.name] = statistics.median(theirs / own for theirs, own in pairs)
     return Cell(
         *(shape, answer["path"], answer["reason"], answer["outliers"], answer["bytes"]),
-        *(seconds, answer["errors"], answer["missing"], ratios),
+        *(costs, answer["errors"], answer["missing"], ratios),
     )
 
 

@@ -1,33 +1,40 @@
-"""Benchmarks pruned weights times pixels on this machine against our own dense product."""
+"""Benchmarks pruned weights times pixels against our dense product, by time or by estimate."""
 
 from __future__ import annotations
 
-import functools
-import math
-import statistics
+import io
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from edgekit.device.runtime.agent.interleave import Timer, interleave, pinned, summary
-from edgekit.device.runtime.arrays.find import find_library
-from edgekit.device.runtime.arrays.gemm import gemm
-from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, Operand, Product
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
+from edgekit.host.common.decode import fitting
+from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.deploy.release.answers import SpmmAnswer
+from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench.operands import empty
+from edgekit.host.lab.bench.gemm import geometric_mean
+from edgekit.host.lab.tune.board_kernels import BoardKernels, median_cost
+from edgekit.host.simulator.products import Multiplication, product_costs
+from edgekit.host.simulator.spmm import panel_of, spmm_cost
+from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.timed import RunnerCalls
+from edgekit.kb.features import GemmShape
+from edgekit.kb.targets.board import BoardProfile
 
 _STANDARD = ((32, 32), (64, 32), (64, 64), (128, 128), (384, 96), (96, 384))
 _DENSITY = 0.3
-_AGREE = 1e-3
+Side = Literal["none", "a"]
+SIDES: tuple[Side, ...] = ("none", "a")
 
 
 @dataclass(frozen=True)
@@ -41,21 +48,37 @@ class Layer:
 
 @dataclass(frozen=True)
 class SpmmResult:
-    """One layer on `pixels` pixels: microseconds, and the ratio of the dense time to ours."""
+    """One layer on `pixels` pixels: costs of one product, and the ratio of the dense one's to
+    ours."""
 
     name: str
     outputs: int
     inputs: int
     pixels: int
     density: float
-    median_us: float
-    dense_us: float
-    ratio: float
+    sparse: float
+    dense: float
 
     @property
-    def effective(self) -> float:
-        """GFLOP/s, counting zero weights as work."""
-        return 2e-3 * self.outputs * self.inputs * self.pixels / self.median_us
+    def ratio(self) -> float:
+        return self.dense / self.sparse
+
+
+class SpmmMeasurer(Protocol):
+    """Costs of products on a board. `unit`: "seconds" or "instructions"."""
+
+    @property
+    def board(self) -> BoardProfile: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    def measure(
+        self, weights: SparseWeights, pixels: int, dense: Mapping[Side, Method],
+        threads: int, seconds: float,
+    ) -> tuple[float, float]:  # fmt: skip
+        """The cost of weights times pixels, and that of the f32 dense product, the least of those
+        of all sides: of weights as they are ("none") or packed ahead ("a"), by these methods."""
 
 
 def layers_of(path: Path | None) -> list[Layer]:
@@ -111,52 +134,105 @@ def _of_model(path: Path) -> list[Layer]:
 
 
 def bench_layer(
-    layer: Layer, pixels: int, threads: int, seconds: float, storage: str = "f32"
+    measurer: SpmmMeasurer,
+    layer: Layer,
+    pixels: int,
+    threads: int,
+    seconds: float,
+    storage: str = "f32",
 ) -> SpmmResult:
-    """Times the sparse product and the float32 dense one in turns; the dense weights are packed
-    ahead or not, whichever is faster."""
+    """The sparse product and the float32 dense one; the dense weights are packed ahead or not,
+    whichever is faster."""
     weights = SparseWeights.from_dense(layer.weights, storage)
-    kept = weights.matmul(np.eye(layer.weights.shape[1], dtype=np.float32))
-    outputs, inputs = layer.weights.shape
-    x, y = (empty((rows, pixels), np.float32) for rows in (inputs, outputs))
-    x[:] = np.random.default_rng(1).standard_normal(x.shape)
-    if not np.allclose(weights.matmul(x), gemm(kept, x), rtol=_AGREE, atol=_AGREE):
-        raise InputError(f"{layer.name}: expected equal products, found others; report this")
-    timers: list[Timer] = [weights.timer(x, y, threads)]
-    timers += [_dense_timer(layer.weights, x, y, threads, side) for side in (None, "a")]
-    with pinned(threads):
-        sparse, *others = interleave(timers, seconds, cutoff=math.inf)
-    dense = min(others, key=statistics.median)
-    ratio = statistics.median(d / s for d, s in zip(dense, sparse, strict=True))
-    ours, theirs = (summary(found)["median_us"] for found in (sparse, dense))
-    sizes = (outputs, inputs, pixels)
-    return SpmmResult(layer.name, *sizes, weights.density, ours, theirs, ratio)
+    (outputs, inputs), board = layer.weights.shape, measurer.board
+    shape, table = GemmShape(outputs, inputs, pixels), table_of(board)
+    dense = {side: table.choose(board, shape, "f32", threads, side).method for side in SIDES}
+    costs = measurer.measure(weights, pixels, dense, threads, seconds)
+    return SpmmResult(layer.name, outputs, inputs, pixels, weights.density, *costs)
 
 
-@functools.cache
-def _gemm_library() -> GemmLibrary:
-    return GemmLibrary(*find_library())
+class EstimatedSpmm:
+    """Estimates for a core that we do not have."""
+
+    unit = "seconds"
+
+    def __init__(self, target: Target) -> None:
+        """InputError if there is no emulator."""
+        self.board = target.board
+        self._calls = RunnerCalls(target)
+
+    def measure(
+        self, weights: SparseWeights, pixels: int, dense: Mapping[Side, Method],
+        threads: int, seconds: float,
+    ) -> tuple[float, float]:  # fmt: skip
+        del seconds  # an estimate has no noise
+        x = _pixels_of(weights, pixels)
+        shape = GemmShape(*weights.shape, pixels)
+        cycles = [spmm_cost(self._calls, weights, x, threads).cycles]
+        for side, how in dense.items():
+            wanted = Multiplication(shape, "f32", side, threads)
+            cycles += [cost.cycles for cost in product_costs(self._calls, wanted, (how,))]
+        sparse, *others = (self._calls.target.milliseconds(each) / 1e3 for each in cycles)
+        return sparse, min(others)
 
 
-def _dense_timer(
-    w: np.ndarray[Any, Any], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], threads: int,
-    side: str | None,
-) -> Timer:  # fmt: skip
-    (m, k), n = w.shape, x.shape[1]
-    how, _ = _gemm_library().lookup("f32", m, n, k, threads, side)
-    a = Operand(w.ctypes.data, k, 1)
-    packed = _gemm_library().pack("f32", "a", m, k, how, a) if side else None
-    if packed:
-        a = Operand(packed.address, k, 1, packed=True)
-    b, c = Operand(x.ctypes.data, n, 1), Operand(y.ctypes.data, n, 1)
-    return _gemm_library().timer(
-        Product("f32", m, n, k, a, b, c), how, threads, keep=(packed, w, x, y)
-    )
+class BoardSpmm:
+    """Times on a board, in turns, or instructions of an emulated one."""
+
+    def __init__(self, device: BoardCalls, board: BoardProfile, emulated: bool) -> None:
+        self.board = board
+        self._emulated = emulated
+        self._kernels = BoardKernels(device, board)
+
+    @property
+    def unit(self) -> str:
+        return "instructions" if self._emulated else "seconds"
+
+    def measure(
+        self, weights: SparseWeights, pixels: int, dense: Mapping[Side, Method],
+        threads: int, seconds: float,
+    ) -> tuple[float, float]:  # fmt: skip
+        arrays = weights.arrays(panel_of(self.board))
+        file = io.BytesIO()
+        fields = {
+            "shape": np.array(weights.shape, np.int64),
+            "start": arrays.start,
+            "index": arrays.index,
+            "values": arrays.values,
+            "pair": arrays.pairs.pair.view(np.uint8),
+            "columns": arrays.pairs.columns,
+            "packed": arrays.pairs.values,
+            "plan": np.array([arrays.pairs.panels, arrays.pairs.pairs], np.int64),
+            "x": _pixels_of(weights, pixels),
+        }
+        scale = {} if arrays.scale is None else {"scale": arrays.scale}
+        np.savez(file, **fields, **scale)
+        name = self._kernels.send(file.getvalue(), ".npz")
+        request = {
+            "weights": name,
+            "stored": weights.stored,
+            "pixels": pixels,
+            "dense": {side: asdict(how) for side, how in dense.items()},
+            "threads": threads,
+            "seconds": seconds,
+            "count": self._emulated,
+        }
+        try:
+            found = fitting(self._kernels.ask("spmm-bench", request, seconds), SpmmAnswer)
+        finally:
+            self._kernels.forget(name)
+        dense_costs = map(median_cost, found["dense"].values())
+        return median_cost(found["sparse"]), min(dense_costs)
+
+
+def _pixels_of(weights: SparseWeights, pixels: int) -> np.ndarray[Any, Any]:
+    values = np.random.default_rng(1).standard_normal((weights.shape[1], pixels))
+    return values.astype(np.float32)
 
 
 def mean_ratio(results: Sequence[SpmmResult]) -> float:
     """The geometric mean of the ratios."""
-    return math.exp(sum(math.log(r.ratio) for r in results) / max(len(results), 1))
+    return geometric_mean(r.ratio for r in results)
 
 
 def _prune_random(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -29,6 +29,19 @@ STANDARD = (
     "dense:4096:1024:0.3",
 )
 
+# Smaller ones of the same classes, for estimates: seconds each.
+ESTIMATED = (
+    "random:10000:0.001",
+    "random:3000:0.01",
+    "random:1000:0.1",
+    "uniform:20000:10",
+    "power:20000:10",
+    "banded:50000:5",
+    "poisson2:200",
+    "dense:1024:512:0.1",
+    "dense:1024:512:0.3",
+)
+
 
 def open_matrix(name: str, dtype: str = "float32") -> Csr:
     """Reads a .mtx or .npz file, or generates a matrix of a class. Raises InputError.

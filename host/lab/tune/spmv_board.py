@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,16 +14,11 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_table import Features
 from edgekit.host.common.decode import NotAnAnswerError, fitting
-from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.deploy.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
 from edgekit.host.deploy.release.runtime import BoardCalls
+from edgekit.host.lab.tune.board_kernels import BoardKernels
 from edgekit.kb.targets.board import BoardProfile
 
-_FOLDER = "kernels"
-_REQUEST = f"{_FOLDER}/spmv.json"
-_SEND_SECONDS = 600.0
-_SPARE_SECONDS = 300.0  # for Python on a slow board
-_TIMES_OVER = 20.0
 _TIMES: tuple[Literal["p10_us", "median_us", "p90_us"], ...] = ("p10_us", "median_us", "p90_us")
 
 
@@ -55,11 +48,8 @@ class SpmvMeasurer:
     """Sends the kernels of `profile`; `emulated`: counts instructions, as times are meaningless."""
 
     def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
-        self._transport, self._emulated = board.transport, emulated
-        self._runtime = board
-        library = build_kernels(profile)
-        self._library = f"{_FOLDER}/{hashlib.sha256(library).hexdigest()[:16]}.so"
-        board.transport.put(library, self._library, deadline=_SEND_SECONDS)
+        self._emulated = emulated
+        self._kernels = BoardKernels(board, profile)
         self._matrix = ""
 
     @property
@@ -72,14 +62,12 @@ class SpmvMeasurer:
         file = io.BytesIO()
         shape = np.array(matrix.shape, np.int64)
         np.savez(file, indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=shape)
-        data = file.getvalue()
-        self._matrix = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.npz"
-        self._transport.put(data, self._matrix, deadline=_SEND_SECONDS)
+        self._matrix = self._kernels.send(file.getvalue(), ".npz")
 
     def forget(self) -> None:
         """Removes the matrix from the board."""
         if self._matrix:
-            self._transport.remove(self._matrix, deadline=_SEND_SECONDS)
+            self._kernels.forget(self._matrix)
             self._matrix = ""
 
     def measure(
@@ -126,12 +114,7 @@ class SpmvMeasurer:
             "settings": [asdict(how) for how in settings],
             **options,
         }
-        self._transport.put(json.dumps(request).encode(), _REQUEST, deadline=_SEND_SECONDS)
-        return self._runtime.call(
-            "spmv-bench",
-            *("--request", _REQUEST, "--library", self._library),
-            deadline=_SPARE_SECONDS + _TIMES_OVER * float(options["seconds"]),
-        )
+        return self._kernels.ask("spmv-bench", request, float(options["seconds"]))
 
 
 def _to_form_cost(result: FormAnswer) -> FormCost:

@@ -1,5 +1,5 @@
 /* Runs a compiled model on any board's CPU, once to warm up and once timed (matrix products:
- * product.c, sparse ones: spmv.c):
+ * product.c, sparse ones: spmv.c and spmm.c, split ones: outlier.c):
  *
  *   runner LIBRARY WEIGHTS ARENA STATE THREADS OPERATORS IN-FILE OUT-FILE IN-BYTES,...
  * OUT-BYTES,...
@@ -91,12 +91,12 @@ static long open_file(const char *path, int how) {
 }
 
 /* Reads or writes all bytes. */
-static void transfer(long number, long file, void *data, size_t bytes, const char *path) {
+static void transfer(long number, long file, const void *data, size_t bytes, const char *path) {
     while (bytes) {
         const long done = CALL(number, file, (long)data, (long)bytes);
         if (done <= 0)
             fail("expected a whole file:", path);
-        data = (char *)data + done;
+        data = (const char *)data + done;
         bytes -= (size_t)done;
     }
 }
@@ -109,6 +109,12 @@ void *read_file(const char *path, size_t *bytes) {
     transfer(SYS_read, file, data, *bytes, path);
     CALL(SYS_close, file);
     return data;
+}
+
+void write_file(const char *path, const void *data, size_t bytes) {
+    const long file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+    transfer(SYS_write, file, data, bytes, path);
+    CALL(SYS_close, file);
 }
 
 long number_at(const char *text, const char **end) {
@@ -151,6 +157,27 @@ const library *usable_library(const char *path) {
     return lib;
 }
 
+ek_pool *pool_of(const library *lib, int threads) {
+    ek_pool *(*start)(int);
+    *(void **)&start = required_symbol(lib, "ek_pool_create");
+    ek_pool *pool = threads > 1 ? start(threads) : NULL;
+    if (threads > 1 && !pool)
+        fail("expected threads to start, found", "none");
+    return pool;
+}
+
+void time_call(void (*call)(void *), void *what) {
+    /* A second lap to warm up takes the same path as the timed one, marks included. */
+    enum { WARM_LAPS = 2 };
+#pragma clang loop unroll(disable)
+    for (int lap = 0; lap <= WARM_LAPS; lap++) {
+        const int timed = lap == WARM_LAPS;
+        mark(timed ? MARK_BEGIN : MARK_WARM_BEGIN);
+        call(what);
+        mark(timed ? MARK_END : MARK_WARM_END);
+    }
+}
+
 static functions open_functions(const char *path) {
     const library *lib = usable_library(path);
     if (((int (*)(void))required_symbol(lib, "ek_abi"))() != EK_ABI)
@@ -182,6 +209,10 @@ int main(int argc, char **argv) {
         return time_products(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "spmv") == 0)
         return time_spmv(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "spmm") == 0)
+        return time_spmm(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "outlier") == 0)
+        return time_outlier(argc - 1, argv + 1);
     if (argc != ARGUMENTS)
         fail("expected 10 arguments, found", argc > ARGUMENTS ? "more" : "fewer");
     functions f = open_functions(argv[1]);

@@ -20,23 +20,18 @@ typedef struct {
     void (*pack)(int, int, long, long, const ek_gemm_method *, const void *, long, long, void *);
     size_t (*scratch_bytes)(const ek_gemm_args *, const ek_gemm_method *, int);
     void (*run)(const ek_gemm_args *, const ek_gemm_method *, void *, ek_pool *);
-    ek_pool *(*start)(int);
-    void (*stop)(ek_pool *);
 } functions;
 
-static functions open_functions(const char *path) {
-    const library *lib = usable_library(path);
+static functions functions_of(const library *lib) {
     functions f;
     *(void **)&f.packed_bytes = required_symbol(lib, "ek_gemm_packed_bytes");
     *(void **)&f.pack = required_symbol(lib, "ek_gemm_pack");
     *(void **)&f.scratch_bytes = required_symbol(lib, "ek_gemm_scratch_bytes");
     *(void **)&f.run = required_symbol(lib, "ek_gemm_run");
-    *(void **)&f.start = required_symbol(lib, "ek_pool_create");
-    *(void **)&f.stop = required_symbol(lib, "ek_pool_destroy");
     return f;
 }
 
-static ek_gemm_method method_of(const char *text) {
+ek_gemm_method method_of(const char *text) {
     long field[FIELDS] = {0};
     const char *end = text;
     for (int i = 0; i < FIELDS; i++, end += *end == ',')
@@ -87,7 +82,8 @@ static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_met
 int time_products(int argc, char **argv) {
     if (argc <= FIRST_METHOD)
         fail("expected a method, found", "none");
-    functions f = open_functions(argv[1]);
+    const library *lib = usable_library(argv[1]);
+    const functions f = functions_of(lib);
     ek_gemm_args args = {.dtype = (int)number_at(argv[2], NULL)};
     args.m = number_at(argv[3], NULL), args.n = number_at(argv[4], NULL);
     args.k = number_at(argv[5], NULL);
@@ -96,14 +92,10 @@ int time_products(int argc, char **argv) {
     args.b = filled(args.dtype, args.k * args.n), args.b_row = args.n, args.b_col = 1;
     args.c = block((size_t)(args.m * args.n) * sizeof(float)), args.c_row = args.n, args.c_col = 1;
     args.epilogue.low_f32 = -INFINITY, args.epilogue.high_f32 = INFINITY;
-    ek_pool *pool = threads > 1 ? f.start(threads) : NULL;
-    if (threads > 1 && !pool)
-        fail("expected threads to start, found", "none");
+    ek_pool *pool = pool_of(lib, threads);
     for (int i = FIRST_METHOD; i < argc; i++) {
         ek_gemm_method how = method_of(argv[i]);
         time_method(&f, args, &how, side, threads, pool);
     }
-    if (pool)
-        f.stop(pool);
     return 0;
 }

@@ -4,6 +4,9 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "ek.h"
+#include "gemm/gemm.h"
+
 /* Arguments of `close` system calls that mark beginnings and ends for the plugin; to everything
  * else they are descriptors that are not open. */
 enum {
@@ -41,15 +44,29 @@ const library *usable_library(const char *path);
 /* 64-byte aligned memory, with every byte nonzero. */
 void *block(size_t bytes);
 
-/* Commands of product.c and spmv.c, with the rest of the command line. */
+/* Commands of the files of these names, with the rest of the command line. */
+int time_outlier(int argc, char **argv);
 int time_products(int argc, char **argv);
+int time_spmm(int argc, char **argv);
 int time_spmv(int argc, char **argv);
+
+/* Calls a product to warm up, then as a region between marks. */
+void time_call(void (*call)(void *), void *what);
+
+/* The library's pool; NULL for one thread; exits if the threads do not start. */
+ek_pool *pool_of(const library *lib, int threads);
+
+/* The method mc,kc,nc,mr,nr,pack_a,pack_b,split; exits if the text is none. */
+ek_gemm_method method_of(const char *text);
 
 /* Prints one line on stderr and exits with code 1. */
 _Noreturn void fail(const char *what, const char *which);
 
 /* A file's contents, 64-byte aligned. */
 void *read_file(const char *path, size_t *bytes);
+
+/* Writes a file that did not exist. */
+void write_file(const char *path, const void *data, size_t bytes);
 
 /* The decimal number at the start of a text; `end`, unless NULL, is what follows it. */
 long number_at(const char *text, const char **end);

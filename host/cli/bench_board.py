@@ -1,0 +1,73 @@
+"""Where a benchmark of products runs: on a board, or by estimate for a board that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.deploy.board import Board
+    from edgekit.host.deploy.connections import Via
+    from edgekit.host.simulator.target import Target
+
+
+def board_or_core(name: str, transport: Via | None) -> Board | Target:
+    """This machine, a board of the inventory, or a running virtual board; else the core of the
+    profile of this name. InputError if the profile's core has no model of time."""
+    from edgekit.host.cli.tune_estimated import is_to_measure
+    from edgekit.host.deploy.connections import check_counting, connect_to, profile_of
+    from edgekit.host.simulator.emulator import find_emulator
+    from edgekit.host.simulator.target import target_of
+    from edgekit.host.virtual import find_running
+    from edgekit.kb.targets.board import load_board
+
+    if is_to_measure(name) or find_running(name):
+        device = connect_to(name, transport)
+        check_counting(device)
+        return device
+    target = target_of(load_board(profile_of(name)))
+    find_emulator(target.board.arch)  # fail before kernels are compiled
+    return target
+
+
+@contextlib.contextmanager
+def closing_board(where: Board | Target) -> Iterator[None]:
+    """Closes the connection to a board at the end."""
+    from edgekit.host.simulator.target import Target
+
+    try:
+        yield
+    finally:
+        if not isinstance(where, Target):
+            where.transport.close()
+
+
+def refuse_estimate(where: Board | Target, option: str) -> None:
+    """InputError for an option that needs a board that can be reached."""
+    from edgekit.host.simulator.target import Target
+
+    if isinstance(where, Target):
+        name = where.board.name
+        raise InputError(
+            f"expected a board that can be reached for {option}, found only the profile '{name}'; "
+            f"add yours: edgekit board add {name} --host USER@ADDRESS"
+        )
+
+
+def estimate_document(target: Target, kinds: Sequence[str], threads: int) -> dict[str, Any]:
+    """The core, and the known errors of its estimates by kind: float or int8."""
+    from edgekit.host.simulator.report import error_document
+
+    errors = {kind: error_document(target.proof(kind, threads)) for kind in kinds}
+    return {"core": target.core.name, "clock_mhz": target.core.clock_mhz, "errors": errors}
+
+
+def show_estimate(target: Target, kinds: Sequence[str], threads: int) -> None:
+    """Prints that times are estimates, with their errors."""
+    from edgekit.host.simulator.report import error_text
+
+    errors = ", ".join(f"{kind} {error_text(target.proof(kind, threads))}" for kind in kinds)
+    print(f"estimated for {target.board.name} ({target.core.name}): {errors}")

@@ -1,0 +1,93 @@
+/* Multiplies activations by 8-bit weights with the outlier split, with warm caches:
+ *
+ *   runner outlier LIBRARY M K N THREADS THRESHOLD PACKING METHOD PATH...
+ *
+ * LIBRARY: a board's kernels; PACKING, METHOD: the methods that the weights are packed for and
+ * multiplied with; PATH: ek_outlier_path. The files x, w and scale contain X [m][k] as f32, W
+ * [k][n] as s8, and the scale of each column, padded. Each path is a region between marks; `y`
+ * receives the result of the first and `report` its path, outliers, bytes and costs, as int64. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "ek.h"
+#include "outlier/outlier.h"
+#include "runner.h"
+
+enum { FIRST_PATH = 9, SIDE_B = 1, ALIGN = 64 };
+
+typedef struct {
+    int (*run)(const ek_outlier_args *, void *, size_t, ek_pool *, ek_outlier_report *);
+    ek_outlier_args args;
+    ek_outlier_report report;
+    void *workspace;
+    size_t bytes;
+    ek_pool *pool;
+} product;
+
+static void multiply(void *what) {
+    product *p = what;
+    if (p->run(&p->args, p->workspace, p->bytes, p->pool, &p->report) != EK_OUTLIER_DONE)
+        fail("expected an outlier split to succeed, found", "an error");
+}
+
+/* What the workspace must hold depends on the outliers, which are found in it. */
+static void allocate(product *p) {
+    while (p->run(&p->args, p->workspace, p->bytes, p->pool, &p->report) == EK_OUTLIER_MEMORY) {
+        free(p->workspace);
+        p->bytes = p->report.bytes;
+        p->workspace = block(p->bytes);
+    }
+}
+
+static ek_outlier_weights packed(const library *lib, long n, long k, ek_gemm_method how) {
+    int (*dtype_of)(void);
+    size_t (*bytes_of)(int, int, long, long, const ek_gemm_method *);
+    void (*pack)(int, int, long, long, const ek_gemm_method *, const void *, long, long, void *);
+    void (*excess_of)(const int8_t *, long, long, int32_t *);
+    *(void **)&dtype_of = required_symbol(lib, "ek_outlier_dtype");
+    *(void **)&bytes_of = required_symbol(lib, "ek_gemm_packed_bytes");
+    *(void **)&pack = required_symbol(lib, "ek_gemm_pack");
+    *(void **)&excess_of = required_symbol(lib, "ek_outlier_excess");
+    size_t bytes;
+    const int8_t *w = read_file("w", &bytes);
+    ek_outlier_weights made = {.n = n, .k = k, .group = k, .how = how};
+    made.scale = read_file("scale", &bytes);
+    int32_t *excess = block(bytes);
+    excess_of(w, n, k, excess);
+    made.excess = excess;
+    made.b_bytes = (bytes_of(dtype_of(), SIDE_B, n, k, &how) + ALIGN - 1) / ALIGN * ALIGN;
+    void *b = block(made.b_bytes);
+    pack(dtype_of(), SIDE_B, n, k, &how, w, n, 1, b);
+    made.b = b;
+    return made;
+}
+
+int time_outlier(int argc, char **argv) {
+    if (argc <= FIRST_PATH)
+        fail("expected a path of an outlier split, found", "none");
+    const library *lib = usable_library(argv[1]);
+    product p = {.pool = pool_of(lib, (int)number_at(argv[5], NULL))};
+    *(void **)&p.run = required_symbol(lib, "ek_outlier_run");
+    const long m = number_at(argv[2], NULL), k = number_at(argv[3], NULL);
+    const long n = number_at(argv[4], NULL);
+    const ek_outlier_weights weights = packed(lib, n, k, method_of(argv[7]));
+    size_t bytes;
+    p.args = (ek_outlier_args){.weights = &weights, .m = m, .x_row = k, .y_row = n};
+    p.args.x = read_file("x", &bytes);
+    p.args.y = block((size_t)(m * n) * sizeof(float));
+    p.args.check_finite = 1, p.args.rows_per_scale = 1;
+    p.args.threshold = (float)number_at(argv[6], NULL), p.args.how = method_of(argv[8]);
+    for (int i = FIRST_PATH; i < argc; i++) {
+        p.args.path = (int)number_at(argv[i], NULL);
+        allocate(&p);
+        time_call(multiply, &p);
+        if (i > FIRST_PATH)
+            continue;
+        const ek_outlier_report *r = &p.report;
+        const int64_t found[] = {r->path, r->outliers, (int64_t)r->bytes, (int64_t)r->split_cost,
+                                 (int64_t)r->float_cost};
+        write_file("report", found, sizeof found);
+        write_file("y", p.args.y, (size_t)(m * n) * sizeof(float));
+    }
+    return 0;
+}

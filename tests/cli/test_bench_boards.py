@@ -1,0 +1,78 @@
+"""edgekit lab bench gemm, sparse and nna for boards that are not there: estimates, and refusals."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+_PRODUCTS = (
+    ("gemm", "--shapes", "shapes.txt"),
+    ("gemm", "--dtype", "outlier", "--shapes", "shapes.txt"),
+    ("sparse", "--matrix", "banded:200:3"),
+    ("sparse", "--weights", "w.npz", "--pixels", "40"),
+)
+
+
+@pytest.fixture
+def files(home: Path) -> Path:
+    """The files that the commands read."""
+    (home / "shapes.txt").write_text("8,40,24\n")
+    w = np.zeros((16, 24), np.float32)
+    w[:, ::3] = 1
+    np.savez(home / "w.npz", w=w)
+    return home
+
+
+@pytest.mark.parametrize("words", _PRODUCTS)
+@pytest.mark.parametrize(
+    ("board", "complaint"),
+    [
+        ("nosuch", "expected a board that can be reached, found none named 'nosuch'"),
+        ("orin", "orin: expected a board whose core has a timing model"),
+    ],
+)
+def test_boards_that_can_be_neither_measured_nor_estimated(
+    edgekit: Any, files: Path, words: tuple[str, ...], board: str, complaint: str
+) -> None:
+    done = edgekit("lab", "bench", *words, "--board", board)
+    assert (done.code, done.out) == (2, "") and complaint in done.complaint
+
+
+def test_hot_spots_need_a_board(edgekit: Any, files: Path) -> None:
+    done = edgekit("lab", "bench", *_PRODUCTS[2], "--board", "rpi4", "--hotspots")
+    assert done.code == 2
+    assert "expected a board that can be reached for --hotspots, found only" in done.complaint
+
+
+@pytest.mark.cross
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("qemu-aarch64"),
+    reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+)
+@pytest.mark.parametrize("words", _PRODUCTS)
+def test_products_are_estimated(edgekit: Any, files: Path, words: tuple[str, ...]) -> None:
+    bench = ("lab", "bench", *words, "--board", "a72")
+    found = edgekit(*bench, "--json").document
+    assert (found["board"], found["unit"], found["threads"]) == ("a72", "seconds", 1)
+    assert found["estimate"]["core"] == "a72"
+    shown = edgekit(*bench)
+    assert "estimated for a72 (a72): " in shown.out
+    assert all(len(line) <= 80 for line in shown.out.splitlines() if not line.startswith("mean"))
+    if "products" in found:  # at most four multiply-adds per cycle and pipe, on two pipes
+        (product,) = (p for p in found["products"] if p["dtype"] == "f32")
+        assert 0.5 < product["gflops"] < 2 * 2 * 4 * found["estimate"]["clock_mhz"] / 1e3
+    elif "cells" in found:
+        (cell,) = found["cells"]
+        assert set(cell["costs"]) == {"edgekit", "edgekit int8", "edgekit f32"}
+        assert 0 < cell["errors"]["edgekit"] < 0.02 and cell["path"] == "split"
+    elif "layers" in found:
+        (layer,) = found["layers"]
+        assert 0 < layer["sparse"] < layer["dense"] and layer["density"] == pytest.approx(1 / 3)
+    else:
+        (matrix,) = found["matrices"]
+        assert matrix["height"] == 4 and 1 <= matrix["padding"] < 1.1 and matrix["seconds"] > 0
