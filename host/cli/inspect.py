@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +24,11 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.compiler.frontends.common.outline import Slot
     from edgekit.host.compiler.inspect import Inspection, Memory
+    from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
 
 _ROWS = 40  # rows of each list; --json is not limited
 _NAME = 60
+_LAYER = 32  # characters of a layer's name: those at its end tell layers apart
 
 
 def register(app: typer.Typer) -> None:
@@ -106,6 +109,7 @@ def _to_json(found: Inspection, board: str) -> dict[str, Any]:
         "parameters": {"count": found.parameters, "bytes": found.parameter_bytes},
         "memory": asdict(found.memory),
         "notes": list(found.notes),
+        "sparse": [asdict(layer) for layer in found.sparse],
     }
 
 
@@ -142,6 +146,31 @@ def _print_inspection(found: Inspection, board: str) -> None:
         rows.append((f"and {len(found.operators) - _ROWS} more kinds", "", ""))
     print()
     table(("operator", "count", ""), rows)
+    _print_sparse(found.sparse)
+
+
+def _print_sparse(layers: Sequence[SparseDecision]) -> None:
+    """Prints how pruned layers run, if there are any."""
+    from edgekit.host.cli.output import table
+
+    if not layers:
+        return
+    print()
+    rows = []
+    for each in layers[:_ROWS]:
+        name = _printable_name(each.name)
+        name = name if len(name) <= _LAYER else f"…{name[1 - _LAYER :]}"
+        times = ("-" if t is None else f"{t:.1f}" for t in (each.sparse_us, each.dense_us))
+        rows.append((name, each.form, f"{each.density:.2f}", *times))
+    if len(layers) > _ROWS:
+        rows.append((f"and {len(layers) - _ROWS} more", "", "", "", ""))
+    table(("pruned layer", "runs", "density", "sparse µs", "dense µs"), rows, left=2)
+    for times in dict.fromkeys(each.times for each in layers if each.times):
+        print(f"times          {times}, on one thread")
+    for why in dict.fromkeys(each.why for each in layers if each.form == "dense"):
+        count = sum(each.why == why and each.form == "dense" for each in layers)
+        layers_of = "1 layer" if count == 1 else f"{count} layers"
+        print(f"dense          {layers_of}: {why}")
 
 
 def _format_memory(memory: Memory) -> str:

@@ -191,6 +191,7 @@ def build_graph(
             operator_costs(scheduled, plan, board, placed),
             explained(placed),
             made.splits,
+            made.sparse,
         ),
         notes=notes,
         placements=placed,

@@ -16,6 +16,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node
 from edgekit.host.compiler.lowering.choice import Compiled, RunnerUp
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.compiler.transforms.passes.pipeline import PassCount
@@ -35,12 +36,14 @@ def explain(
     costs: Mapping[str, float],
     placements: Sequence[Mapping[str, object]] = (),
     splits: Mapping[str, Fitted] = MappingProxyType({}),
+    sparse: Sequence[SparseDecision] = (),
 ) -> dict[str, Any]:
     """Returns the JSON-able report, schema edgekit.explain/2; `schedule` is the lowered one.
 
     `costs`: microseconds of each operator, which add up to the single-thread cost of `placements`;
     `origin`: the original operator of each part of a split one; `limit`: bytes of memory; `splits`:
-    outlier splits of operators that were fitted to samples.
+    outlier splits of operators that were fitted to samples; `sparse`: of each pruned layer, whether
+    it runs sparse.
     """
     graph, tensors = schedule.graph, schedule.graph.tensors
     steps = {s.name: s for s in plan.lowered.steps}
@@ -93,6 +96,7 @@ def explain(
         "memory": _memory_report(plan, limit),
         "nna": _nna_report(schedule, board),
         "placements": list(placements),
+        "sparse": [asdict(each) for each in sparse],
         "passes": [asdict(c) for c in counts],
     }
 

@@ -20,6 +20,7 @@ from edgekit.host.compiler.frontends.common.builder import dtype_of
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
+from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -56,7 +57,7 @@ class Memory:
 class Inspection:
     """`reason` states in one line why the model cannot be compiled, or is None if it can; `notes`
     are decisions that the importer made by default. `signature` is the one that was inspected, of a
-    model that has several."""
+    model that has several; `sparse` says of each pruned layer whether it runs sparse."""
 
     model: str
     format: str
@@ -73,6 +74,7 @@ class Inspection:
     memory: Memory
     notes: tuple[str, ...] = ()
     signature: str = ""
+    sparse: tuple[SparseDecision, ...] = ()
 
 
 def inspect_signatures(
@@ -100,6 +102,7 @@ def inspect_model(
     found = _with_graph(found, graph)
     try:
         made = prepare_graph(graph, board)
+        found = replace(found, sparse=made.sparse)
         _, plan = plan_of(made.graph, board, CompileOptions())
         arena, weights = plan.memory.arena_bytes, len(plan.lowered.weights)
         found = replace(found, memory=Memory("plan", arena, weights, plan.state_bytes))

@@ -21,6 +21,7 @@ from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.half_winograd import winograd_note, with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
@@ -64,6 +65,7 @@ class PreparedGraph:
     computes in half precision; `floats` is the version with float weights if some are quantized.
     `notes` are for users; `counts` are operator counts after each transform; `origin` maps parts to
     the operators they were split from; `groups` are operators whose method was chosen together;
+    `sparse` says of each pruned layer whether it runs sparse;
     `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
     fit into; `lost` is the accuracy lost to quantization before the import. `output_names`: as in
     Graph.
@@ -77,6 +79,7 @@ class PreparedGraph:
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
+    sparse: tuple[SparseDecision, ...] = ()
     splits: Mapping[str, Fitted] = field(default_factory=dict)
     limit: int | None = None
     lost: LossSpec | None = None
@@ -241,7 +244,9 @@ def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
     notes = (*done.notes, _split_note(work.graph, fitted, target)) if fitted.origin else done.notes
-    return replace(done, origin=fitted.origin, groups=fitted.groups, notes=notes)
+    return replace(
+        done, origin=fitted.origin, groups=fitted.groups, sparse=fitted.sparse, notes=notes
+    )
 
 
 def _split_note(graph: Graph, fitted: InMemory, target: Target) -> str:

@@ -98,6 +98,23 @@ def test_an_open_shape_is_no_obstacle(edgekit: Any, convolution: Path) -> None:
     ]
 
 
+def test_pruned_layers_and_how_they_run(edgekit: Any, home: Path) -> None:
+    w = np.zeros((64, 64, 1, 1), np.float32)
+    w[:, ::8] = 0.5
+    nodes = [node("Conv", ["x", "w"], ["h"]), node("Conv", ["h", "v"], ["y"], pads=[1, 1, 1, 1])]
+    window = np.zeros((8, 64, 5, 7), np.float32)
+    window[0, 0] = 1
+    inputs = [value("x", [1, 64, 24, 24])]
+    path = save(model(nodes, inputs, ["y"], {"w": w, "v": window}), home)
+    found = edgekit("inspect", path, "--board", "rpi4", "--json").document["sparse"]
+    assert [layer["density"] for layer in found] == [0.125, pytest.approx(1 / 512)]
+    assert found[0]["form"] == "pixels" and found[0]["sparse_us"] < found[0]["dense_us"]
+    shown = edgekit("inspect", path, "--board", "visionfive2").out.splitlines()
+    at = next(i for i, line in enumerate(shown) if line.startswith("pruned layer"))
+    assert shown[at + 1].split()[1:3] == ["dense", "0.12"]
+    assert shown[-1] == "dense          2 layers: this core has no vectors"
+
+
 def test_a_caffe_network(edgekit: Any, home: Path) -> None:
     (home / "net.prototxt").write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }\n'

@@ -35,6 +35,11 @@ WINDOWS = ("dense_window", "sparse_window")  # both or none: x86 has no such ker
 CODES = ("dense_codes", "sparse_codes")  # both or none: pointwise 8-bit quantized layers
 CHAIN = "chain"  # a depthwise and a 1x1 convolution fused over pixels; optional in a table
 _SIZES = 4  # fields of `Work`
+_SOURCES = {
+    "nanoseconds": "measured on",
+    "cycles": "estimated for",
+    "instructions": "counted for",
+}
 _NEAR = 0.05  # in squared logarithms: cases closer than this have equal weight
 
 
@@ -64,11 +69,19 @@ class Case:
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """`unit` applies to all costs: nanoseconds, cycles or instructions."""
+    """`unit` applies to all costs: nanoseconds, cycles or instructions. `lent`: the factor that the
+    costs of optional kernels were raised by, because the table is of another core."""
 
     platform: str
     unit: str
     cases: tuple[Case, ...]
+    lent: float = 1.0
+
+    def source(self, platform: str) -> str:
+        """Where the costs are from, for a board of `platform`: an estimate, or one of another
+        core's, is not called measured there."""
+        found = f"{_SOURCES.get(self.unit, 'of')} {self.platform}"
+        return found if platform == self.platform else f"{found} and borrowed"
 
     def knows(self, kernel: str) -> bool:
         """Whether operators of the kernel were measured."""

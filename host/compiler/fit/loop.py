@@ -17,6 +17,7 @@ from edgekit.host.compiler.lowering.channels_first.chains import channels_last_c
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
 from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision, sparse_decisions
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.schedule.schedule import schedule
@@ -38,13 +39,15 @@ class Fitted:
     """A graph with its layouts chosen.
 
     `origin` is as in `SplitGraph`; `operators_before` counts the operators before layouts were
-    chosen; `groups` are the operators whose layout was chosen together.
+    chosen; `groups` are the operators whose layout was chosen together; `sparse` says of each
+    pruned layer whether it runs sparse.
     """
 
     graph: Graph
     origin: Mapping[str, str]
     operators_before: int
     groups: tuple[Group, ...]
+    sparse: tuple[SparseDecision, ...]
 
 
 def fit(
@@ -187,7 +190,8 @@ def _with_layouts(
     laid_out = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
     chosen = choose_pruned(laid_out, board, table, spmv_table_of(board), groups)
     made = tuple(groups.made.values())
-    return Fitted(chosen, divided.origin, len(divided.graph.nodes), made)
+    sparse = sparse_decisions(divided.graph, chosen, board, table)
+    return Fitted(chosen, divided.origin, len(divided.graph.nodes), made, sparse)
 
 
 def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:

@@ -67,6 +67,7 @@ def _penalize_optional(table: LayoutTable) -> LayoutTable:
     face detector."""
     return replace(
         table,
+        lent=_MUST_GAIN,
         cases=tuple(
             case if case.kernel in _USUAL else replace(case, cost=_MUST_GAIN * case.cost)
             for case in table.cases

@@ -138,7 +138,11 @@ class BoardOutlier:
         finally:
             self._kernels.forget(name)
         costs = [median_cost(found["paths"][path]) for path in _PATHS]
-        return Report(**found["report"]), found["relative_error"], [*costs, median_cost(found["dense"])]
+        return (
+            Report(**found["report"]),
+            found["relative_error"],
+            [*costs, median_cost(found["dense"])],
+        )
 
 
 def _exact(layer: Layer) -> Any:

@@ -45,7 +45,7 @@ def test_the_measured_costs_decide():
     assert _kinds(cheap) == ["pruned_fully_connected"]
     op = cheap.nodes[0].op
     assert isinstance(op, ops.PrunedFullyConnected)
-    assert "measured on test" in op.rule and "patent" in op.rule
+    assert "measured on test and borrowed; strips: patent" in op.rule
     assert choose_pruned(graph, _LOCAL, _table(8.0), SpmvTable()) is graph
 
 
@@ -106,9 +106,12 @@ def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
     weights[rng.random(weights.shape) >= 0.03] = 0
     nodes = [node("Gemm", ["x", "w"], ["h"]), node("Relu", ["h"], ["y"])]
     path = save(model(nodes, [value("x", [1, 600])], ["y"], {"w": weights}), tmp_path)
-    found = compile_artifact(path, load_profile("x86-64-v4")).explain["operators"][0]
+    explained = compile_artifact(path, load_profile("x86-64-v4")).explain
+    found, (layer,) = explained["operators"][0], explained["sparse"]
+    assert (layer["name"], layer["form"]) == (found["name"], "strips")
+    assert layer["sparse_us"] < layer["dense_us"]
     assert (found["op"], found["kernel"]) == ("pruned_fully_connected", "ek_spmv_layer")
-    assert "measured on x86-64-v4" in found["why"] and found["storage"]["width"] >= 1
+    assert "measured on x86-64-v4; strips" in found["why"] and found["storage"]["width"] >= 1
 
 
 def _network(rows: int) -> Graph:

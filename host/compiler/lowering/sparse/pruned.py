@@ -37,6 +37,7 @@ _MOST_PIECES = 32
 # board time counts a four-register table lookup like a one-register one, but some cores take
 # longer.
 _POINTS_MUST_GAIN = 1.5
+_PRUNABLE = (ops.FullyConnected, ops.Conv2D)
 
 
 def choose_pruned(
@@ -60,13 +61,15 @@ def choose_pruned(
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
-    """A layer that may become sparse: its weights [n, k], the type it multiplies, and its costs."""
+class LayerCosts:
+    """A layer that may become sparse: its weights [n, k], the type it multiplies, and its costs in
+    the table's unit. Sparse must cost less than dense even times `margin`."""
 
     weights: Array
     dtype: str
     dense: float
     sparse: float
+    margin: float = 1.0
 
 
 def _prune_if_cheaper(
@@ -77,22 +80,23 @@ def _prune_if_cheaper(
     strips: SpmvTable,
     groups: Groups | None,
 ) -> Node:
-    layer = _of_floats(graph, node, board, table) or _of_codes(graph, node, board, table)
-    if layer is None:
+    layer = pruned_row(graph, node, board, table) or pruned_codes(graph, node, board, table)
+    if layer is None or why_dense_codes(graph, node, board):
         return node
-    is_chosen = layer.sparse < layer.dense
+    is_chosen = layer.sparse * layer.margin < layer.dense
     if groups is not None:
         n, k = layer.weights.shape
         shape = GemmShape(graph.tensors[node.outputs[0]].elements // n, k, n)
         form = Form("pruned", shape, layer.dtype, zeros=zero_tenths(layer.weights))
         candidates = [
             Candidate(OperatorMethod("in_place", layer.dtype), layer.dense),
-            Candidate(OperatorMethod("strips", layer.dtype), layer.sparse),
+            Candidate(OperatorMethod("strips", layer.dtype), layer.sparse * layer.margin),
         ]
         is_chosen = groups.choose(node.name, form, candidates, (node.name,)).family == "strips"
     if not is_chosen:
         return node
-    rule = f"{layer.sparse:.0f} {table.unit} measured on {table.platform}, {layer.dense:.0f} dense"
+    sparse, source = layer.sparse / table.lent, table.source(board.platform)
+    rule = f"{sparse:.0f} {table.unit}, {layer.dense:.0f} dense, {source}"
     op = node.op
     if isinstance(op, ops.Conv2D):
         made: Operator = ops.PrunedConv2D(activation=op.activation, rule=rule)
@@ -105,7 +109,9 @@ def _prune_if_cheaper(
     return dataclasses.replace(node, op=made)
 
 
-def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
+def pruned_row(
+    graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
+) -> LayerCosts | None:
     """An f32 layer with a single row; None for other nodes."""
     weights = pruned_weights(graph, node)
     if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
@@ -114,31 +120,44 @@ def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
         table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
         for name in ("dense_row", "sparse_row")
     )
-    return _Layer(weights, "f32", dense, sparse)
+    return LayerCosts(weights, "f32", dense, sparse)
 
 
-def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
-    """A quantized layer that may become sparse; None for other nodes.
-
-    The table must have costs for quantized layers and the board no NNA. With a single point, the
-    weights must come from memory, as they did when the table was measured.
-    """
+def pruned_codes(
+    graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
+) -> LayerCosts | None:
+    """A quantized layer that has a sparse kernel; None for other nodes, without costs of quantized
+    layers in the table, and on boards with an NNA."""
     is_known = table.knows(CODES[1]) and board.nna is None
-    if not is_known or type(node.op) not in (ops.FullyConnected, ops.Conv2D):
+    if not is_known or type(node.op) not in _PRUNABLE:
         return None
     weights = signed_codes(graph, node)
-    if weights is None or 2 * np.count_nonzero(weights) > weights.size:
+    if weights is None:
         return None
     x = graph.tensors[node.inputs[0] or ""]
     points = x.elements // weights.shape[1]
-    if points == 1 and _stay_in_cache(graph, board):
-        return None
     dense, sparse = (
         table.cost(name, codes_work(weights, points, name == CODES[1], board.isa.vl))
         for name in CODES
     )
-    sparse *= _POINTS_MUST_GAIN if points > 1 else 1
-    return _Layer(weights, "u8" if x.dtype is DType.U8 else "s8", dense, sparse)
+    dtype = "u8" if x.dtype is DType.U8 else "s8"
+    return LayerCosts(weights, dtype, dense, sparse, _POINTS_MUST_GAIN if points > 1 else 1.0)
+
+
+def why_dense_codes(graph: Graph, node: Node, board: BoardProfile) -> str:
+    """Why a quantized layer stays dense whatever the table says; "" for other layers.
+
+    With a single point, the weights must come from memory, as they did when the table was measured.
+    """
+    weights = signed_codes(graph, node) if type(node.op) in _PRUNABLE else None
+    if weights is None:
+        return ""
+    if 2 * np.count_nonzero(weights) > weights.size:
+        return "fewer than half of its weights are zero"
+    points = graph.tensors[node.inputs[0] or ""].elements // weights.shape[1]
+    if points == 1 and _stay_in_cache(graph, board):
+        return "the model's constants stay in the cache, where dense is faster"
+    return ""
 
 
 def _stay_in_cache(graph: Graph, board: BoardProfile) -> bool:
