@@ -11,7 +11,8 @@ import pytest
 @pytest.mark.slow
 def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) -> None:
     plan = edgekit("deploy", "--kernels", "--dry-run", "--json").document
-    assert {"kernels.so", "kernels.so.table", "kernels.so.spmv", "runtime.pyz"} < set(plan["send"])
+    tables = {"kernels.so.table", "kernels.so.spmv", "kernels.so.nna"}
+    assert {"kernels.so", *tables, "runtime.pyz"} < set(plan["send"])
     assert not (tmp_path / "home" / "boards").exists()
     found = edgekit("deploy", "--kernels", "--json").document
     assert (found["name"], found["release"]) == ("kernels", plan["release"])

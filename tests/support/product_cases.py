@@ -12,7 +12,7 @@ _M, _K, _N = 5, 70, 40
 
 def check_products(found: dict[str, Any]) -> None:
     """Compares products with NumPy's, and looks for one line of an error for each bad input."""
-    a, b = _matrix(_M, _K, 37), _matrix(_K, _N, 29)
+    a, b = operands()
     assert found["gemm_f32"] == found["gemm_s8"] == found["nna"] == (a @ b).tolist()
     assert (found["gemm_nan"], found["cycles"] > 0) == ("nan", True)
     columns, rows = np.arange(_K), np.arange(_M)[:, None]
@@ -24,6 +24,11 @@ def check_products(found: dict[str, Any]) -> None:
     assert np.linalg.norm(split - exact) < 0.01 * np.linalg.norm(exact)
     for what, said in found["refused"].items():
         assert "Error: " in said and "expected " in said and "\n" not in said, what
+
+
+def operands() -> tuple[NDArray[Any], NDArray[Any]]:
+    """The operands of all products, as whole numbers."""
+    return _matrix(_M, _K, 37), _matrix(_K, _N, 29)
 
 
 def _matrix(rows: int, columns: int, step: int) -> NDArray[Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
 SPMV_TABLE = f"{KERNELS}.spmv"
+NNA_CHIP = f"{KERNELS}.nna"
 KINDS = ("gemm_f32", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
 
 
@@ -38,14 +39,15 @@ class KernelsSpec(Record):
     def paths(self) -> Tuple[str, ...]:
         """All files that only a release of kernels has."""
         golden = (path for product in self.products for path in product.golden.paths)
-        return (KERNELS, GEMM_TABLE, SPMV_TABLE, *golden)
+        return (KERNELS, GEMM_TABLE, SPMV_TABLE, NNA_CHIP, *golden)
 
 
 def kernel_files(folder: Path) -> KernelFiles:
-    """Returns the paths of the library and the tables of a release."""
+    """Returns the paths of the library, the tables and the chip of a release."""
     from edgekit.device.runtime.arrays.find import KernelFiles  # most commands load no library
 
-    return KernelFiles(folder / KERNELS, folder / GEMM_TABLE, folder / SPMV_TABLE)
+    others = (folder / name for name in (GEMM_TABLE, SPMV_TABLE, NNA_CHIP))
+    return KernelFiles(folder / KERNELS, *others)
 
 
 def kernels_of(raw: object, where: str) -> KernelsSpec:

@@ -20,11 +20,13 @@ _PROVIDER = "local_kernels"  # a module with local_library(), in any package of 
 
 
 class KernelFiles(NamedTuple):
-    """Paths of a kernels library, of its table of products and of that of sparse matrices."""
+    """Paths of a kernels library, of its table of products, of that of sparse matrices, and of the
+    parameters of the board's NNA."""
 
     library: Path
     table: Optional[Path]
     spmv: Optional[Path]
+    nna: Optional[Path] = None
 
 
 def use_release(files: Callable[[], KernelFiles]) -> None:
@@ -54,6 +56,11 @@ def find_spmv_table(library: Path) -> Optional[Path]:
     if _release and (found := _release()).library == library:
         return found.spmv
     return _beside(library, ".spmv")
+
+
+def find_nna_chip() -> Optional[Path]:
+    """Returns the parameters of this board's NNA; None outside of a release of kernels."""
+    return _release().nna if _release else None
 
 
 def _find_files(packages: Optional[Iterable[str]]) -> KernelFiles:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
@@ -66,6 +68,22 @@ class NnaChip:
                 f"nna: expected {name} to hold {what} ({needed} bytes), found {found}; "
                 "correct the board profile"
             )
+
+    @staticmethod
+    def read(path: Path) -> NnaChip:
+        """Reads what `text` wrote; InputError for another file."""
+        try:
+            return NnaChip(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{path.name}: expected the parameters of an NNA, found: {error}; deploy the "
+                "kernels again"
+            ) from None
+
+    @property
+    def text(self) -> str:
+        """The parameters as a file."""
+        return json.dumps(asdict(self))
 
     @property
     def columns(self) -> int:

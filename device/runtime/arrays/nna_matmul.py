@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 from ctypes import string_at
-from typing import Any
+from typing import Any, Optional
 
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.buffers import Buffer, place_of_bytes
+from edgekit.device.runtime.arrays.find import find_library, find_nna_chip
 from edgekit.device.runtime.arrays.nna_account import make_account, matmul_work
 from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.runtime.arrays.nna_native import MatmulShape, NativeNna, Outcome
@@ -16,12 +17,14 @@ from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 
 
-def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: NnaChip = NNA2) -> Any:
+def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip] = None) -> Any:
     """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
 
+    `chip`: by default that of the board, which also runs its models; NNA2 on a board without.
     M, K, N >= 1. Operands are NumPy arrays, or other objects with the buffer protocol, whose result
     is a memoryview. InputError for other shapes and types.
     """
+    chip = chip or board_chip()
     left, right = _bytes_of("a", a), _bytes_of("f", f)
     check_inner(left.shape, right.shape)
     shape = left.shape[0], right.shape[1]
@@ -60,9 +63,15 @@ def run_native(
 
 
 @functools.lru_cache(maxsize=1)
+def board_chip() -> NnaChip:
+    """The chip of this board, or NNA2 if it has none."""
+    path = find_nna_chip()
+    return NNA2 if path is None else NnaChip.read(path)
+
+
+@functools.lru_cache(maxsize=1)
 def open_native() -> NativeNna:
     """The emulator of this machine's kernels library."""
-    from edgekit.device.runtime.arrays.find import find_library
     from edgekit.device.runtime.shared_library import open_library
 
     return NativeNna(open_library(find_library()[0], "a kernels library"))

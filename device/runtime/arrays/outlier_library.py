@@ -10,7 +10,7 @@ import ctypes
 import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays.gemm_library import (
     DTYPES,
@@ -25,7 +25,7 @@ from edgekit.device.runtime.shared_library import open_library, start_pool
 PATHS = ("auto", "split", "int8", "float")  # indexes are ek_outlier_path
 _B_SIDE = 1
 _ALIGN = 64
-USUAL_ROWS = 128  # number of rows the weight layout is optimized for
+_USUAL_ROWS = 128  # number of rows the weight layout is optimized for
 _KEPT_CALLS = 64  # of one matrix
 _DONE, _MEMORY, _NOT_FINITE = range(3)
 
@@ -220,10 +220,13 @@ class OutlierLibrary:
         return bytes(self._workspace.memory[: -(-k // 8)])
 
     def _choose_packing(self, n: int, k: int) -> GemmMethod:
-        """Chooses W's packing."""
-        how, _ = self._gemm.lookup("s8", USUAL_ROWS, n, k, 1, "b")
-        mr, nr = packed_tile(how.nr, n, self._heights)
-        return replace(how, mr=mr, nr=nr, pack_a=False)
+        """Chooses W's packing: a regular tile, since only these serve every number of rows."""
+        how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
+        narrowest = min(self._heights)
+        if how.nr % narrowest or how.nr not in self._heights:
+            how = replace(how, nr=min(3 * narrowest, -(-n // narrowest) * narrowest))
+        nr = max(nr for nr in self._heights if nr <= max(how.nr, narrowest))
+        return replace(how, mr=self._heights[nr], nr=nr, pack_a=False)
 
     def _prepare_call(self, packed: Packed, key: _Key) -> _Call:
         m, threads, half, options = key
@@ -242,29 +245,14 @@ class OutlierLibrary:
     def _choose_method(self, packed: Packed, m: int, threads: int) -> MethodInC:
         c = packed.c
         how, _ = self._gemm.lookup("s8", m, c.n, c.group, threads, "b")
-        mr = product_rows(how.mr, how.nr, c.how.nr, self._heights)
-        return replace(how, mr=mr, nr=c.how.nr, pack_a=False).in_c()
+        nr = c.how.nr
+        mr = how.mr if how.nr == nr else self._heights[nr]
+        return replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
 
     def _get_pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
             self._pools[threads] = start_pool(self._lib, threads)
         return self._pools[threads]
-
-
-def packed_tile(nr: int, n: int, heights: Mapping[int, int]) -> Tuple[int, int]:
-    """The tile (mr, nr) that W [k, n] is packed for, near the width `nr` of the table's: a regular
-    one, since only these serve every number of rows. heights: of the tallest tile, by width."""
-    narrowest = min(heights)
-    if nr % narrowest or nr not in heights:
-        nr = min(3 * narrowest, -(-n // narrowest) * narrowest)
-    nr = max(width for width in heights if width <= max(nr, narrowest))
-    return heights[nr], nr
-
-
-def product_rows(mr: int, nr: int, packed: int, heights: Mapping[int, int]) -> int:
-    """Rows of the tile for a product whose weights are packed for a width of `packed`, where the
-    table has mr x nr."""
-    return min(mr if nr == packed else heights[packed], heights[packed])
 
 
 def reported(c: _Report) -> Report:

@@ -8,12 +8,14 @@ from pathlib import Path
 from edgekit.device.runtime.agent.kernels import (
     GEMM_TABLE,
     KERNELS,
+    NNA_CHIP,
     SPMV_TABLE,
     KernelsSpec,
     ReferenceProduct,
 )
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, ModelRef, parse_manifest
 from edgekit.device.runtime.agent.specs import GoldenFiles, Memory, TensorSpec
+from edgekit.device.runtime.arrays.nna_chip import NNA2
 from edgekit.device.runtime.dtypes import BY_NPY
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.ir.types import Array
@@ -40,6 +42,7 @@ def build_kernels_bundle(
         KERNELS: library,
         GEMM_TABLE: products,
         SPMV_TABLE: tables,
+        NNA_CHIP: (board.nna.chip if board.nna else NNA2).text.encode(),
     }
     references = tuple(_add_product(each, files) for each in reference_products())
     manifest = Manifest(

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edgekit.device import nna_matmul
 from edgekit.device.runtime import application
 from edgekit.device.runtime.agent.kernels import GEMM_TABLE
 from edgekit.device.runtime.agent.manifest import parse_manifest
@@ -25,7 +27,7 @@ from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
 from edgekit.host.deploy.release.application import read_application, unsigned_with
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.kb.targets.board import load_board
-from tests.support.product_cases import check_products
+from tests.support.product_cases import check_products, operands
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +135,21 @@ def test_a_release_that_computes_something_else_goes_back(
             kernels.deploy(changed({path: bytes(data)}))
         now = kernels.status().current
         assert now is not None and now.id == bundle.manifest.id
+
+
+def test_products_on_the_nna_of_a_board_have_its_account(
+    device: Device, trusted: SigningKey, board_root: Path
+) -> None:
+    board = replace(load_board("local"), nna=load_board("nna1").nna)
+    assert board.nna is not None
+    device.named("kernels").deploy(sign_bundle(build_kernels_bundle(board), trusted))
+    runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
+    found = json.loads(run(runtime).stdout)
+    check_products(found)
+    a, b = (matrix.astype(np.int8) for matrix in operands())
+    sums, account = nna_matmul(a, b, True, chip=board.nna.chip)
+    assert found["nna"] == sums.tolist()
+    assert found["cycles"] == account.cycles != nna_matmul(a, b, True)[1].cycles
 
 
 def test_kernels_of_another_instruction_set_are_refused(device: Device, changed: Changed) -> None:
