@@ -161,15 +161,17 @@ def _measure_gemm(
     from edgekit.host.simulator.target import Target
     from edgekit.kb.targets.board import load_board
 
-    is_estimate = isinstance(where, Target)
-    counted = not is_estimate and where.emulated
-    profile = where.board if is_estimate else load_board(where.profile)
+    counted, limit = False, None
+    measurer: Measurer
+    if isinstance(where, Target):
+        profile, limit = where.board, _ESTIMATED_OPERATIONS
+        measurer = EstimatingMeasurer(where)
+    else:
+        profile, counted = load_board(where.profile), where.emulated
+        limit = COUNTED_OPERATIONS if counted else None
+        measurer = BoardMeasurer(where, profile, counted)
     table = table_of(profile)
-    limit = COUNTED_OPERATIONS if counted else _ESTIMATED_OPERATIONS if is_estimate else None
     wanted = [(case, each) for each in dtypes for case in _filter_cases(cases, limit)]
-    measurer: Measurer = (
-        EstimatingMeasurer(where) if is_estimate else BoardMeasurer(where, profile, counted)
-    )
     with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None

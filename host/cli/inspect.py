@@ -24,7 +24,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.compiler.frontends.common.outline import Slot
     from edgekit.host.compiler.inspect import Inspection, Memory
-    from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
+    from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 
 _ROWS = 40  # rows of each list; --json is not limited
 _NAME = 60
@@ -160,8 +160,8 @@ def _print_sparse(layers: Sequence[SparseDecision]) -> None:
     for each in layers[:_ROWS]:
         name = _printable_name(each.name)
         name = name if len(name) <= _LAYER else f"…{name[1 - _LAYER :]}"
-        times = ("-" if t is None else f"{t:.1f}" for t in (each.sparse_us, each.dense_us))
-        rows.append((name, each.form, f"{each.density:.2f}", *times))
+        costs = ("-" if t is None else f"{t:.1f}" for t in (each.sparse_us, each.dense_us))
+        rows.append((name, each.form, f"{each.density:.2f}", *costs))
     if len(layers) > _ROWS:
         rows.append((f"and {len(layers) - _ROWS} more", "", "", "", ""))
     table(("pruned layer", "runs", "density", "sparse µs", "dense µs"), rows, left=2)

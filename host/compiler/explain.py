@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node
 from edgekit.host.compiler.lowering.choice import Compiled, RunnerUp
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Plan
-from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
+from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.compiler.transforms.passes.pipeline import PassCount

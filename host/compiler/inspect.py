@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends.common.builder import dtype_of
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
-from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
+from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile

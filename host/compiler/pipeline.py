@@ -21,7 +21,7 @@ from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.half_winograd import winograd_note, with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, Groups
-from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
+from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate

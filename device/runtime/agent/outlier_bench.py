@@ -60,7 +60,7 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
     x, y = Rows(blocks["x"].address, m, k, False), Block(4 * m * n)
     options = [Options(threshold, each) for each in paths]
     report = reported(split.run(x, packed, y.address, options[0], threads))
-    error = _relative_error(array("f", y.memory[: 4 * m * n]), exact)
+    difference = _relative_error(array("f", y.memory[: 4 * m * n]), exact)
 
     def prepare() -> List[Timer]:
         timers = [_split_timer(split, x, packed, y, each, threads) for each in options]
@@ -70,7 +70,7 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
     return {
         "schema": "edgekit.outlier-bench/1",
         "report": asdict(report),
-        "relative_error": error,
+        "relative_error": difference,
         "paths": dict(zip(paths, costs)),
         "dense": dense,
     }

@@ -46,12 +46,10 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
     scale = placed({"scale": arrays["scale"]})["scale"].address if "scale" in arrays else 0
     y = Block(rows * pixels * SUM_BYTES[dtype])
     plan = Plan(panels, pairs, *(blocks[name].address for name in ("pair", "columns", "packed")))
-    weights = (blocks[name].address for name in ("start", "index", "values"))
-    product = SparseProduct(
-        *(dtype, rows, cols, index_bytes, *weights, scale, blocks["x"].address, y.address),
-        *(pixels, pixels, pixels),
-        plan=plan,
-    )
+    start, index, values, x = (blocks[name].address for name in ("start", "index", "values", "x"))
+    addresses = (start, index, values, scale, x, y.address)
+    sizes = (pixels, pixels, pixels)
+    product = SparseProduct(dtype, rows, cols, index_bytes, *addresses, *sizes, plan=plan)
     threads = request["threads"]
     products, operands = GemmLibrary(library), Operands("f32", rows, pixels, cols, len(dense))
 

@@ -17,8 +17,8 @@ from edgekit.host.compiler.lowering.channels_first.chains import channels_last_c
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
 from edgekit.host.compiler.lowering.groups import Group, Groups
-from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision, sparse_decisions
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
+from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision, sparse_decisions
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase

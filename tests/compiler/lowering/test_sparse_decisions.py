@@ -8,7 +8,7 @@ import pytest
 from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Padding
-from edgekit.host.compiler.lowering.sparse.decisions import SparseDecision
+from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.kb.targets.board import load_profile
 from tests.support.group_graphs import pruned_layer
 from tests.support.op_cases import Case, constant, tensor

@@ -73,9 +73,10 @@ def _decision(
     rate = _microseconds(board, table)
     sparse, dense = found.sparse / table.lent, found.dense
     why = _why(graph, node, board, table, form, found)
-    times = None if rate is None else table.source(board.platform)
-    both = (None, None) if rate is None else (sparse * rate, dense * rate)
-    return SparseDecision(node.name, density, form, *both, times, why)
+    if rate is None:
+        return SparseDecision(node.name, density, form, None, None, None, why)
+    times = table.source(board.platform)
+    return SparseDecision(node.name, density, form, sparse * rate, dense * rate, times, why)
 
 
 def _form_of(node: Node, weights: Array) -> Form | Literal["dense"]:
