@@ -57,17 +57,36 @@ def refuse_estimate(where: Board | Target, option: str) -> None:
         )
 
 
-def estimate_document(target: Target, kinds: Sequence[str], threads: int) -> dict[str, Any]:
-    """The core, and the known errors of its estimates by kind: float or int8."""
+def refuse_peers(board: str) -> None:
+    """InputError for --peers on another board than this machine."""
+    from edgekit.host.deploy.connections import LOCAL
+
+    if board != LOCAL:
+        raise InputError(
+            f"expected the board {LOCAL} for --peers, found {board}; "
+            "other libraries are timed on this machine only"
+        )
+
+
+def estimate_document(
+    where: Board | Target, kinds: Sequence[str], threads: int
+) -> dict[str, Any] | None:
+    """The core, and the known errors of its estimates by kind, float or int8; None for a board that
+    was measured."""
     from edgekit.host.simulator.report import error_document
+    from edgekit.host.simulator.target import Target
 
-    errors = {kind: error_document(target.proof(kind, threads)) for kind in kinds}
-    return {"core": target.core.name, "clock_mhz": target.core.clock_mhz, "errors": errors}
+    if not isinstance(where, Target):
+        return None
+    errors = {kind: error_document(where.proof(kind, threads)) for kind in kinds}
+    return {"core": where.core.name, "clock_mhz": where.core.clock_mhz, "errors": errors}
 
 
-def show_estimate(target: Target, kinds: Sequence[str], threads: int) -> None:
-    """Prints that times are estimates, with their errors."""
+def show_estimate(where: Board | Target, kinds: Sequence[str], threads: int) -> None:
+    """Prints that times are estimates, with their errors, unless a board was measured."""
     from edgekit.host.simulator.report import error_text
+    from edgekit.host.simulator.target import Target
 
-    errors = ", ".join(f"{kind} {error_text(target.proof(kind, threads))}" for kind in kinds)
-    print(f"estimated for {target.board.name} ({target.core.name}): {errors}")
+    if isinstance(where, Target):
+        errors = ", ".join(f"{kind} {error_text(where.proof(kind, threads))}" for kind in kinds)
+        print(f"estimated for {where.board.name} ({where.core.name}): {errors}")

@@ -17,7 +17,6 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
-from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
@@ -93,10 +92,10 @@ def bench_gemm(
         board_or_core,
         closing_board,
         estimate_document,
+        refuse_peers,
         show_estimate,
     )
     from edgekit.host.cli.output import emit
-    from edgekit.host.simulator.target import Target
 
     name = board_name(board)
     if dtype == "outlier":
@@ -104,11 +103,8 @@ def bench_gemm(
         bench_outlier(name, transport, shapes, threads, peers, as_json)
         return
     cases = _select_cases(shapes)
-    if peers and name != _HERE:
-        raise InputError(
-            f"expected the board {_HERE} for --peers, found {name}; "
-            "other libraries are timed on this machine only"
-        )
+    if peers:
+        refuse_peers(name)
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if not regret:
         refuse_without(context, "--regret", "seed")
@@ -117,12 +113,10 @@ def bench_gemm(
     with closing_board(where):
         report = _measure_gemm(name, where, cases, dtypes, threads, peers, regret, seed)
     if as_json:
-        estimated = isinstance(where, Target) and estimate_document(where, kinds, threads)
-        emit({**report.to_json(), "estimate": estimated or None})
+        emit({**report.to_json(), "estimate": estimate_document(where, kinds, threads)})
     else:
         _print_report(report)
-        if isinstance(where, Target):
-            show_estimate(where, kinds, threads)
+        show_estimate(where, kinds, threads)
 
 
 def _select_cases(shapes: Path | None) -> list[Case]:

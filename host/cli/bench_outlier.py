@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.host.errors import InputError
-
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
@@ -34,6 +32,7 @@ def bench_outlier(
         board_or_core,
         closing_board,
         estimate_document,
+        refuse_peers,
         show_estimate,
     )
     from edgekit.host.cli.output import emit
@@ -44,11 +43,8 @@ def bench_outlier(
     from edgekit.host.lab.tune.products import shapes_of_file
     from edgekit.host.simulator.target import Target
 
-    if peers and board != _HERE:
-        raise InputError(
-            f"expected the board {_HERE} for --peers, found {board}; "
-            "other libraries are timed on this machine only"
-        )
+    if peers:
+        refuse_peers(board)
     given = [case.shape for case in given_cases(shapes_of_file(shapes))] if shapes else None
     where = board_or_core(board, transport)
     is_estimate = isinstance(where, Target)
@@ -59,12 +55,11 @@ def bench_outlier(
         else:
             found = bench_measured(_measurer_of(where), wanted, threads, tell)
     if as_json:
-        estimated = isinstance(where, Target) and estimate_document(where, _KINDS, threads)
-        emit({**found.document(), "board": board, "estimate": estimated or None})
+        estimate = estimate_document(where, _KINDS, threads)
+        emit({**found.document(), "board": board, "estimate": estimate})
         return
     _print_report(found)
-    if isinstance(where, Target):
-        show_estimate(where, _KINDS, threads)
+    show_estimate(where, _KINDS, threads)
 
 
 def _standard(is_estimate: bool) -> list[GemmShape]:

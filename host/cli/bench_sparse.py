@@ -107,7 +107,12 @@ def bench_sparse(
     as_json: Json = False,
 ) -> None:
     """Time sparse matrices times a vector, or pruned convolutions, or estimate their times."""
-    from edgekit.host.cli.bench_board import board_or_core, closing_board, refuse_estimate
+    from edgekit.host.cli.bench_board import (
+        board_or_core,
+        closing_board,
+        refuse_estimate,
+        refuse_peers,
+    )
     from edgekit.host.lab.bench.spmv_matrices import ESTIMATED, STANDARD, open_matrix
     from edgekit.host.simulator.target import Target
 
@@ -122,11 +127,8 @@ def bench_sparse(
         work = SpmmWork(weights, pixels, threads, seconds, _STORAGE[dtype])
         bench_spmm(name, transport, work, as_json)
         return
-    if peers and name != _HERE:
-        raise InputError(
-            f"expected the board {_HERE} for --peers, found {name}; "
-            "other libraries are timed on this machine only"
-        )
+    if peers:
+        refuse_peers(name)
     where = board_or_core(name, transport)
     if hotspots:
         refuse_estimate(where, "--hotspots")

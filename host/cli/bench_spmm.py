@@ -41,7 +41,6 @@ def bench_spmm(board: str, transport: Via | None, work: SpmmWork, as_json: bool)
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.spmm import bench_layer, layers_of, mean_ratio
-    from edgekit.host.simulator.target import Target
 
     layers = layers_of(work.weights)
     where = board_or_core(board, transport)
@@ -54,7 +53,6 @@ def bench_spmm(board: str, transport: Via | None, work: SpmmWork, as_json: bool)
                 threads, seconds = work.threads, work.seconds
                 results.append(bench_layer(measurer, layer, pixels, threads, seconds, work.storage))
     if as_json:
-        estimated = isinstance(where, Target) and estimate_document(where, ["float"], work.threads)
         document = {
             "schema": "edgekit.bench.spmm/2",
             "board": board,
@@ -63,13 +61,12 @@ def bench_spmm(board: str, transport: Via | None, work: SpmmWork, as_json: bool)
             "unit": measurer.unit,
             "layers": [asdict(result) for result in results],
             "mean_ratio": mean_ratio(results),
-            "estimate": estimated or None,
+            "estimate": estimate_document(where, ["float"], work.threads),
         }
         emit(document)
         return
     _print_results(results, measurer.unit)
-    if isinstance(where, Target):
-        show_estimate(where, ["float"], work.threads)
+    show_estimate(where, ["float"], work.threads)
 
 
 def _measurer_of(where: Board | Target) -> SpmmMeasurer:

@@ -75,19 +75,12 @@ def explain(
                 "start_us": schedule.times[node.name][0],
             }
         )
-    producer = graph.producer()
-    edges = [
-        [producer[t].name, node.name]
-        for node in graph.nodes
-        for t in dict.fromkeys(node.inputs)
-        if t is not None and t in producer
-    ]
     return {
         "schema": "edgekit.explain/2",
         "model": graph.name,
         "board": board.name,
         "operators": operators,
-        "edges": edges,
+        "edges": _edges(graph),
         "key_nodes": list(schedule.key_nodes),
         "subgraphs": [asdict(part) for part in schedule.subgraphs],
         "order": [n.name for n in graph.nodes],
@@ -99,6 +92,17 @@ def explain(
         "sparse": [asdict(each) for each in sparse],
         "passes": [asdict(c) for c in counts],
     }
+
+
+def _edges(graph: Graph) -> list[list[str]]:
+    """Pairs of operators, of which the second reads what the first makes."""
+    producer = graph.producer()
+    return [
+        [producer[t].name, node.name]
+        for node in graph.nodes
+        for t in dict.fromkeys(node.inputs)
+        if t is not None and t in producer
+    ]
 
 
 def _memory_report(plan: Plan, limit: int | None) -> dict[str, int | None]:

@@ -14,7 +14,7 @@ from edgekit.device.runtime.arrays.outlier_library import Options, Report
 from edgekit.host.common.decode import fitting
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm import table_of
-from edgekit.host.deploy.release.answers import OutlierAnswer
+from edgekit.host.deploy.release.product_answers import OutlierAnswer
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark, cell_of
 from edgekit.host.lab.bench.outlier_contenders import FLOATS, INT8, OURS, Layer

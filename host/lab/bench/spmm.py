@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
-from edgekit.host.deploy.release.answers import SpmmAnswer
+from edgekit.host.deploy.release.product_answers import SpmmAnswer
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.gemm import geometric_mean

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit.host.common.decode import NotAnAnswerError
 from edgekit.host.compiler.toolchain.kernels import build_kernels, build_tables
-from edgekit.host.deploy.release.answers import ProductAnswer
+from edgekit.host.deploy.release.product_answers import ProductAnswer
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.kb.targets.board import BoardProfile
 
