@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.common.text import one_line
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.lab.bench.contender import UnfitError
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -66,12 +68,17 @@ def write_inputs(expected: Expected, folder: Path) -> None:
 
 
 def read_outputs(folder: Path) -> list[Array]:
-    """The outputs that peer.py wrote."""
-    described = json.loads((folder / "outputs.json").read_text())
-    return [
-        np.frombuffer((folder / f"out{place}").read_bytes(), each["dtype"]).reshape(each["shape"])
-        for place, each in enumerate(described)
-    ]
+    """The outputs that peer.py wrote; UnfitError if it wrote none, or others than it announced."""
+    try:
+        described = json.loads((folder / "outputs.json").read_text())
+        return [
+            np.frombuffer((folder / f"out{place}").read_bytes(), each["dtype"]).reshape(
+                each["shape"]
+            )
+            for place, each in enumerate(described)
+        ]
+    except (OSError, ValueError) as error:
+        raise UnfitError(f"wrote no outputs that can be read ({one_line(str(error))})") from None
 
 
 def largest_error(expected: Expected, found: Sequence[Array]) -> float:
