@@ -33,7 +33,8 @@ def verdict_of(
 ) -> Verdict | None:
     """The verdict on a benchmark; None if hot spots were not requested."""
     from edgekit.host.deploy.explanations import recall
-    from edgekit.host.lab.bench.hotspots import BenchTarget, estimated, judge
+    from edgekit.host.lab.bench.advice import BenchTarget
+    from edgekit.host.lab.bench.hotspots import estimated, judge
     from edgekit.kb.targets.board import load_board
 
     if timing.hotspots is None:

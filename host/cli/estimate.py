@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.compiler.options import Shapes
     from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.lab.bench.roofline import HotOperator
     from edgekit.host.simulator.model import ModelEstimate
     from edgekit.kb.targets.board import BoardProfile
 
 TIMEOUT = 3600.0  # seconds
 _ELF = b"\x7fELF"
-_LESS_IMPORTANT = (1, 6, 5, 2)  # columns: kind, instructions, cycles, kernel
 
 
 _What = Annotated[
@@ -166,6 +167,7 @@ def show_file(
     as_json: bool,
 ) -> None:
     """Prints the estimate for a model or bundle, optionally with those for other engines."""
+    from edgekit.host.cli.estimate_operators import operator_facts, show_operators
     from edgekit.host.cli.estimate_peers import peers_beside, show_peers
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
@@ -179,12 +181,26 @@ def show_file(
     board = on_cluster(board, request.cluster)
     found = _estimate_file(path, board, options, request, timeout)
     others = peers_beside(path, board, found.threads, options, timeout) if peers else ()
+    judged = _judge(path, board, found)
     if as_json:
-        emit(model_document(found, {o.name: o.times(found.total_ms).to_json() for o in others}))
+        peer_times = {o.name: o.times(found.total_ms).to_json() for o in others}
+        emit(model_document(found, peer_times, operator_facts(judged)))
         return
     _show_model(found)
+    show_operators(found, judged)
     if peers:
         show_peers(found, others)
+
+
+def _judge(path: Path, board: BoardProfile, found: ModelEstimate) -> Sequence[HotOperator]:
+    """What bounds each operator, if the compiler's report on the release is known here."""
+    from edgekit.host.deploy.explanations import recall
+    from edgekit.host.lab.bench.advice import BenchTarget
+    from edgekit.host.lab.bench.roofline import judge_operators
+
+    return judge_operators(
+        found, BenchTarget(str(path), board.name, board, recall(found.release), "estimate")
+    )
 
 
 def _is_program(path: Path) -> bool:
@@ -258,8 +274,7 @@ def _select_placement(
 
 def _show_model(found: ModelEstimate) -> None:
     from edgekit.device.runtime.agent.variants import variant_text
-    from edgekit.host.cli.output import byte_size, table, three_digits
-    from edgekit.host.cli.report import end_of
+    from edgekit.host.cli.output import byte_size
     from edgekit.host.simulator.report import bound_text, proof_text, sentence
 
     memory = f"arena {byte_size(found.arena_bytes)}, weights {byte_size(found.weights_bytes)}"
@@ -274,23 +289,3 @@ def _show_model(found: ModelEstimate) -> None:
     print(f"cycles   {found.cost.cycles}, {found.cost.instructions} instructions")
     print(f"bound by {bound_text(found.cost)}")
     say_unmodelled(found.unmodelled)
-    rows = [
-        (
-            end_of(o.spec.name),
-            o.spec.op,
-            o.spec.kernel,
-            three_digits(1e3 * found.milliseconds(o.cost.cycles)),
-            f"{100 * o.cost.cycles / (found.cost.cycles or 1):.1f} %",
-            str(o.cost.cycles),
-            str(o.cost.instructions),
-            bound_text(o.cost),
-        )
-        for o in sorted(found.operators, key=lambda o: -o.cost.cycles)
-    ]
-    if rows:
-        heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
-        table((*heads, "bound by"), rows, left=3, drop=_LESS_IMPORTANT, names=True)
-    else:
-        print("times per operator are not available")
-    if sum(o.cost.cycles for o in found.operators) > found.cost.cycles:
-        print("operators overlap on several threads: their times add up to more")

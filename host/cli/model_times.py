@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.release import Benchmark
-    from edgekit.host.simulator.model import ModelEstimate
+    from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
     from edgekit.host.simulator.run import Cost
 
 _SCHEMA = "edgekit.bench.model/1"
@@ -27,6 +27,9 @@ class _Operator:
     cycles: int | None = None
     instructions: int | None = None
     bound: Mapping[str, int] | None = None
+    multiply_adds: int | None = None
+    of_peak: float | None = None
+    advice: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,7 @@ class _Document:
     signature: str = ""
     arena_bytes: int
     weights_bytes: int
+    state_bytes: int | None = None
     noise: Mapping[str, Any] | None = None
     noisy: str | None = None
     conditions: Mapping[str, Any] | None = None
@@ -117,8 +121,13 @@ def measured_document(
     ).to_json()
 
 
-def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The document of an estimate, which has no load time and no noise."""
+def model_document(
+    found: ModelEstimate,
+    peers: Mapping[str, Any] | None = None,
+    judged: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """The document of an estimate, which has no load time and no noise; `judged` has multiply-adds,
+    share of the peak, and advice by operator."""
     from edgekit.host.simulator.report import error_document
 
     total = found.total_ms
@@ -129,11 +138,15 @@ def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None)
         threads=found.threads,
         estimated=True,
         estimated_ms=_times_to_json(total, total, total, 1),
-        operators=[_operator_estimate(found, o.spec.__dict__, o.cost) for o in found.operators],
+        operators=[
+            _operator_estimate(found, o, (judged or {}).get(o.spec.name, {}))
+            for o in found.operators
+        ],
         shapes={name: list(shape) for name, shape in found.shapes.items()},
         signature=found.signature,
         arena_bytes=found.arena_bytes,
         weights_bytes=found.weights_bytes,
+        state_bytes=found.state_bytes,
         core=found.core,
         clock_mhz=found.clock_mhz,
         kind=found.kind,
@@ -148,12 +161,16 @@ def _times_to_json(median: float, p10: float, p90: float, count: int) -> dict[st
     return {"median": median, "p10": p10, "p90": p90, "n": count}
 
 
-def _operator_estimate(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> _Operator:
+def _operator_estimate(
+    found: ModelEstimate, operator: OperatorEstimate, judged: Mapping[str, Any]
+) -> _Operator:
+    cost = operator.cost
     return _Operator(
-        **spec,
+        **operator.spec.__dict__,
         median_us=1e3 * found.milliseconds(cost.cycles),
         share=cost.cycles / (found.cost.cycles or 1),
         **_cost_to_json(cost),
+        **judged,
     )
 
 

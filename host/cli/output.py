@@ -126,8 +126,11 @@ def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> N
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, header in enumerate(headers):
         justify: Literal["left", "right"] = "left" if i < left else "right"
-        least = _longest_word(row[i] for row in (headers, *rows))
-        drawn.add_column(header, justify=justify, min_width=least)
+        cells = [row[i] for row in (headers, *rows)]
+        least = _longest_word(cells)
+        # Else rich narrows a column of single words instead of one that can wrap.
+        whole = least == max(map(len, cells))
+        drawn.add_column(header, justify=justify, min_width=least, no_wrap=whole)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console = Console()

@@ -68,6 +68,7 @@ class ModelEstimate:
     variants: int
     proof: Validation | None
     signature: str = ""
+    state_bytes: int = 0
 
     def milliseconds(self, cycles: float) -> float:
         """The duration of `cycles` on this core."""
@@ -204,6 +205,7 @@ def _estimate_of(
         len(manifest.every_variant()),
         target.proof(kind, threads),
         variant.signature,
+        variant.memory.state_bytes,
     )
 
 

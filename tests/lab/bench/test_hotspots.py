@@ -14,7 +14,8 @@ from edgekit.device.runtime.agent.threads import OtherProgram
 from edgekit.host.cli.app import app
 from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
 from edgekit.host.deploy.release.types import Conditions, Noise
-from edgekit.host.lab.bench.hotspots import BenchTarget, Verdict, estimated, judge
+from edgekit.host.lab.bench.advice import BenchTarget
+from edgekit.host.lab.bench.hotspots import Verdict, estimated, judge
 from edgekit.kb.targets.board import load_board
 
 _BUSY = ThreadTime(99.0, 0.5, 0.5, 900, 5.0)
