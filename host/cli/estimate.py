@@ -65,6 +65,16 @@ _Peers = Annotated[
         "--peers", help="Estimate other engines too, from their wheels for the board's core."
     ),
 ]
+_Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE.html",
+        show_default=False,
+        help="Also write a page with a bar and its error for each board and engine.",
+    ),
+]
 _Timeout = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=1, help="Give up after this time."),
@@ -78,7 +88,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit estimate models/face_detection_short_range.tflite --board rpi4",
             "edgekit estimate face.ekb --board rpi4 --threads 4 --json",
-            "edgekit estimate model.tflite --board rpi4 --peers",
+            "edgekit estimate model.tflite --board rpi4,rpi5,rk3588 --peers -o engines.html",
             "edgekit estimate *.tflite --board rpi4,rpi5 --dask tcp://HOST:8786",
             "edgekit estimate --board rpi4 -- ./my_program 100",
             "edgekit estimate --board rpi4 --sysroot fetch --entire-program -- ./dynamic_program",
@@ -97,6 +107,7 @@ def estimate(
     sysroot: _Sysroot = None,
     entire: _Entire = False,
     peers: _Peers = False,
+    output: _Page = None,
     timeout: _Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
@@ -106,20 +117,24 @@ def estimate(
 
     check_cores(cluster)
     boards = boards_of(board)
+    if output is not None:
+        _check_page(output)
     if what and _is_program(Path(what[0])):
+        if output is not None:
+            raise InputError("--output: expected a model, found a program; leave it out")
         _estimate_program(what, boards, dask, sysroot, entire, timeout, as_json)
         return
     if sysroot or entire:
         raise InputError(
             "expected a program with --sysroot or --entire-program, found a model; leave them out"
         )
-    if dask or len(boards) > 1 or len(what or ()) > 1:
+    if dask or output or len(boards) > 1 or len(what or ()) > 1:
         from edgekit.host.cli.estimate_many import estimate_many
 
         asked = [*words_of(options), *flags(peers=peers, timeout=timeout)]
         requests = {name: request_for(name, threads, cluster) for name in boards}
         models = [model_file(name) for name in what or (None,)]
-        estimate_many(models, requests, asked, options.samples, dask, as_json)
+        estimate_many(models, requests, asked, options.samples, dask, output, as_json)
         return
     name = boards[0]
     profile = load_board(profile_of(name))
@@ -145,6 +160,15 @@ def _estimate_program(
         raise InputError("expected models for several boards or a cluster, found a program")
     core = target_of(load_board(profile_of(boards[0])))
     estimate_program(what, core, sysroot, entire, timeout, as_json)
+
+
+def _check_page(file: Path) -> None:
+    """Checks that a page can be written, before any work; raises InputError."""
+    from edgekit.host.cli.output import check_writable
+
+    if file.suffix != ".html":
+        raise InputError(f"--output: expected a file .html, found {file}")
+    check_writable(file)
 
 
 def request_for(board: str, threads: int | None, cluster: str | None) -> PlacementRequest:

@@ -39,15 +39,17 @@ def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.simulator.report import bound_text, error_text
 
-    rows = [("edgekit", milliseconds(ours.total_ms), "1.00", bound_text(ours.cost))]
+    error = error_text(ours.proof)
+    rows = [("edgekit", milliseconds(ours.total_ms), error, "1.00", bound_text(ours.cost))]
     for peer in peers:
         if peer.cost is not None:
             ratio = f"{peer.milliseconds / ours.total_ms:.2f}"
             half = " f16" if peer.precision == "f16" else ""
             name = f"{peer.name} {peer.version}{half}"
-            rows.append((name, milliseconds(peer.milliseconds), ratio, bound_text(peer.cost)))
-    print(f"peers    on {ours.board}'s core, each estimate {error_text(ours.proof)}")
-    table(("engine", "estimated ms", "edgekit is faster by", "bound by"), rows)
+            time = milliseconds(peer.milliseconds)
+            rows.append((name, time, error, ratio, bound_text(peer.cost)))
+    print(f"peers    on {ours.board}'s core")
+    table(("engine", "estimated ms", "error", "edgekit is faster by", "bound by"), rows)
     for peer in peers:
         if peer.cost is None:
             print(f"no {peer.name}: {peer.missing}")

@@ -26,7 +26,7 @@ def page(report: Report) -> str:
     style = (_WEB / "style.css").read_text(encoding="utf-8")
     script = "".join((_WEB / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     policy = (
-        f"default-src 'none'; style-src '{_csp_hash(style)}'; script-src '{_csp_hash(script)}'; "
+        f"default-src 'none'; style-src '{csp_hash(style)}'; script-src '{csp_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     values = {"policy": policy, "style": style, "script": script, "data": _script_safe_json(report)}
@@ -40,6 +40,6 @@ def _script_safe_json(report: Report) -> str:
     return re.sub("[<>&\u2028\u2029]", lambda found: _UNSAFE[found[0]], text)
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
     """A block's hash source in the content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -12,6 +12,7 @@ import pytest
 from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
 from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.errors import PartialError
 from edgekit.host.simulator.emulator import Emulator, plugin_of
 from edgekit.host.simulator.model import runner_of
 from edgekit.host.simulator.report import error_document, proof_text, sentence
@@ -212,6 +213,27 @@ def product(home) -> Path:
         x[..., :seed] *= 50
         np.savez(home / f"{seed}.npz", x=x)
     return save(made, home)
+
+
+def test_operators_are_compared_with_the_peak_of_the_core(edgekit, product, emulate):
+    """8 x 64 x 64 multiply-adds, of which rpi4 makes four a cycle."""
+    emulate(document=answer(laps=[0, 16_384], cycles=16_384))
+    asked = ("estimate", product, "--board", "rpi4", "--threads", "1")
+    (found,) = edgekit(*asked, "--json").document["operators"]
+    assert (found["multiply_adds"], found["of_peak"]) == (32_768, 0.5)
+    assert "edgekit lab tune model" in found["advice"]
+    assert f"try      {found['advice']} (" in edgekit(*asked).out
+
+
+def test_a_page_has_the_boards_that_have_a_time_and_why_others_have_none(edgekit, product, emulate):
+    emulate()
+    done = edgekit("estimate", product, "--board", "rpi4,orin", "--output", "all.html")
+    assert done.code == PartialError.exit_code
+    page = Path("all.html").read_text()
+    assert "<h2>rpi4</h2>" in page and "a72 at 1800 MHz" in page
+    assert "<h2>orin</h2>" in page and "expected a board whose core has a timing model" in page
+    refused = edgekit("estimate", product, "--board", "rpi4", "--output", "all.pdf")
+    assert refused.code == 2 and "expected a file .html, found all.pdf" in refused.complaint
 
 
 _SPLIT = ("--weights", "int8", "--group-size", "32")
