@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -153,7 +154,11 @@ Model = Annotated[
 ]
 
 
-_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
+_UNITS = {"": 1, "B": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("KMG", 1)
+    for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
+}
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MODELS = ".tflite, .onnx or .prototxt model"
 
@@ -166,20 +171,19 @@ class Kind(Enum):
 
 
 def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
-    """Parses a byte count: a number with B, KiB, MiB or GiB."""
+    """Parses a byte count: a number, or a fraction of a unit, as GNU tools write it, in any case:
+    MiB and M are 2^20 bytes, MB is 10^6."""
     if given is None:
         return None
-    text = given.strip()
-    unit = next((u for u in _UNITS if text.endswith(u)), "")
-    number = text.removesuffix(unit).strip()
-    if not re.fullmatch(r"\d{1,18}", number) or int(number) < 1:
-        short = re.fullmatch(r"(\d{1,18}) ?([KMG])B?", text, re.IGNORECASE)
-        meant = f"; did you mean {short[1]}{short[2].upper()}iB?" if short else ""
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?) *([A-Z]*)", given.strip().upper(), re.ASCII)
+    unit = _UNITS.get(found[2]) if found else None
+    count = Fraction(found[1]) * unit if found and unit else Fraction(0)
+    if count < 1 or (unit == 1 and count.denominator > 1):
         raise InputError(
-            f"{option}: expected a number of at least 1 with B, KiB, MiB or GiB (512KiB), "
-            f"found {given:.60}{meant}"
+            f"{option}: expected a number of at least 1 with B, KiB, MiB or GiB (1.5MiB), "
+            f"found {given:.60}"
         )
-    return int(number) * _UNITS.get(unit, 1)
+    return int(count)
 
 
 def parse_seconds(text: str, option: str, zero: bool = False) -> float:

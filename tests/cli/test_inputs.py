@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.cli.options import byte_count
+
 TAKE_A_MODEL = (["compile"], ["deploy"], ["run", "--input", "x.npz", "--output", "y.npz"])
 
 
@@ -99,7 +101,8 @@ def test_output_that_is_a_device(edgekit: Any, face_model: Path, command: list[s
 
 
 @pytest.mark.parametrize(
-    "size", ["", "4K", "-1MiB", "0", "1.5MiB", "many", "9" * 5000, "12 parsecs"]
+    "size",
+    ["", "-1MiB", "0", "0.0001KiB", "1.5", ".5MiB", "1e3KiB", "many", "9" * 5000, "12 parsecs"],
 )
 def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str) -> None:
     done = edgekit("compile", face_model, f"--memory-limit={size}")
@@ -108,9 +111,25 @@ def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str)
 
 
 @pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("1.5KiB", 1536),
+        ("0.0005G", 536870),
+        ("0.015 MB", 15000),
+        ("4k", 4096),
+        ("4kb", 4000),
+        ("1536", 1536),
+        ("1536B", 1536),
+    ],
+)
+def test_sizes_may_be_fractions_of_the_usual_units(size: str, count: int) -> None:
+    assert byte_count(size) == count
+
+
+@pytest.mark.parametrize(
     ("model", "size"),
     [
-        ("okay_nabu", "1KiB"),
+        ("okay_nabu", "1.5KiB"),
         *(
             pytest.param("face_detection_short_range", size, marks=pytest.mark.exhaustive)
             for size in ("1KiB", "100KiB")
@@ -122,6 +141,6 @@ def test_memory_limit_that_cannot_be_met(
 ) -> None:
     done = edgekit("compile", face_model.with_name(f"{model}.tflite"), "--memory-limit", size)
     assert (done.code, done.out) == (2, "")
-    limit = int(size[:-3]) << 10
+    limit = int(float(size[:-3]) * 1024)
     assert "operator " in done.complaint and "arena" in done.complaint
     assert f"at most {limit} bytes" in done.complaint

@@ -21,8 +21,6 @@ import pytest
         ("run my.tflite photo.png", "edgekit run my.tflite --input photo.png"),
         ("compile my.tflite --precision FP16", "f16"),
         ("compile my.tflite --precision int8", "--weights int8"),
-        ("compile my.tflite --memory-limit 512KB", "512KiB"),
-        ("compile my.tflite --memory-limit 1g", "1GiB"),
     ],
 )
 def test_a_near_miss_gets_a_proposal(edgekit: Any, line: str, meant: str) -> None:
