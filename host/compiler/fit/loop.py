@@ -7,10 +7,13 @@ split → schedule → lower, repeated until the arena is below the limit.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.costs.layout_table import LayoutTable
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.fit.plan import plan_of
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
@@ -27,11 +30,13 @@ from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.compiler.transforms.split import SplitGraph, split
 from edgekit.host.compiler.transforms.split.cutters import can_be_cut
 from edgekit.host.compiler.transforms.split.live import Live
-from edgekit.host.compiler.transforms.split.search import BandsOf, in_bands, in_bands_again
+from edgekit.host.compiler.transforms.split.search import BandSearch, BandsOf
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
 _SHARES = (1, 0.85, 0.65)  # fractions of the limit to try as the bound for live bytes
+_PARTS = 8  # limits to try are multiples of this part of what the unsplit graph needs
+_STRICTER_NODES = 600  # operators in all graphs that are fitted into stricter limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,28 +64,70 @@ def fit(
 ) -> Fitted:
     """Fits `graph` into `limit` bytes by chaining convolutions, or else by splitting operators.
 
-    Chains are tried first because they compute nothing twice. If scratch memory or fragmentation
-    still makes the arena too large, the graph is split to a fraction of the limit. Channel-major
-    regions need memory for the transposes at their borders; if no split leaves enough for these,
-    images stay channels-last. `rows` is the board's knowledge base of methods.
+    Each split is the first that fits, so those for stricter limits may cost less: some are made,
+    too, and the cheapest is returned. `rows` is the board's knowledge base of methods.
 
     Raises InputError naming the operator with the most live bytes if no split fits.
     """
-    layouts = layout_table_of(board)
     if limit is None:
-        return _with_layouts(split(graph, None), board, layouts, rows, options)
+        return _with_layouts(split(graph, None), board, layout_table_of(board), rows, options)
     graph = _ordered(graph, limit, board, options)
+    job = (board, options, rows, BandSearch())
+    found = _fit_within(graph, limit, *job, math.inf)
+    if not found.origin:
+        return found
+    for stricter in _stricter_limits(graph, limit):
+        best = _cost(found.graph, board)
+        with suppress(InputError):
+            other = _fit_within(graph, stricter, *job, best)
+            found = other if _cost(other.graph, board) < best else found
+    return found
+
+
+def _stricter_limits(graph: Graph, limit: int) -> list[int]:
+    """Down to half of `limit`, the fewer the larger the graph. They are shares of what it needs
+    unsplit, so that what is found for a limit is found for larger limits, too."""
+    peak = Live(graph).peak
+    shares = (peak * part // _PARTS for part in reversed(range(1, _PARTS)))
+    below = [share for share in shares if limit // 2 <= share < limit]
+    return below[: _STRICTER_NODES // len(graph.nodes)]
+
+
+def _cost(graph: Graph, board: BoardProfile) -> float:
+    model = CostModel.of(board)
+    return sum(model.cost(graph, node) for node in graph.nodes)
+
+
+def _fit_within(
+    graph: Graph,
+    limit: int,
+    board: BoardProfile,
+    options: CompileOptions,
+    rows: KnowledgeBase,
+    search: BandSearch,
+    most: float,
+) -> Fitted:
+    """The first that fits, of those that cost less than `most` before layouts are chosen.
+
+    Chains are tried first because they compute nothing twice. If scratch memory or fragmentation
+    still makes the arena too large, the graph is split to a fraction of the limit. Channel-major
+    regions need memory for the transposes at their borders; if no split leaves enough for these,
+    images stay channels-last.
+    """
     chained = _in_chains(graph, limit, board, options, rows)
     if chained is not None:
         return chained
+    layouts = layout_table_of(board)
     plain: SplitGraph | None = None
     least = None
-    for bands_of in (in_bands, in_bands_again):
+    for bands_of in (search.in_bands, search.in_bands_again):
         if plain is not None:
             break  # what computes tensors again costs more than layouts gain
         for divided in _split_variants(graph, limit, bands_of):
             if not (divided.origin or options.memory_limit):
                 return _with_layouts(divided, board, layouts, rows, options)
+            if most < math.inf and _cost(divided.graph, board) >= most:
+                continue
             if plain is None:
                 need = _working_bytes(divided.graph, board, options)
                 least = min(least or need, need)
@@ -131,7 +178,7 @@ def _outputs_early(graph: Graph) -> Graph:
 
 def _in_chains(
     graph: Graph,
-    limit: int | None,
+    limit: int,
     board: BoardProfile,
     options: CompileOptions,
     rows: KnowledgeBase,
@@ -140,7 +187,7 @@ def _in_chains(
 
     Returns None if that does not fit or if chains do not help.
     """
-    if limit is None or Live(graph).peak <= limit:
+    if Live(graph).peak <= limit:
         return None
     chained = chain_for_memory(graph, board, rows, limit)
     if Live(chained).peak > limit:

@@ -6,7 +6,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.ir.ops import Transpose
@@ -31,11 +31,34 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
 
 @dataclass(frozen=True)
 class _Step:
-    """A node of a chain in one band, with its part and the piece of its outputs."""
+    """A node of a chain in one band, with its part and the piece of its outputs.
+
+    `views` maps outputs to the tensor in whose memory they are; `own` are the bytes of the other
+    pieces of outputs, `copied` those of pieces of inputs that are not contiguous.
+    """
 
     node: Node
     part: Part
     piece: Cut
+    views: Mapping[str, str]
+    own: Mapping[str, int]
+    copied: int
+    share: float  # of the node's work
+
+
+def _step_of(graph: Graph, node: Node, part: Part, piece: Cut) -> _Step:
+    tensors = graph.tensors
+    views = view_sources(tensors, node)
+    own = {t: cut_bytes(tensors[t], piece) for t in node.outputs if t not in views}
+    copied = 0
+    for name, read in zip(node.inputs, part.inputs, strict=True):
+        tensor = None if name is None else tensors[name]
+        if tensor is None or tensor.data is not None or read is None:
+            continue
+        if not lies_together(tensor.shape, read.axis):
+            copied += cut_bytes(tensor, read)
+    share = piece.size / tensors[node.outputs[0]].shape[piece.axis]
+    return _Step(node, part, piece, views, own, copied, share)
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,7 @@ def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator
     """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
+    bands: dict[tuple[str, Cut], _Band] = {}
     for first in range(worst, max(worst - _LONGEST, -1), -1):
         if graph.nodes[first].name in done:
             return
@@ -68,7 +92,7 @@ def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator
             for axis in _axes(chain[-1], out):
                 for count in _COUNTS:
                     if count <= out.shape[axis]:
-                        plan = _estimate_plan(graph, live, chain, (first, end), axis, count)
+                        plan = _estimate_plan(graph, live, chain, (first, end), axis, count, bands)
                         if plan is None:
                             break
                         yield plan
@@ -142,55 +166,75 @@ def _estimate_plan(
     window: tuple[int, int],
     axis: int,
     count: int,
+    bands: dict[tuple[str, Cut], _Band],
 ) -> BandPlan | None:
-    """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
+    """Estimate a plan from its first, middle and last band; inner bands are like the middle one.
+    `bands` are those of shorter chains, by the last node."""
     out = graph.tensors[chain[-1].outputs[0]]
     around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
     if around >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
-    if _band_steps(graph, chain, cuts[0]) is None:
+    places = (cuts[0], cuts[len(cuts) // 2], cuts[-1])
+    known = [bands.setdefault((chain[-1].name, c), _Band(graph, chain, c)) for c in places]
+    found = [known[0].steps(chain)]
+    if found[0] is None:
         chain = _cut_members(graph, chain, cuts[0])
         around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
-    if not chain:
-        return None
+        found = [_band_steps(graph, chain, cut) for cut in places] if chain else [None]
+    else:
+        found += [band.steps(chain) for band in known[1:]]
     peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
-    for cut, times in ((cuts[0], 1), (cuts[len(cuts) // 2], len(cuts) - 2), (cuts[-1], 1)):
-        steps = _band_steps(graph, chain, cut)
+    for steps, times in zip(found, (1, len(cuts) - 2, 1), strict=False):
         if steps is None:
             return None
-        peak = max(peak, _band_peak(graph, steps))
+        peak = max(peak, _band_peak(steps))
         calls += len(steps) * times
         for step in steps:
-            whole = graph.tensors[step.node.outputs[0]].shape[step.piece.axis]
-            done[step.node.name] += step.piece.size / whole * times
+            done[step.node.name] += step.share * times
     extra = sum(count_operations(graph, n) * max(done[n.name] - 1, 0) for n in chain)
     return BandPlan(*window, chain, tuple(cuts), around + peak, extra + CALL * calls)
 
 
+class _Band:
+    """The parts that compute a piece of a tensor, found from the last one on: what is found for a
+    chain serves longer ones with the same end."""
+
+    def __init__(self, graph: Graph, chain: Sequence[Node], piece: Cut) -> None:
+        self._graph = graph
+        self._wanted: dict[str, Cut | None] = {chain[-1].outputs[0]: piece}  # None: impossible
+        self._walked = 0
+        self._steps: list[_Step] = []
+        self._failed = False
+
+    def steps(self, chain: Sequence[Node]) -> tuple[_Step, ...] | None:
+        """In execution order; None if a node of the chain cannot be cut."""
+        for node in reversed(chain[: len(chain) - self._walked]):
+            self._failed = self._failed or not self._add(node)
+        self._walked = len(chain)
+        return None if self._failed else tuple(reversed(self._steps))
+
+    def _add(self, node: Node) -> bool:
+        """Whether the node can be cut as later ones want it."""
+        wanted = [self._wanted[t] for t in node.outputs if t in self._wanted]
+        if not wanted:
+            return True  # this band would read only padding from it
+        pieces = [piece for piece in wanted if piece is not None]
+        cut = _union(pieces) if len(pieces) == len(wanted) else None
+        part = None if cut is None else cut_node(site_of(self._graph.tensors, node), cut)
+        if cut is None or part is None:
+            return False
+        self._steps.append(_step_of(self._graph, node, part, cut))
+        for name, piece in zip(node.inputs, part.inputs, strict=True):
+            if name is not None:
+                before = self._wanted.get(name, piece)
+                self._wanted[name] = _union((before, piece)) if before and piece else None
+        return True
+
+
 def _band_steps(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[_Step, ...] | None:
     """Return the parts that compute `band` of the chain's output, in execution order."""
-    made = {t for n in chain for t in n.outputs}
-    wanted: dict[str, Cut] = {chain[-1].outputs[0]: band}
-    steps = []
-    for node in reversed(chain):
-        cut = _union(wanted[t] for t in node.outputs if t in wanted)
-        if cut is None:
-            if any(t in wanted for t in node.outputs):
-                return None
-            continue  # this band would read only padding from it
-        part = cut_node(site_of(graph.tensors, node), cut)
-        if part is None:
-            return None
-        steps.append(_Step(node, part, cut))
-        for name, piece in zip(node.inputs, part.inputs, strict=True):
-            if name not in made or name is None:
-                continue
-            joined = None if piece is None else _union((wanted.get(name, piece), piece))
-            if joined is None:
-                return None
-            wanted[name] = joined
-    return tuple(reversed(steps))
+    return _Band(graph, chain, band).steps(chain)
 
 
 def _union(cuts: Iterable[Cut]) -> Cut | None:
@@ -201,36 +245,23 @@ def _union(cuts: Iterable[Cut]) -> Cut | None:
     return Cut(found[0].axis, min(c.begin for c in found), max(c.end for c in found))
 
 
-def _band_peak(graph: Graph, steps: Sequence[_Step]) -> int:
+def _band_peak(steps: Sequence[_Step]) -> int:
     """Peak bytes within a band, without the first input and the last output."""
     root: dict[str, str] = {}  # the tensor whose memory holds a view
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
-        views = view_sources(graph.tensors, step.node)
-        root.update((t, root.get(source, source)) for t, source in views.items())
+        root.update((t, root.get(source, source)) for t, source in step.views.items())
         last.update((root.get(t, t), i) for t in (*step.node.inputs, *step.node.outputs) if t)
     alive = most = 0
-    sizes: dict[str, int] = {}
+    frees: dict[int, int] = {}
     for i, step in enumerate(steps):
         if i + 1 < len(steps):
-            own = [t for t in step.node.outputs if t not in root]
-            sizes.update((t, cut_bytes(graph.tensors[t], step.piece)) for t in own)
-            alive += sum(sizes[t] for t in own)
-        most = max(most, alive + _copied_bytes(graph, step))
-        alive -= sum(sizes.pop(t) for t in list(sizes) if last[t] <= i)
+            for name, size in step.own.items():
+                alive += size
+                frees[last[name]] = frees.get(last[name], 0) + size
+        most = max(most, alive + step.copied)
+        alive -= frees.get(i, 0)
     return most
-
-
-def _copied_bytes(graph: Graph, step: _Step) -> int:
-    """Bytes of the pieces that a step reads and that are not contiguous."""
-    copied = 0
-    for name, piece in zip(step.node.inputs, step.part.inputs, strict=True):
-        tensor = None if name is None else graph.tensors[name]
-        if tensor is None or tensor.data is not None or piece is None:
-            continue
-        if not lies_together(tensor.shape, piece.axis):
-            copied += cut_bytes(tensor, piece)
-    return copied
 
 
 def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | None:

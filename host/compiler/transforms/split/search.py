@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.split.bands import BandPlan, apply_plan, candidate_plans
@@ -21,16 +21,41 @@ BandsOf = Callable[[Graph, int], tuple[Graph, dict[str, str]]]
 _ROUNDS = 32
 _COPIES = 32  # most nodes that run again
 _PATIENCE = 2  # tensors computed again without a gain
+_WORK = 150_000  # operators; about four seconds
 
 
-@dataclass(frozen=True, eq=False)
 class _Banded:
-    """A graph with bands, the origin of its new nodes, its peak of live bytes, and added cost."""
+    """A graph with bands, the origin of its new nodes, its live bytes, and added cost. The graphs
+    behind it by one more chain in bands are made once, however many tries come here."""
 
-    graph: Graph
-    origin: dict[str, str]
-    peak: int
-    cost: float
+    def __init__(self, graph: Graph, origin: dict[str, str], cost: float = 0.0) -> None:
+        self.graph = graph
+        self.origin = origin
+        self.cost = cost
+        self.live = Live(graph)
+        self._after: dict[int, _Banded | None] = {}
+
+    @property
+    def peak(self) -> int:
+        return self.live.peak
+
+    @property
+    def opened(self) -> bool:
+        return "plans" in self.__dict__
+
+    @cached_property
+    def plans(self) -> tuple[BandPlan, ...]:
+        """Those of chains around the peak."""
+        return tuple(candidate_plans(self.graph, self.live, self.origin))
+
+    def after(self, index: int) -> _Banded | None:
+        """The graph with one of `plans`; None if a band turns out to be impossible."""
+        if index not in self._after:
+            plan, origin = self.plans[index], dict(self.origin)
+            made = apply_plan(self.graph, plan, origin)
+            cost = self.cost + plan.cost
+            self._after[index] = None if made is None else _Banded(made, origin, cost)
+        return self._after[index]
 
 
 class _Policy(enum.Enum):
@@ -49,45 +74,87 @@ _TRIES = (
 )
 
 
-def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
-    """Convert chains with more than `limit` live bytes to bands, where that helps.
+class BandSearch:
+    """Converts chains of graphs to bands; what is found for one limit serves the next.
 
-    Returns the graph and the origin of its new nodes. Peaks are lowered one after the other, each
-    by the cheapest chain around it. If that does not reach the limit, other policies are tried, and
-    lower goals, which lead to longer chains.
+    After the comparison of plans with `work` operators in total, no other graph is opened: deep
+    networks in which nothing helps would take minutes.
     """
-    best = _in_bands(graph, limit, limit, _Policy.CHEAPEST)
-    if best.peak > limit:
-        tries = ((int(limit * share), policy) for policy, share in _TRIES)
-        found = [best, *(_in_bands(graph, limit, *each) for each in tries)]
+
+    def __init__(self, work: int = _WORK) -> None:
+        self._roots: dict[Graph, _Banded] = {}
+        self._left = work
+
+    def in_bands(self, graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
+        """Convert chains with more than `limit` live bytes to bands, where that helps.
+
+        Returns the graph and the origin of its new nodes. Peaks are lowered one after the other,
+        each by the cheapest chain around it. If that does not reach the limit, other policies are
+        tried, and lower goals, which lead to longer chains.
+        """
+        best = self._lower(graph, limit, limit, _Policy.CHEAPEST)
+        if best.peak > limit:
+            tries = ((int(limit * share), policy) for policy, share in _TRIES)
+            found = [best, *(self._lower(graph, limit, *each) for each in tries)]
+            best = min(found, key=lambda b: (max(b.peak, limit), b.cost))
+        return best.graph, best.origin
+
+    def in_bands_again(self, whole: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
+        """Like in_bands, but means may be divided, and tensors alive at the peak may be computed
+        again for late readers."""
+        graph, rows = with_means_of_rows(whole)
+        copies = dict(rows)
+        cost = 0.0
+        found: list[_Banded] = []
+        while True:
+            banded = self._lower(graph, limit, limit, _Policy.COVERING)
+            origin = copies | {name: copies.get(of, of) for name, of in banded.origin.items()}
+            made = without_means_of_rows(banded.graph, whole, rows)
+            left = {node.name for node in made.nodes}
+            origin = {name: of for name, of in origin.items() if name in left}
+            found.append(_Banded(made, origin, banded.cost + cost))
+            if banded.peak <= limit or not _gains(found):
+                break
+            more = _recompute(graph, banded)
+            if more is None or len(copies) + len(more.origin) > _COPIES:
+                break
+            graph = more.graph
+            copies.update((name, copies.get(of, of)) for name, of in more.origin.items())
+            cost += more.cost
         best = min(found, key=lambda b: (max(b.peak, limit), b.cost))
-    return best.graph, best.origin
+        return best.graph, best.origin
+
+    def _lower(self, graph: Graph, limit: int, goal: int, policy: _Policy) -> _Banded:
+        """Lower peaks to `goal` until at most `limit` bytes are alive."""
+        banded = self._roots.setdefault(graph, _Banded(graph, {}))
+        for _ in range(_ROUNDS):
+            if banded.peak <= limit or (self._left <= 0 and not banded.opened):
+                break
+            if not banded.opened:
+                self._left -= sum(len(plan.chain) for plan in banded.plans)
+            ranked = _ranked(banded, limit, goal, policy)
+            after = next((made for i in ranked if (made := banded.after(i))), None)
+            if after is None:
+                break
+            banded = after
+        return banded
 
 
-def in_bands_again(whole: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
-    """Like in_bands, but means may be divided, and tensors alive at the peak may be computed again
-    for late readers."""
-    graph, rows = with_means_of_rows(whole)
-    copies = dict(rows)
-    cost = 0.0
-    found: list[_Banded] = []
-    while True:
-        banded = _in_bands(graph, limit, limit, _Policy.COVERING)
-        origin = copies | {name: copies.get(of, of) for name, of in banded.origin.items()}
-        made = without_means_of_rows(banded.graph, whole, rows)
-        left = {node.name for node in made.nodes}
-        origin = {name: of for name, of in origin.items() if name in left}
-        found.append(_Banded(made, origin, banded.peak, banded.cost + cost))
-        if banded.peak <= limit or not _gains(found):
-            break
-        more = _recompute(graph, banded)
-        if more is None or len(copies) + len(more.origin) > _COPIES:
-            break
-        graph = more.graph
-        copies.update((name, copies.get(of, of)) for name, of in more.origin.items())
-        cost += more.cost
-    best = min(found, key=lambda b: (max(b.peak, limit), b.cost))
-    return best.graph, best.origin
+def _ranked(banded: _Banded, limit: int, goal: int, policy: _Policy) -> list[int]:
+    """The places in `plans` of those that help, the best first."""
+    live = banded.live
+    better: list[tuple[tuple[float, ...], int]] = []
+    for i, plan in enumerate(banded.plans):
+        others = live.peak_outside(plan.first, plan.end) if policy is _Policy.WHOLE else 0
+        peak = max(plan.peak, others)
+        if peak < live.peak:
+            near = live.above(limit, plan.first, plan.end) if policy is _Policy.COVERING else 0
+            # Prefer less work if the plan fits, else less memory.
+            fits = peak <= goal
+            cost = (plan.cost, float(peak)) if fits else (float(peak), plan.cost)
+            better.append(((not fits, near, *cost, plan.first, plan.end), i))
+    better.sort(key=lambda found: found[0])
+    return [i for _, i in better]
 
 
 def _gains(found: Sequence[_Banded]) -> bool:
@@ -98,7 +165,7 @@ def _gains(found: Sequence[_Banded]) -> bool:
 
 def _recompute(graph: Graph, banded: _Banded) -> Recomputed | None:
     """Repeat in `graph` what is alive at the peak of the same graph in bands."""
-    live, producer = Live(banded.graph), banded.graph.producer()
+    live, producer = banded.live, banded.graph.producer()
     origin = {node.name: banded.origin.get(node.name, node.name) for node in banded.graph.nodes}
     made = {node.name: node.outputs for node in graph.nodes}
     readers: dict[str, set[str]] = {}
@@ -110,31 +177,3 @@ def _recompute(graph: Graph, banded: _Banded) -> Recomputed | None:
             readers[name or ""].add(origin[node.name])
     at = [*made].index(origin[banded.graph.nodes[live.worst].name])
     return recompute(graph, readers, at)
-
-
-def _in_bands(graph: Graph, limit: int, goal: int, policy: _Policy) -> _Banded:
-    """Lower peaks to `goal` until at most `limit` bytes are alive."""
-    origin: dict[str, str] = {}
-    total = 0.0
-    for _ in range(_ROUNDS):
-        live = Live(graph)
-        if live.peak <= limit:
-            break
-        better: list[tuple[tuple[float, ...], BandPlan]] = []
-        for plan in candidate_plans(graph, live, origin):
-            others = live.peak_outside(plan.first, plan.end) if policy is _Policy.WHOLE else 0
-            peak = max(plan.peak, others)
-            if peak < live.peak:
-                near = live.above(limit, plan.first, plan.end) if policy is _Policy.COVERING else 0
-                # Prefer less work if the plan fits, else less memory.
-                fits = peak <= goal
-                cost = (plan.cost, float(peak)) if fits else (float(peak), plan.cost)
-                better.append(((not fits, near, *cost, plan.first, plan.end), plan))
-        better.sort(key=lambda found: found[0])
-        made = ((apply_plan(graph, plan, origin), plan.cost) for _, plan in better)
-        after, cost_of = next(((m, c) for m, c in made if m is not None), (None, 0.0))
-        if after is None:
-            break
-        graph = after
-        total += cost_of
-    return _Banded(graph, origin, Live(graph).peak, total)

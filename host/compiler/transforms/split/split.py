@@ -13,7 +13,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
 from edgekit.host.compiler.transforms.split.cut import Cut, Site, lies_together, part_bytes, site_of
 from edgekit.host.compiler.transforms.split.cutters import C, H, N, cut_node
-from edgekit.host.compiler.transforms.split.search import BandsOf, in_bands
+from edgekit.host.compiler.transforms.split.search import BandSearch, BandsOf
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -53,7 +53,7 @@ def split(
     limit: int | None,
     alive: int | None = None,
     operators: bool = True,
-    bands_of: BandsOf = in_bands,
+    bands_of: BandsOf | None = None,
 ) -> SplitGraph:
     """Split operators so that each needs at most `limit` bytes; None leaves the graph unchanged.
     Where more than `alive` bytes (default: the limit) are alive, chains of operators run in bands,
@@ -65,6 +65,7 @@ def split(
     """
     if limit is None:
         return SplitGraph(graph, {})
+    bands_of = bands_of or BandSearch().in_bands
     banded, bands = bands_of(graph, limit if alive is None else alive)
     if not operators:
         return SplitGraph(banded, bands)

@@ -88,6 +88,24 @@ def test_what_a_split_costs_is_noted():
     assert int(found[1]) < int(found[2]) and 0 < float(found[3]) < 100
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ds_cnn",
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("mobilenet1", "audio")),
+    ],
+)
+def test_a_larger_limit_costs_no_more(kind):
+    graph, board = field_network(kind, 1, DType.I8), load_board("rpi4")
+    arena = _arena(prepare_graph(graph, board), DEFAULT_OPTIONS)
+    times = []
+    for share in (0.625, 0.75):
+        options = CompileOptions(memory_limit=int(arena * share))
+        (note,) = prepare_graph(graph, board, options).notes
+        times.append(float(note.rpartition("+")[2].partition("%")[0]))
+    assert times == sorted(times, reverse=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unet", "encoder"])
 @pytest.mark.parametrize("dtype", _TYPES)

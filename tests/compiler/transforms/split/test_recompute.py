@@ -14,7 +14,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.transforms.split import split
 from edgekit.host.compiler.transforms.split.live import Live
-from edgekit.host.compiler.transforms.split.search import in_bands, in_bands_again
+from edgekit.host.compiler.transforms.split.search import BandSearch
 from edgekit.kb.targets.board import load_board
 from tests.support.field_networks import FIELD_KINDS
 from tests.support.kernel_runs import build, check, run_here
@@ -48,7 +48,7 @@ def test_half_of_the_memory_is_enough_where_tensors_are_computed_again(kind, siz
     graph = _network(kind, size, dtype)
     half = Live(graph).peak // 2
     assert Live(split(graph, half, operators=False).graph).peak > half
-    found = split(graph, half, operators=False, bands_of=in_bands_again)
+    found = split(graph, half, operators=False, bands_of=BandSearch().in_bands_again)
     assert Live(found.graph).peak <= half
     assert {*found.origin.values()} <= {node.name for node in graph.nodes}
     assert {*found.origin} <= {node.name for node in found.graph.nodes}
@@ -69,15 +69,23 @@ def _attention(b: Builder, x: str) -> list[str]:
 
 def test_keys_and_values_of_attention_are_made_before_its_bands():
     graph = drawn("attention", _attention, (30,), 1, DType.F32)
-    banded, _ = in_bands(graph, Live(graph).peak // 4)
+    banded, _ = BandSearch().in_bands(graph, Live(graph).peak // 4)
     assert Live(banded).peak <= Live(graph).peak // 4
     _same(graph, banded)
 
 
 def test_means_that_no_band_divides_stay_whole():
     graph = _network("gated_residual", 24, DType.I8)
-    after, origin = in_bands_again(graph, Live(graph).peak)
+    after, origin = BandSearch().in_bands_again(graph, Live(graph).peak)
     assert after.nodes == graph.nodes and not origin
+
+
+def test_the_work_of_a_search_is_bounded():
+    graph = _network("ds_cnn", 48, DType.F32)
+    limit = Live(graph).peak // 4
+    peaks = [Live(BandSearch(work).in_bands(graph, limit)[0]).peak for work in (0, 1, 10_000)]
+    assert peaks[0] == Live(graph).peak
+    assert peaks == sorted(peaks, reverse=True) and peaks[2] < peaks[0]
 
 
 @pytest.mark.slow
