@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.device.runtime import features
-from edgekit.kb.targets.isa import Isa, isa_of
+from edgekit.kb.targets.isa import Isa, ProductCosts, costs_over, isa_of
 from edgekit.kb.targets.timing import Cluster, parse_cluster
 from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
@@ -40,6 +40,7 @@ class BoardProfile:
     - `cpu_class`: the CPUs that share knowledge if no core is named (x86).
     - `in_order`: the core stalls on operands, so kernels load them ahead.
     - `core_profile`: the most general profile of the same core; its virtual board serves both.
+    - `costs`: of register tiles on its core, if fitted; else those of its instruction set apply.
     - `inherited`: the inherited platforms with the same instruction set, nearest first.
     """
 
@@ -69,6 +70,7 @@ class BoardProfile:
     compatible: tuple[str, ...] = ()
     source: str = ""
     abstract: bool = False
+    costs: ProductCosts | None = None
 
     @property
     def isa(self) -> Isa:
@@ -234,10 +236,20 @@ def load_profile(name: str, folder: Path = FOLDER) -> BoardProfile:
     merged["core_profile"] = _core_profile(name, folder)
     merged["inherited"] = tuple(_inherited_platforms(name, folder))
     where = f"board profile '{name}'"
+    if "costs" in merged:
+        merged["costs"] = _parse_costs(where, merged["costs"], merged["simd"])
     merged |= _parse_units(where, merged.get("units", {})) | _parse_timing(
         where, merged.get("timing", {})
     )
     return BoardProfile(**merged)
+
+
+def _parse_costs(where: str, tables: dict[str, Any], simd: str) -> ProductCosts:
+    """The costs of tiles: the profile's, then those of its instruction set."""
+    try:
+        return costs_over(isa_of(simd).costs, tables)
+    except ValueError as error:
+        raise UnknownBoardError(f"{where}: costs: {error}") from None
 
 
 def _parse_units(where: str, tables: dict[str, Any]) -> dict[str, Any]:

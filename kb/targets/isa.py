@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 FOLDER = Path(__file__).parent / "simd"
+LANE_REGISTERS = 32  # vector registers of 64-bit ARM, which multiplies by a lane
 BYTES = {"f32": 4, "s8": 1, "u8": 1}  # per element of A or B
 
 TileKind = Literal["normal", "transposed", "amx"]
@@ -106,6 +107,7 @@ class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     line: int  # loading and broadcasting one value of a line
     vector: int  # loading one vector of the other operand
     far: int = 0  # extra cost if its panel exceeds half of L1 and is read again
+    late: int = 0  # a tile without registers to load operands one step ahead
 
     # An operand that was not packed in advance, per k or four of k
     group: int = 0  # bytes: grouping a vector of B along k
@@ -178,6 +180,17 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, simd=self.half, vl=2 * self.vl, f32_tiles=tiles)
 
     @property
+    def row_registers(self) -> int:
+        """The registers that hold rows of a float tile in place next to its sums; 0: no limit, as
+        only products with one lane of a vector, on 64-bit ARM, keep values of rows there."""
+        return self.registers if self.lanes and self.registers == LANE_REGISTERS else 0
+
+    def rows_in_place(self, mr: int, nv: int) -> int:
+        """The rows of a float tile in place, at most `mr`, that fit in registers with `nv` vectors
+        of sums each, besides a vector of B."""
+        return min(mr, (self.row_registers - 1) // (nv + 1)) if self.row_registers else mr
+
+    @property
     def is_half(self) -> bool:
         """True for the result of `of_half`."""
         return self.simd == self.half
@@ -210,6 +223,15 @@ def isa_of(simd: str, folder: Path = FOLDER) -> Isa:
         return msgspec.convert({**_load_merged(simd, folder), "simd": simd}, Isa, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"instruction set '{simd}': {error}") from None
+
+
+def costs_over(base: ProductCosts, own: dict[str, Any]) -> ProductCosts:
+    """`base`, with the kinds of tiles replaced that `own`, the table of a file, has costs of.
+    Raises ValueError if they are invalid."""
+    try:
+        return msgspec.convert(_merge_over(msgspec.to_builtins(base), own), ProductCosts)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def _load_merged(simd: str, folder: Path) -> dict[str, Any]:

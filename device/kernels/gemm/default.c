@@ -4,10 +4,11 @@
  * test compares the two.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all nonzero), EK_VECTOR_LANES,
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
- * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_COPIES: whether copying float
- * panels beats reading strided rows; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and
- * transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of
- * the host's compiler/costs/methods/rule.py. */
+ * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_LANES: vector registers that
+ * hold the rows of a float tile in place next to its sums, 0: no limit; EK_F32_COPIES: whether
+ * copying float panels beats reading strided rows; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for
+ * normal and transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of the host's
+ * compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -48,7 +49,7 @@ static int64_t most(int64_t a, int64_t b) {
 
 /* Fields as described for TileCosts in kb/targets/isa.py. */
 typedef struct {
-    int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
+    int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;
 } costs;
 
@@ -133,6 +134,18 @@ static int is_small_k(shape s, product p) {
            (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= RULE_REGISTERS;
 }
 
+/* Rows of a float tile in place, limited by the registers that keep their values. */
+static int64_t rows_in_place(int64_t mr, int64_t nv) {
+    return EK_F32_LANES ? least(mr, (EK_F32_LANES - 1) / (nv + 1)) : mr;
+}
+
+/* Whether registers do not hold the operands of the next step too: F32_AHEAD, F32_ROWS_AHEAD. */
+static int is_late(int64_t rows, int64_t nv, int panel) {
+    if (panel)
+        return rows * nv + 2 * (parts(rows, RULE_AHEAD_LANES) + nv) > RULE_REGISTERS;
+    return rows * nv + rows + 2 * nv > RULE_REGISTERS + 1;
+}
+
 /* Cost per k; for bytes, per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
@@ -141,6 +154,8 @@ static int64_t tile_cost(shape s, product p) {
     int64_t lines = transposed ? p.n : p.m, across = transposed ? p.m : p.n;
     int64_t height = transposed ? s.nr : is_small_k(s, p) ? RULE_SMALL_K_ROWS : s.mr;
     int64_t width = transposed ? s.mr : s.nr;
+    if (p.f32 && !p.a_packed && !transposed && !is_small_k(s, p))
+        height = rows_in_place(height, width / EK_VECTOR_LANES);
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, of->wide * rows * panels);
@@ -152,7 +167,9 @@ static int64_t tile_cost(shape s, product p) {
         products -= one_column_savings(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = of->vector + (is_far ? of->far : 0);
-    int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= RULE_REGISTERS;
+    int64_t nv = parts(vectors, panels);
+    int is_spilled = (rows_each + 1) * nv >= RULE_REGISTERS;
+    int64_t late = is_late(rows_each, nv, p.a_packed || transposed) ? of->late : 0;
     int64_t tile = of->tile + (is_spilled ? of->spilled : 0);
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int64_t segment = of->segment + (is_paged ? of->paged : 0);
@@ -160,7 +177,7 @@ static int64_t tile_cost(shape s, product p) {
                      of->stored * lines * vectors + of->element * lines * across + of->start +
                      (across % EK_VECTOR_LANES ? of->partial * lines : 0);
     int64_t cost = of->product * products + of->line * panels * lines + vector * rows * vectors +
-                   stores / depth;
+                   late * rows * panels + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }

@@ -170,6 +170,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
+        ("EK_F32_LANES", str(board.isa.row_registers)),
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_COSTS", costed("f32")),
         ("EK_I8_COSTS", costed("s8")),

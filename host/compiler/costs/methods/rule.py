@@ -8,6 +8,7 @@ from __future__ import annotations
 LARGEST = 1 << 28  # larger sizes are clamped to this, so that costs fit 64 bits in C
 LONG_VECTORS = 16  # minimum lanes for which costs were fitted to times
 WIDE_VECTORS = 8  # minimum lanes for which passes over B in place were measured
+AHEAD_LANES = 4  # values of A in a register of 64-bit ARM
 REGISTERS = 32  # vector registers where that was measured
 PAGE = 4096  # bytes; rows this far apart map to the same L1 set
 WAYS = 8  # minimum associativity of L1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgekit.host.compiler.costs.methods.rule import (
+    AHEAD_LANES,
     ALONE,
     COPIED_PAGES,
     COPIED_ROWS,
@@ -64,6 +65,8 @@ def cost_by(
     height, width = (nr, mr) if transposed else (mr, nr)
     if _is_small_k(board, tile, shape, dtype, packed):
         height = SMALL_K_ROWS
+    elif dtype == "f32" and packed != "a" and not transposed:
+        height = board.isa.rows_in_place(height, width // vl)
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, costs.wide * rows * panels)
@@ -76,8 +79,9 @@ def cost_by(
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = costs.line * panels * lines + (costs.vector + costs.far * far) * rows * vectors
-    nv = parts(vectors, panels)
-    spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
+    nv, high = parts(vectors, panels), parts(lines, rows)
+    loads += costs.late * rows * panels * _is_late(high, nv, packed == "a" or transposed)
+    spilled = (high + 1) * nv >= REGISTERS
     stores = (costs.tile + costs.spilled * spilled) * rows * panels
     paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
     stores += (costs.segment + costs.paged * paged) * panels * lines
@@ -87,6 +91,14 @@ def cost_by(
     if packed != "b":
         cost += _cost_of_b(costs, board, tile, shape, dtype)
     return cost if amx or packed == "a" else cost + _cost_of_a(costs, vl, tile, shape, dtype)
+
+
+def _is_late(rows: int, nv: int, panel: bool) -> bool:
+    """True if registers do not hold the operands of the next step too, of a panel or of rows in
+    place (F32_AHEAD, F32_ROWS_AHEAD in device/kernels/gemm/f32_tile.h)."""
+    if panel:
+        return rows * nv + 2 * (parts(rows, AHEAD_LANES) + nv) > REGISTERS
+    return rows * nv + rows + 2 * nv > REGISTERS + 1
 
 
 def _cost_of_b(
@@ -197,7 +209,8 @@ def _cost_of_a(
 
 def tile_costs_of(board: BoardProfile, dtype: str, kind: Kind) -> TileCosts:
     """The costs of tiles of a kind on a board that supports them."""
-    costs = board.isa.costs.f32 if dtype == "f32" else board.isa.costs.i8
+    of = board.costs or board.isa.costs
+    costs = of.f32 if dtype == "f32" else of.i8
     found: TileCosts = getattr(costs, kind)
     return found
 
