@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Measures register tiles on this machine, and fits the costs in kb/targets/simd to their times.
+"""Measures register tiles here, or estimates them, and fits their costs to the times.
 
-    scripts/fit_tile_costs.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
-                                  [--transposed]
-    scripts/fit_tile_costs.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
+    scripts/fit_tile_costs.py measure FILE [--board rpi4] [--seed 1] [--count 300] [--dtype s8]
+                                  [--packed a] [--transposed]
+    scripts/fit_tile_costs.py fit FILE ... [--board rpi4] [--dtype s8] [--steps 1500] [--seed 1]
 
 `measure` appends random products typical of inference to FILE, one JSON line each, with the time of
 every tile that the analytic rule may choose, and of lower ones. `fit` perturbs the costs at random
 and keeps changes that lower the regret of the choice (its mean, with extra weight above a tenth);
-it prints the costs and their worst-case regret. Keep the machine otherwise idle meanwhile.
+it prints the costs and their worst-case regret. Costs of this machine belong in kb/targets/simd,
+and the machine must be idle meanwhile; those of another board, in simulated board time, belong in
+the profile of its core in kb/targets/boards.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.lab.bench.gemm import measured
 from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
+from edgekit.host.lab.tune.estimate import EstimatedMeasurer
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Question
+from edgekit.host.lab.tune.tuner import Measurer, Question
+from edgekit.host.simulator.products import ProductTimer
+from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, Packed, packed_of
-from edgekit.kb.targets.board import BoardProfile, load_board
+from edgekit.kb.targets.board import LOCAL, BoardProfile, load_board
 
 _SECONDS = 0.007  # per tile
 _BATCH = 8  # products per call of the runtime
@@ -49,8 +54,7 @@ Tile = tuple[int, int]
 
 def measure(args: argparse.Namespace) -> None:
     """Append products to a file."""
-    connection = connect_to("local", None)
-    board = load_board(connection.profile)
+    board = load_board(args.board)
     packed = packed_of(args.packed)
     questions = []
     for case in random_cases(args.count, args.seed):
@@ -66,7 +70,11 @@ def measure(args: argparse.Namespace) -> None:
         product = Product(shape, args.dtype, 1, packed)
         seconds = _SECONDS * (len(others) + 1)
         questions.append(Question(product, first, tuple(others), seconds))
-    measurer = BoardMeasurer(connection, board, False)
+    measurer: Measurer
+    if args.board == LOCAL:
+        measurer = BoardMeasurer(connect_to(LOCAL, None), board, False)
+    else:
+        measurer = EstimatedMeasurer(ProductTimer(target_of(board)))
     with args.file[0].open("a") as file:
         for start in range(0, len(questions), _BATCH):
             asked = questions[start : start + _BATCH]
@@ -76,7 +84,6 @@ def measure(args: argparse.Namespace) -> None:
                 times = [[method.mr, method.nr, cost.low] for method, cost in methods]
                 head = {**asdict(q.product.shape), "dtype": q.product.dtype, "packed": packed}
                 file.write(json.dumps({**head, "times": times}) + "\n")
-    connection.transport.close()
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def _loss(regrets: list[float]) -> float:
 
 def fit(args: argparse.Namespace) -> None:
     """Search for better costs, starting from the current ones."""
-    board = load_board("local")
+    board = load_board(args.board)
     known = list(_read_known(args.file, args.dtype, board))
     costs = {kind: tile_costs_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
     source, found = random.Random(args.seed), _regrets(known, costs, board, args.dtype)
@@ -159,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("measure", "fit"))
     parser.add_argument("file", type=Path, nargs="+")
+    parser.add_argument("--board", default=LOCAL, help="estimate for this profile")
     parser.add_argument("--dtype", choices=("f32", "s8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="a")
     parser.add_argument("--transposed", action="store_true", help="activations as rows")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,12 +28,10 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.cli.tune_estimated import MethodEstimate
-    from edgekit.host.compiler.costs.methods.gemm import Method
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.jobs.task import Sent
-    from edgekit.host.lab.tune.products import Product
     from edgekit.host.lab.tune.session import Job
-    from edgekit.host.lab.tune.tuner import Best, Outcome, Progress
+    from edgekit.host.lab.tune.tuner import Best, Measurer, Outcome, Progress
     from edgekit.kb.targets.board import BoardProfile
 
 ModelFile = Annotated[
@@ -82,8 +80,6 @@ SimplerProfile = Annotated[
 ]
 
 _LINE_SECONDS = 5.0  # between two plain lines of progress
-_SPREAD = 150  # products in addition to those of networks, if none are given
-_COUNTED_SPREAD = 60  # likewise on an emulated board
 _SHOWN = 10  # best gains in the summary
 
 
@@ -100,6 +96,7 @@ def register(app: typer.Typer) -> None:
             "edgekit lab tune gemm --board local --budget 10m",
             "edgekit lab tune gemm --board a57 --model models/face_detection_short_range.tflite",
             "edgekit lab tune gemm --shapes shapes.txt --dtype s8 --threads 2",
+            "edgekit lab tune gemm --board rpi5 --threads 4      # no board: by estimate",
             "edgekit lab tune gemm --remeasure      # after the kernels or the machine changed",
         ),
     )(tune_gemm)
@@ -126,9 +123,10 @@ def tune_gemm(
     dask: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Measure methods for matrix products on boards, and keep them."""
+    """Measure or estimate methods for matrix products, and keep them."""
     from edgekit.host.cli.tune_estimated import estimate_methods
-    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.cli.tune_products import Kind, methods_to_remeasure, select_products
+    from edgekit.host.deploy.connections import profile_of
     from edgekit.host.lab.tune.session import Job
     from edgekit.kb.targets.board import load_board, load_profile
 
@@ -150,36 +148,53 @@ def tune_gemm(
         tune_many(("lab", "tune", "gemm", *words), boards, files, seconds, dask, as_json)
         return
     name = boards[0]
-    device = connect_to(name, transport)
-    check_counting(device)
-    target = load_profile(profile) if profile else load_board(device.profile)
-    kind = _Kind(dtype, threads, packed, device.emulated)
-    given = _methods_to_remeasure(model, shapes, target, kind) if remeasure else {}
-    products = tuple(given) or _select_products(model, shapes, kind)
-    if device.emulated:
+    device = _connect(name, transport)
+    target = load_profile(profile) if profile else load_board(profile_of(name))
+    unit = "cycles" if device is None else "instructions" if device.emulated else "seconds"
+    kind = Kind(dtype, threads, packed, unit != "seconds")
+    given = methods_to_remeasure(model, shapes, target, kind) if remeasure else {}
+    products = tuple(given) or select_products(model, shapes, kind)
+    if unit == "instructions":
         _say_emulated(name, threads)
     job = Job(name, target, products, seconds, _utc_timestamp, given)
-    outcome = tune_on(device, job, threads, allow_noise)
-    show_tuned(name, target, device.emulated, outcome, estimate_methods, as_json)
+    if device is None:
+        outcome = _tune_estimated(job, threads)
+    else:
+        outcome = tune_on(device, job, threads, allow_noise)
+    show_tuned(name, target, unit, outcome, estimate_methods, as_json)
+
+
+def _connect(name: str, transport: Literal["ssh", "serial"] | None) -> Board | None:
+    """The board to measure or to count on; None if it is just the profile of one, whose products
+    are estimated."""
+    from edgekit.host.cli.tune_estimated import is_to_measure
+    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.virtual.machines import virtual_board_names
+
+    if not is_to_measure(name) and name not in virtual_board_names():
+        return None
+    device = connect_to(name, transport)
+    check_counting(device)
+    return device
 
 
 def show_tuned(
     board: str,
     profile: BoardProfile,
-    emulated: bool,
+    unit: str,
     outcome: Outcome,
     estimate: Callable[[BoardProfile, Sequence[Best]], list[MethodEstimate]],
     as_json: bool,
 ) -> None:
-    """Prints the outcome for a board; if it is emulated, also what `estimate` gives for the best
-    methods on a real core."""
+    """Prints the outcome for a board; if instructions were counted, also what `estimate` gives for
+    the best methods on a real core."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_estimated import show_methods
 
     best = sorted(outcome.best, key=lambda each: each.ratio)[:_SHOWN]
-    estimates = estimate(profile, best) if emulated else []
+    estimates = estimate(profile, best) if unit == "instructions" else []
     if as_json:
-        document = _to_json(board, profile, emulated, outcome)
+        document = _to_json(board, profile, unit, outcome)
         emit({**document, "estimates": [each.to_json() for each in estimates]})
     else:
         _print_summary(board, outcome)
@@ -217,93 +232,47 @@ def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome
     """Tunes a board with progress; unless `allow_noise` or emulated, it must be quiet before and
     while it is measured on `threads` threads."""
     from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.measure import BoardMeasurer
 
     def check() -> None:
         if not (device.emulated or allow_noise):
             check_quiet(device, threads)
 
     check()  # before minutes of compiling
-    return _run_tuning(replace(job, check=check), device)
+    try:
+        return _run_tuning(
+            replace(job, check=check), lambda: BoardMeasurer(device, job.profile, device.emulated)
+        )
+    finally:
+        device.transport.close()
 
 
-def _run_tuning(job: Job, device: Board) -> Outcome:
+def _tune_estimated(job: Job, threads: int) -> Outcome:
+    """Tunes in simulated board time. Raises InputError if there is no model of the core."""
+    from edgekit.host.compiler.placement import check_placement
+    from edgekit.host.lab.tune.estimate import EstimatedMeasurer
+    from edgekit.host.simulator.products import ProductTimer
+    from edgekit.host.simulator.target import target_of
+
+    target = target_of(job.profile)
+    check_placement(job.profile, threads, "")
+    return _run_tuning(job, lambda: EstimatedMeasurer(ProductTimer(target)))
+
+
+def _run_tuning(job: Job, make_measurer: Callable[[], Measurer]) -> Outcome:
     from edgekit.host.cli.output import note
     from edgekit.host.lab.tune.session import tune
 
     try:
         with _progress_printer(job.board) as show:
-            return tune(job, device, device.emulated, show)
+            return tune(job, make_measurer, show)
     except KeyboardInterrupt:
         note("stopped; measurements are kept, and the same command resumes")
         raise
-    finally:
-        device.transport.close()
 
 
 def _utc_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Values from the options for all products; None if not given."""
-
-    dtype: str | None
-    threads: int
-    packed: Literal["none", "a", "b"] | None
-    counted: bool
-
-
-def _select_products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
-    from edgekit.host.lab.tune.products import (
-        COUNTED_OPERATIONS,
-        Product,
-        products_of_model,
-        shapes_of_file,
-        usual_shapes,
-    )
-
-    if model and shapes:
-        raise InputError("expected --model or --shapes, found both; name one")
-    for file in filter(None, (model, shapes)):
-        check_regular(file)
-    if model is None:
-        dtype, packed = kind.dtype or "f32", kind.packed or "none"
-        if shapes:
-            found = shapes_of_file(shapes)
-        elif kind.counted:
-            found = usual_shapes(_COUNTED_SPREAD, packed, COUNTED_OPERATIONS)
-        else:
-            found = usual_shapes(_SPREAD, packed)
-        return tuple(Product(shape, dtype, kind.threads, packed) for shape in found)
-    of_model = [
-        replace(p, packed=kind.packed or p.packed)
-        for p in products_of_model(model, kind.threads)
-        if kind.dtype in (None, p.dtype)
-    ]
-    if not of_model:
-        raise InputError(
-            f"{model}: expected products of {kind.dtype}, found none; leave out --dtype"
-        )
-    return tuple(of_model)
-
-
-def _methods_to_remeasure(
-    model: Path | None, shapes: Path | None, profile: BoardProfile, kind: _Kind
-) -> dict[Product, Method]:
-    from edgekit.host.compiler.tables.gemm import table_of
-    from edgekit.host.lab.tune.tables import methods_of_rows
-
-    if model or shapes:
-        raise InputError("expected --remeasure or products of your own, found both; name one")
-    table, platform = table_of(profile), profile.platform
-    found = methods_of_rows(table, platform, kind.dtype, kind.threads, kind.packed)
-    if not found:
-        raise InputError(
-            f"expected rows of {platform} with methods in the table, found none; "
-            "leave out --remeasure"
-        )
-    return found
 
 
 @contextmanager
@@ -357,14 +326,14 @@ def _print_summary(board: str, outcome: Outcome) -> None:
     print(f"next      edgekit lab kb build --board {board}")
 
 
-def _to_json(board: str, profile: BoardProfile, emulated: bool, outcome: Outcome) -> dict[str, Any]:
+def _to_json(board: str, profile: BoardProfile, unit: str, outcome: Outcome) -> dict[str, Any]:
     from edgekit.host.lab.tune.tuner import gain_of
 
     return {
         "schema": "edgekit.tune.gemm/1",
         "board": board,
         "platform": profile.platform,
-        "unit": "instructions" if emulated else "seconds",
+        "unit": unit,
         "measured": outcome.measured,
         "known": outcome.known,
         "finished": outcome.finished,

@@ -50,7 +50,7 @@ def _shown_methods(capfd: Any, as_json: bool, timer_of: Any = _Timer) -> str:
     def estimate(board: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
         return estimate_methods(board, best, lambda _: True, timer_of)
 
-    tune.show_tuned("a72", load_board("a72"), True, _OUTCOME, estimate, as_json)
+    tune.show_tuned("a72", load_board("a72"), "instructions", _OUTCOME, estimate, as_json)
     return str(capfd.readouterr().out)
 
 

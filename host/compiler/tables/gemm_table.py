@@ -32,7 +32,7 @@ class Row:
     key: GemmKey
     method: Method | None
     shape: GemmShape  # the measured product for which the method was best
-    source: str  # tuner, benchmark, profile, import, instructions or analytic
+    source: str  # tuner, benchmark, profile, import, estimate, instructions or analytic
     history_rows: int = 0  # number of measurements behind it
     ratio: float | None = None  # time relative to the default method in the same run; None: unknown
     gflops: float | None = None  # None: only instructions were counted, or nothing

@@ -11,7 +11,7 @@ from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.kb.features import GemmShape, Packed, packed_of
 
 SOURCES = ("tuner", "benchmark", "profile", "import")
-UNITS = ("seconds", "instructions")
+UNITS = ("seconds", "cycles", "instructions")  # most relevant first
 DTYPES = ("f32", "f16", "s8", "u8")
 
 
@@ -55,9 +55,10 @@ class Measurement:
     of an import.
 
     `default_cost` is the default method's in the same run, so that noise and differences between
-    days cancel. An emulated board has no meaningful times: its instructions are counted. `spread`
-    is (p90 - p10) / median. Packing an operand ahead (`packed`) is not part of the cost. `cpu`
-    identifies x86 CPUs, since their platform covers several; "" elsewhere.
+    days cancel. An emulated board has no meaningful times: its instructions are counted. Cycles
+    are of simulated board time. `spread` is (p90 - p10) / median. Packing an operand ahead
+    (`packed`) is not part of the cost. `cpu` identifies x86 CPUs, since their platform covers
+    several; "" elsewhere.
     """
 
     board: str

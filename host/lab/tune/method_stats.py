@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
 from edgekit.host.compiler.tables.gemm_table import Row
-from edgekit.host.lab.history.measurement import Measurement
+from edgekit.host.lab.history.measurement import UNITS, Measurement
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.targets.board import BoardProfile
 
@@ -21,6 +21,7 @@ _NEIGHBORS = 6  # nearest products used to predict whether a method generalizes
 _HARMED = 1.05  # ratio to the default above which a neighbor is harmed
 _NEAR = 0.3  # squared log distance; farther away, rows of an Intel CPU lost 6 to 17 %
 _BEST = 4  # best methods of each product that are candidates for its key
+_SOURCES = {"cycles": "estimate", "instructions": "instructions"}  # of rows without times
 _DIGITS = 3  # of ratios and rates in the table: the rest is noise
 
 
@@ -40,7 +41,7 @@ class Kind:
     def age(self) -> tuple[object, ...]:
         """Sort key that puts the most relevant kinds last: times, newer kits."""
         numbers = tuple(int(part) for part in re.findall(r"\d+", self.kit_version))
-        return self.unit == "seconds", numbers, self
+        return -UNITS.index(self.unit), numbers, self
 
 
 def kind_of(m: Measurement) -> Kind:
@@ -93,7 +94,7 @@ class Experience:
             key,
             kept,
             best.shape,
-            best.source if timed else best.unit,
+            best.source if timed else _SOURCES[best.unit],
             len(used),
             _round_digits(ratio),
             None if rate is None else _round_digits(rate),

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm import kit_table
-from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.deploy.release.session import owner
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
-from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Measurer, Outcome, Plan, Progress, Tuner
 from edgekit.kb.features import Sequences
@@ -36,15 +34,13 @@ class Job:
 
 def tune(
     job: Job,
-    board: BoardCalls,
-    emulated: bool,
+    make_measurer: Callable[[], Measurer],
     on_progress: Callable[[Progress], None],
-    measurer_of: Callable[[BoardCalls, BoardProfile, bool], Measurer] = BoardMeasurer,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Tunes a board; everything measured is in the history, however this ends.
 
-    `measurer_of` makes the measurer of a board, a profile and `emulated`; `clock` returns seconds.
+    `make_measurer` may take long, which counts as part of the budget; `clock` returns seconds.
     Raises BusyError if the board is being tuned, UnreachableError if the connection is lost.
     """
     holder = f"{owner()}, since {job.now()}"
@@ -52,7 +48,7 @@ def tune(
         base = kit_table(job.profile)
         sequences = base.sequences if base else Sequences()
         began = clock()
-        measurer = measurer_of(board, job.profile, emulated)  # may compile, which takes time
+        measurer = make_measurer()
         left = max(job.seconds - (clock() - began), 0.0)
         plan = Plan(
             job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check

@@ -22,7 +22,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
 _BATCH_SECONDS = 8.0  # per request to the board
-_BATCH_OPERATIONS = 5e8  # likewise, if instructions are counted
+_BATCH_OPERATIONS = 5e8  # likewise, under an emulator
 _SAME = 1.01  # times the best: considered equal, so that noise does not steer the search
 _MOST_METHODS = 40  # per product
 _CONFIRMED = 3  # methods that are measured again at the end, to rule out luck
@@ -63,7 +63,7 @@ class Timed:
 
 
 class Measurer(Protocol):
-    """Measures on a board. `unit`: "seconds" or "instructions"."""
+    """Measures on a board. `unit`: "seconds", "cycles" or "instructions"."""
 
     @property
     def unit(self) -> str: ...
@@ -197,8 +197,8 @@ class Tuner:
         return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
 
     def _confirm_question(self, product: Product) -> Question | None:
-        """Asks for the best methods again; instruction counts are repeatable anyway."""
-        if self._counting or product in self._refused:
+        """Asks for the best methods again; only times vary from run to run."""
+        if self._measurer.unit != "seconds" or product in self._refused:
             return None
         known = self._known[product]
         best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
@@ -225,7 +225,7 @@ class Tuner:
     ) -> bool:
         """Asks the board batch by batch; returns False if the budget runs out first."""
         done = 0
-        for batch in _split_batches(questions, self._counting):
+        for batch in _split_batches(questions, self._measurer.unit != "seconds"):
             if self._measured and self._clock() >= self._end:
                 return False  # but always measure something, so that repeated runs make progress
 
@@ -309,14 +309,14 @@ class Tuner:
         return Outcome(best, self._measured, self._before, finished, refused)
 
 
-def _split_batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
+def _split_batches(questions: Sequence[Question], emulated: bool) -> Iterator[list[Question]]:
     """Splits questions into requests small enough to keep to the budget."""
     batch: list[Question] = []
-    cost, most = 0.0, _BATCH_OPERATIONS if counting else _BATCH_SECONDS
+    cost, most = 0.0, _BATCH_OPERATIONS if emulated else _BATCH_SECONDS
     for question in questions:
         work = question.product.shape.operations * (len(question.methods) + 1)
         batch.append(question)
-        cost += work if counting else question.seconds
+        cost += work if emulated else question.seconds
         if cost >= most:
             yield batch
             batch, cost = [], 0.0

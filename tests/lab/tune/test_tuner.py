@@ -218,7 +218,7 @@ def test_preparation_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     job = session.Job("b", load_board("a57"), _PRODUCTS, 60.0, lambda: "2024-05-01T00:00:00+00:00")
-    outcome = session.tune(job, None, False, lambda _: None, compiling, lambda: now[0])
+    outcome = session.tune(job, compiling, lambda _: None, lambda: now[0])
     assert not outcome.finished and outcome.measured > 0
 
 
