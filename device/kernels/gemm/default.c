@@ -6,8 +6,9 @@
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_LANES: vector registers that
  * hold the rows of a float tile in place next to its sums, 0: no limit; EK_F32_COPIES: whether
- * copying float panels beats reading strided rows; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for
- * normal and transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of the host's
+ * copying float panels beats reading strided rows; EK_F32_PACK_ROWS: row tiles from which a B
+ * beyond L1 is packed, 0: never; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and transposed
+ * tiles and, with AMX, for AMX tiles; RULE_*: the constants of the host's
  * compiler/costs/methods/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
@@ -228,6 +229,14 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     return best;
 }
 
+/* Whether enough row tiles use a B of floats that is too large for its cache. */
+static int packs_floats(shape s, product p) {
+    int64_t rows = parts(p.m, s.mr), bytes = 4 * p.k * p.n;
+    if (rows >= RULE_PACK_ROWS && bytes > EK_L2_BYTES)
+        return 1;
+    return EK_F32_PACK_ROWS && !is_transposed(s) && rows >= EK_F32_PACK_ROWS && bytes > EK_L1_BYTES;
+}
+
 static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
     int64_t sharing = is_transposed(s) ? parts(n, s.nr) : parts(m, s.mr);
@@ -249,8 +258,7 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
-    int packs =
-        !p.f32 || copies || (parts(m, s.mr) >= RULE_PACK_ROWS && k * n * size > EK_L2_BYTES);
+    int packs = !p.f32 || copies || packs_floats(s, p);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,

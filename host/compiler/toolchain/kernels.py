@@ -172,6 +172,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
         ("EK_F32_LANES", str(board.isa.row_registers)),
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
+        ("EK_F32_PACK_ROWS", str((board.costs or board.isa.costs).pack_rows)),
         ("EK_F32_COSTS", costed("f32")),
         ("EK_I8_COSTS", costed("s8")),
         *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),

@@ -118,7 +118,7 @@ def analytic_method(
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
-       is larger than L2. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
+       is larger than L2, on some cores if fewer use it and it is larger than L1. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
        and B is larger than half of L2, panels are at most 128 deep; at most 32, the number of rows
        that the prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is
        large and A has enough rows (`copies_panels`), each panel is packed right before it is
@@ -190,11 +190,20 @@ def method_of_tile(
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
-    pack_b = dtype != "f32" or (parts(m, mr) >= PACK_ROWS and k * n * size > caches.l2)
+    pack_b = dtype != "f32" or _packs_floats(board, mr, nr, shape)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
         nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
+    """True if enough row tiles use a B of floats that is too large for its cache."""
+    rows, size = parts(shape.m, mr), shape.k * shape.n * BYTES["f32"]
+    if rows >= PACK_ROWS and size > caches_of(board).l2:
+        return True
+    least = (board.costs or board.isa.costs).pack_rows
+    return nr % board.isa.vl == 0 and 0 < least <= rows and size > board.l1d_bytes
 
 
 def _select_split(
