@@ -140,12 +140,14 @@ def _cache_sizes(profile: BoardProfile) -> tuple[int, int, int]:
 
 
 def _count_table_rows(profile: BoardProfile) -> int:
-    """Number of knowledge base rows for the board's platform."""
+    """Number of knowledge base rows for the board: of products, operators and sparse matrices."""
     from edgekit.host.compiler.tables.gemm import table_of
+    from edgekit.host.compiler.tables.spmv import spmv_table_of
 
     table = table_of(profile)
     platform = table.platforms.index(profile.platform)
-    return sum(row.key.platform == platform for row in table.rows)
+    dense = (*(row.key for row in table.rows), *(row.key for row in table.operators))
+    return sum(key.platform == platform for key in dense) + len(spmv_table_of(profile).rows)
 
 
 def _profile_document(profile: BoardProfile) -> dict[str, Any]:

@@ -98,8 +98,10 @@ def build(
                 "imported": imported,
                 "written": made.written,
                 "rows": len(made.table.rows),
+                "rows_kept": made.kept[0],
                 "measurements": made.measurements,
                 "operators": len(made.table.operators),
+                "operators_kept": made.kept[1],
                 "operator_measurements": made.operators,
                 "field": _field_document(made.field),
                 "orders": len(orders),
@@ -114,9 +116,10 @@ def build(
         _show_field(made.field)
         print(f"unchanged  no field measurement contradicts the table of {wanted.name}")
         return
-    print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
+    products, operators = made.kept
+    print(f"{path}: {_rows_text(len(made.table.rows), products, made.measurements)}")
     if made.table.operators:
-        print(f"operators  {len(made.table.operators)} rows from {made.operators} measurements")
+        print(f"operators  {_rows_text(len(made.table.operators), operators, made.operators)}")
     if orders:
         print(f"orders     {len(orders)} of subgraphs, in a separate table")
     _show_field(made.field)
@@ -133,6 +136,11 @@ def build(
         print(f"changed    {_change_text(change)}")
     if len(made.changes) > _SHOWN:
         print(f"           and {len(made.changes) - _SHOWN} more; all of them: --json")
+
+
+def _rows_text(rows: int, kept: int, measurements: int) -> str:
+    own = f"{rows - kept} rows from {measurements} measurements"
+    return f"{own}, {kept} of edgekit's own" if kept else own
 
 
 def _show_field(field: FieldHistory) -> None:

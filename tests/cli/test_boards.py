@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.kb.targets.board import board_names, load_profile, profile_names
 
 BASES = [name for name in profile_names() if load_profile(name).abstract]
@@ -20,6 +22,9 @@ def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
     assert list(boards) == [*board_names(), *BASES]
     assert [name for name, board in boards.items() if board["base"]] == BASES
     assert boards["a57"]["core"] == "cortex-a57"
+    table, sparse = kit_table(load_profile("a57")), spmv_table_of(load_profile("a57"))
+    kinds = table.rows, table.operators, sparse.rows
+    assert all(kinds) and boards["a57"]["knowledge_base_rows"] == sum(map(len, kinds))
     assert boards["a57"]["isa"] == "neon"
     assert boards["rv64gcv"]["vlen_bits"] > 0
     for board in boards.values():

@@ -192,7 +192,6 @@ def _without_row(
     for each in candidates if answer.rule != "analytic" else ():
         how = each.method
         if each.proven and how.family == "in_place" and (how.mr, how.nr) == tile:
-            return each, Choice(
-                answer.rule, f"from the table of products: {answer.why}", answer.row
-            )
+            rule = "analytic" if answer.row is None else answer.rule
+            return each, Choice(rule, f"from the table of products: {answer.why}", answer.row)
     return cheapest, Choice("analytic", f"{why}; lowest cost")

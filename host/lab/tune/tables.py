@@ -41,7 +41,8 @@ def methods_of_rows(
 @dataclass(frozen=True)
 class Built:
     """A table built from the history, and the numbers of product and operator measurements used;
-    `skipped` ones had impossible values. `field`: contribution of boards in the field; `changes`:
+    `skipped` ones had impossible values. `kept`: rows of products and of operators that are the
+    kit's own. `field`: contribution of boards in the field; `changes`:
     operator rows that differ from the previous table. Not `written`: there are profiles, but no
     evidence in them against the current table."""
 
@@ -53,6 +54,7 @@ class Built:
     field: FieldHistory
     changes: tuple[Change, ...]
     written: bool = True
+    kept: tuple[int, int] = (0, 0)
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
@@ -93,6 +95,17 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
         regret,
         field,
         changed_operators(before, table, of_operators) if before else (),
+        kept=_count_kept(base, table),
+    )
+
+
+def _count_kept(base: KnowledgeBase | None, table: KnowledgeBase) -> tuple[int, int]:
+    """Rows of products and of operators that were in `base` already."""
+    if base is None:
+        return 0, 0
+    return (
+        len(set(base.rows).intersection(table.rows)),
+        len(set(base.operators).intersection(table.operators)),
     )
 
 

@@ -138,6 +138,15 @@ def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
     assert ("times the analytic choice here" in made.choice.why) == (tile == (8, 8))
 
 
+def test_a_product_row_without_a_method_leaves_the_choice_to_the_rule():
+    board, shape = load_profile("x86-64-v3"), GemmShape(64, 64, 64)
+    row = Row(key_of(shape, 0, Sequences(), packed="b"), None, shape, "tuner")
+    table = KnowledgeBase((board.platform,)).with_rows([row])
+    (step,) = lower(graph_of([_convolution(shape)]), board, table).lowered.steps
+    choice = step.compiled.choice
+    assert choice.rule == "analytic" and choice.why.endswith("the analytic method")
+
+
 def test_rows_of_another_form_say_nothing():
     other = dataclasses.replace(form_of_points(_SHAPE), window=(3, 3))
     table = table_of_operators(_A57, (other, OperatorMethod("in_place", "f32", 4, 24)))
