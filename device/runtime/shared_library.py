@@ -40,6 +40,17 @@ def open_library(path: Path, what: str = "a compiled model", place: str = "") ->
     return lib
 
 
+def check_core(kernels: ctypes.CDLL, table: Path, core: str) -> None:
+    """IncompatibleError if a table for the kernels library is of another core."""
+    kernels.ek_kernels_platform.restype = ctypes.c_char_p
+    expected = kernels.ek_kernels_platform().decode()
+    if core != expected:
+        raise IncompatibleError(
+            f"{table.name}: expected a table of {expected}, found one of {core}; "
+            "build it for the core of the library"
+        )
+
+
 def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
     """Creates a thread pool in the library, including the caller; None for one thread."""
     if threads == 1:

@@ -11,16 +11,17 @@
 #pragma STDC FP_CONTRACT OFF
 
 enum { SCALE, M, N, K, FEATURES }; /* numbers of features in a priority */
-enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
+enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12, NAME = 64 };
 static const int64_t LARGEST = (int64_t)1 << 60; /* limit for entries, so that differences cannot
                                                     overflow */
-static const char MAGIC[8] = "EKGEMMT2";
+static const char MAGIC[8] = "EKGEMMT3";
 
 typedef struct {
     char magic[8];
     uint32_t rows, tie_high, entries[FEATURES];
     uint8_t priority[FEATURES];
     uint32_t zero;
+    char platform[NAME];
 } header;
 
 typedef struct {
@@ -109,7 +110,7 @@ static uint64_t expected_bytes(const header *h) {
         seen |= h->priority[f] < FEATURES ? 1u << h->priority[f] : 0;
     }
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) || h->rows > MOST_ROWS ||
-        seen != (1u << FEATURES) - 1)
+        seen != (1u << FEATURES) - 1 || !memchr(h->platform, 0, NAME))
         return 0;
     return sizeof *h + entries * sizeof(int64_t) + h->rows * sizeof(row);
 }
@@ -176,6 +177,10 @@ void ek_gemm_table_close(ek_gemm_table *t) {
     free(t->slot);
     free(t->log);
     free(t);
+}
+
+const char *ek_gemm_table_platform(const ek_gemm_table *t) {
+    return t->head.platform;
 }
 
 /* -- looking up ---------------------------------------------------------------------------- */

@@ -7,6 +7,10 @@
 #define EK_GEMM_TABLE_H
 #include "gemm.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     EK_GEMM_EXACT = 0,
     EK_GEMM_RELAXED = 1, /* + feature: 0 scale, 1 m, 2 n, 3 k */
@@ -20,6 +24,10 @@ typedef struct ek_gemm_table ek_gemm_table;
 ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes);
 void ek_gemm_table_close(ek_gemm_table *table);
 
+/* The core that a table is of, and the one that this library was built for. */
+const char *ek_gemm_table_platform(const ek_gemm_table *table);
+const char *ek_kernels_platform(void);
+
 /* Sizes >= 0; `dtype` may include the flags for packed operands; `rule`, unless NULL, receives an
  * ek_gemm_rule. Any number of threads may look up concurrently. A NULL table has no rows. */
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
@@ -29,4 +37,9 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *table, int dtype, int threads, long
  * method is used. Returns 0 if no row matches. */
 int ek_gemm_row_shape(const ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
                       int64_t shape[3]);
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

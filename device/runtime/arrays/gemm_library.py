@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.errors import IncompatibleError, InputError
-from edgekit.device.runtime.shared_library import open_library, start_pool
+from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
 
 DTYPES = ("f32", "s8", "u8")  # of A; indexes are ek_gemm_dtype. For u8, B is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
@@ -150,12 +150,12 @@ class GemmLibrary:
 
     def __init__(self, path: Path, table: Optional[Path] = None) -> None:
         """Loads the library, and the table if given. IncompatibleError if this CPU lacks a required
-        feature, InputError if the table is damaged."""
+        feature or the table is of another core, InputError if the table is damaged."""
         self._lib = open_library(path, "the GEMM library of edgekit")
         _declare_signatures(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._scratch = Block(0)
-        self._table = self._open_table(table)
+        self.table = self._open_table(table)  # for functions of the library; None: none
 
     def tiles(self, dtype: str) -> Tuple[str, ...]:
         """Returns register tiles such as "8x48"; "1x0" and "0x1" denote products with a vector."""
@@ -171,7 +171,7 @@ class GemmLibrary:
         """
         rule = ctypes.c_int()
         kind = _operand_code(dtype, side)
-        how = self._lib.ek_gemm_lookup(self._table, kind, threads, m, n, k, ctypes.byref(rule))
+        how = self._lib.ek_gemm_lookup(self.table, kind, threads, m, n, k, ctypes.byref(rule))
         return GemmMethod._from_c(how), _RULES[rule.value]
 
     def row_shape(
@@ -181,7 +181,7 @@ class GemmLibrary:
         one."""
         shape = (ctypes.c_int64 * 3)()
         kind = _operand_code(dtype, None)
-        found = self._lib.ek_gemm_row_shape(self._table, kind, threads, m, n, k, shape)
+        found = self._lib.ek_gemm_row_shape(self.table, kind, threads, m, n, k, shape)
         return (shape[0], shape[1], shape[2]) if found else None
 
     def default(
@@ -226,7 +226,7 @@ class GemmLibrary:
         """
         args, method = product._in_c(), how.in_c()
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
-        table = self._table if look_up else None
+        table = self.table if look_up else None
         kept = (Block(size), keep)
         return Timer(self._lib, table, args, method, threads, kept, self._get_pool(threads))
 
@@ -242,7 +242,7 @@ class GemmLibrary:
         flat = [size for shape in shapes for size in shape]
         numbers = (ctypes.c_long * max(len(flat), 1))(*flat)
         total = self._lib.ek_gemm_lookup_time(
-            self._table, _operand_code(dtype, side), threads, numbers, len(shapes), rounds
+            self.table, _operand_code(dtype, side), threads, numbers, len(shapes), rounds
         )
         return float(total) / max(len(shapes) * rounds, 1)
 
@@ -252,8 +252,8 @@ class GemmLibrary:
             if pool:
                 self._lib.ek_pool_destroy(pool)
         self._pools = {}
-        self._lib.ek_gemm_table_close(self._table)
-        self._table = None
+        self._lib.ek_gemm_table_close(self.table)
+        self.table = None
 
     def _open_table(self, path: Optional[Path]) -> Optional[int]:
         if path is None:
@@ -265,6 +265,8 @@ class GemmLibrary:
                 f"{path}: expected the GEMM table of this kit, found {len(data)} bytes of another "
                 "format; build it again, with this version of edgekit"
             )
+        core: bytes = self._lib.ek_gemm_table_platform(table)
+        check_core(self._lib, path, core.decode(errors="replace"))
         return table
 
     def _get_pool(self, threads: int) -> Optional[int]:
@@ -338,6 +340,7 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
         ("ek_gemm_run", None, (args, how, address, address)),
         ("ek_gemm_table_open", address, (ctypes.c_char_p, bytes_)),
         ("ek_gemm_table_close", None, (address,)),
+        ("ek_gemm_table_platform", ctypes.c_char_p, (address,)),
         ("ek_gemm_lookup", MethodInC, (address, number, number, size, size, size, rule)),
         ("ek_gemm_row_shape", number, (address, number, number, size, size, size, address)),
         ("ek_gemm_time", time, (address, args, how, number, address, address, size)),

@@ -16,7 +16,7 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_s
 from edgekit.device.runtime.arrays.sparse_table import Answer, Features, SpmvTable, read_table
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
-from edgekit.device.runtime.shared_library import open_library, start_pool
+from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
 
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # indexes are ek_sparse_dtype
 # For each of them, the types of a value, of x, and of y.
@@ -239,12 +239,14 @@ class SparseLibrary:
     """The sparse functions of libedgekit-kernels.so; only one thread at a time may multiply."""
 
     def __init__(self, path: Path, table: Optional[Path] = None) -> None:
-        """IncompatibleError if this CPU lacks a required feature, InputError if the table is
-        damaged."""
+        """IncompatibleError if this CPU lacks a required feature or the table is of another core,
+        InputError if the table is damaged."""
         self._lib = open_library(path, "the kernels library of edgekit")
         _declare_signatures(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._table = read_table(table) if table else SpmvTable()
+        if table:
+            check_core(self._lib, table, self._table.platform)
 
     def height(self, dtype: str) -> int:
         """Returns the rows of a strip: register bits over the bits of a sum."""

@@ -1,7 +1,7 @@
 """Serializes the table of one platform for the lookup in C (device/kernels/gemm/table.c).
 
-Little-endian: a header, the sequences (int64: scale, m, n, k), then the rows in key order. The
-output is deterministic.
+Little-endian: a header that names the platform, the sequences (int64: scale, m, n, k), then the
+rows in key order. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
 
 DTYPES = ("f32", "s8", "u8")  # index is ek_gemm_dtype of gemm.h
 _PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to the dtype
-_MAGIC = b"EKGEMMT2"
-_HEADER = struct.Struct("<8s2I4I4BI")
+_MAGIC = b"EKGEMMT3"
+_HEADER = struct.Struct("<8s2I4I4BI64s")
 _ROW = struct.Struct("<4i2i 5i3Bx 3qd2i")
 _LARGEST = (1 << 31) - 1
 
@@ -36,6 +36,7 @@ def table_blob(table: KnowledgeBase, platform: str) -> bytes:
         *map(len, sequences),
         *(FEATURES.index(name) for name in table.priority),
         0,
+        platform.encode("ascii"),
     )
     values = [value for sequence in sequences for value in sequence]
     return b"".join((header, struct.pack(f"<{len(values)}q", *values), *rows))

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, GemmMethod
-from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.arrays.sparse_library import SparseLibrary
+from edgekit.device.runtime.arrays.sparse_table import SpmvTable
+from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
@@ -25,7 +27,7 @@ from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, GemmShape, Sequ
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board, load_profile
 
 OpenLibrary = Callable[[BoardProfile], GemmLibrary]
-_HERE = "here"
+_CORE = load_board("local").platform
 _DTYPES = st.sampled_from(["f32", "s8", "u8"])
 _THREADS = st.integers(1, 4)
 _PACKED = st.sampled_from(["none", "a", "b"])
@@ -113,20 +115,20 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         radius = draw(st.sampled_from([None, 1, 30, 500]))
         rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", radius)
     priority = tuple(draw(st.permutations(FEATURES)))
-    return KnowledgeBase(("first", "second"), sequences, priority, tuple(rows.values()))
+    return KnowledgeBase(("first", _CORE), sequences, priority, tuple(rows.values()))
 
 
 @given(tables(), st.lists(_QUESTIONS, min_size=1, max_size=12))
 @_SLOW
 def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, table, questions):
     file = tmp_path_factory.mktemp("table") / "second.table"
-    file.write_bytes(table_blob(table, "second"))
+    file.write_bytes(table_blob(table, _CORE))
     library = GemmLibrary(here, file)
     board = load_board("local")
     vl = board.isa.vl
     for shape, dtype, threads, packed in questions * 2:  # the second pass hits the cache
         default = analytic_method(board, shape, dtype, threads, packed)
-        wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)
+        wanted = table.lookup(_CORE, shape, default, dtype, threads, packed, vl)
         how, rule = library.lookup(dtype, shape.m, shape.n, shape.k, threads, side(packed))
         assert (in_python(how), rule) == (wanted.method, wanted.rule)
         if wanted.row and packed == "none":
@@ -139,9 +141,9 @@ def test_more_questions_than_are_kept(here, tmp_path):
     shape = GemmShape(500, 1600, 30)
     key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
     row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
-    table = KnowledgeBase(("only",), rows=(row,))
+    table = KnowledgeBase((_CORE,), rows=(row,))
     file = tmp_path / "only.table"
-    file.write_bytes(table_blob(table, "only"))
+    file.write_bytes(table_blob(table, _CORE))
     library = GemmLibrary(here, file)
     for m in range(5000):
         _, rule = library.lookup("f32", m, 7, 11)
@@ -173,7 +175,8 @@ def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
         lambda b: b"X" + b[1:],
         lambda b: b[:8] + b"\xff" * 4 + b[12:],  # row count out of bounds
         lambda b: b[:32] + bytes(4) + b[36:],  # a priority with the same feature four times
-        lambda b: b[:40] + b[48:56] + b[40:48] + b[56:],  # a non-increasing sequence
+        lambda b: b[:104] + b[112:120] + b[104:112] + b[120:],  # a non-increasing sequence
+        lambda b: b[:40] + b"x" * 64 + b[104:],  # a core's name without an end
         lambda b: b[:-88] + b"\x7f" * 88,  # a garbage row
     ],
 )
@@ -182,22 +185,34 @@ def test_a_damaged_table_is_refused(here, tmp_path, damage):
     key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
     row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
     file = tmp_path / "bad.table"
-    file.write_bytes(damage(table_blob(KnowledgeBase(("only",), rows=(row,)), "only")))
+    file.write_bytes(damage(table_blob(KnowledgeBase((_CORE,), rows=(row,)), _CORE)))
     with pytest.raises(InputError, match=r"bad\.table: expected the GEMM table"):
         GemmLibrary(here, file)
+
+
+def test_a_table_of_another_core_is_refused(here, tmp_path):
+    for name in ("a57.table", "a57.spmv"):
+        file = tmp_path / name
+        file.write_bytes(table_blob(KnowledgeBase(("cortex-a57",)), "cortex-a57"))
+        if name.endswith("spmv"):
+            file.write_text(SpmvTable("cortex-a57").text())
+        opened = SparseLibrary if name.endswith("spmv") else GemmLibrary
+        said = f"^{name}: expected a table of {_CORE}, found one of cortex-a57; "
+        with pytest.raises(IncompatibleError, match=said):
+            opened(here, file)
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))
 @_SLOW
 def test_random_bytes_in_a_table_never_crash(here, tmp_path_factory, noise, at):
-    table = KnowledgeBase(("p",), rows=_some_rows())
-    blob = bytearray(table_blob(table, "p"))
+    table = KnowledgeBase((_CORE,), rows=_some_rows())
+    blob = bytearray(table_blob(table, _CORE))
     blob[at : at + len(noise)] = noise[: max(len(blob) - at, 0)]
     file = tmp_path_factory.mktemp("noise") / "noise.table"
     file.write_bytes(bytes(blob))
     try:
         library = GemmLibrary(here, file)
-    except InputError:
+    except (InputError, IncompatibleError):
         return
     for size in (0, 1, 500, 2**31 - 1):
         library.lookup("f32", size, 3, 7)
