@@ -12,7 +12,7 @@
  *                      integer product */
 #ifndef EK_OUTLIER_H
 #define EK_OUTLIER_H
-#include "../gemm/gemm.h"
+#include "../gemm/table.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,6 +79,11 @@ int ek_outlier_run(const ek_outlier_args *args, void *workspace, size_t bytes, e
 /* Computes only the marks, zeroed first: ceil(k / 32) words. Returns the number of outliers. */
 long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool,
                      ek_outlier_report *report);
+
+/* The method that packs W, and that of a product with it, by a table (NULL: none). */
+ek_gemm_method ek_outlier_packing(ek_gemm_table *table, long n, long group);
+ek_gemm_method ek_outlier_method(ek_gemm_table *table, const ek_outlier_weights *w, long m,
+                                 int threads);
 
 /* excess[j] for one group of W, stored as [group][n]. */
 void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess);

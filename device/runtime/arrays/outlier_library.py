@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -16,7 +16,6 @@ from edgekit.device.runtime.arrays.gemm_library import (
     DTYPES,
     Block,
     GemmLibrary,
-    GemmMethod,
     MethodInC,
 )
 from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
@@ -25,7 +24,6 @@ from edgekit.device.runtime.shared_library import open_library, start_pool
 PATHS = ("auto", "split", "int8", "float")  # indexes are ek_outlier_path
 _B_SIDE = 1
 _ALIGN = 64
-_USUAL_ROWS = 128  # number of rows the weight layout is optimized for
 _KEPT_CALLS = 64  # of one matrix
 _DONE, _MEMORY, _NOT_FINITE = range(3)
 
@@ -141,8 +139,6 @@ class OutlierLibrary:
         self._lib = open_library(path, "the kernels library of edgekit")
         _declare_signatures(self._lib)
         self.dtype = DTYPES[self._lib.ek_outlier_dtype()]
-        tiles = [tile.split("x") for tile in self._gemm.tiles(self.dtype)[:-2]]
-        self._heights = {int(nr): int(mr) for mr, nr in tiles}
         self._pools: Dict[int, Optional[int]] = {}
         self._workspace = Block(0)
 
@@ -152,7 +148,7 @@ class OutlierLibrary:
         """Packs W [k, n], int8 at `values`, with float scales [k / group, n]. is_int4: values of -8
         to 7, stored two per byte."""
         groups, padded = k // group if group else 0, -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
-        how = self._choose_packing(n, group).in_c()
+        how = self._lib.ek_outlier_packing(self._gemm.table, n, group)
         operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
         whole = self._lib.ek_gemm_packed_bytes(*operand)
         halved = self._lib.ek_outlier_packed_i4_bytes(n, group, ctypes.byref(how))
@@ -219,21 +215,14 @@ class OutlierLibrary:
         """Returns the marks of the last product: bit c % 8 of byte c // 8."""
         return bytes(self._workspace.memory[: -(-k // 8)])
 
-    def _choose_packing(self, n: int, k: int) -> GemmMethod:
-        """Chooses W's packing: a regular tile, since only these serve every number of rows."""
-        how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
-        narrowest = min(self._heights)
-        if how.nr % narrowest or how.nr not in self._heights:
-            how = replace(how, nr=min(3 * narrowest, -(-n // narrowest) * narrowest))
-        nr = max(nr for nr in self._heights if nr <= max(how.nr, narrowest))
-        return replace(how, mr=self._heights[nr], nr=nr, pack_a=False)
-
     def _prepare_call(self, packed: Packed, key: _Key) -> _Call:
         m, threads, half, options = key
+        weights = ctypes.pointer(packed.c)
+        how = self._lib.ek_outlier_method(self._gemm.table, weights, m, threads)
         args = _Args(
-            *(ctypes.pointer(packed.c), m, 0, packed.c.n, None, None, int(half)),
+            *(weights, m, 0, packed.c.n, None, None, int(half)),
             *(PATHS.index(options.path), int(options.absmax_row), int(options.check_finite)),
-            *(options.threshold, options.rows_per_scale, self._choose_method(packed, m, threads)),
+            *(options.threshold, options.rows_per_scale, how),
         )
         report = _Report()
         by_reference = ctypes.byref(args), ctypes.byref(report)
@@ -241,13 +230,6 @@ class OutlierLibrary:
             packed.calls.clear()
         packed.calls[key] = args, report, by_reference, self._get_pool(threads)
         return packed.calls[key]
-
-    def _choose_method(self, packed: Packed, m: int, threads: int) -> MethodInC:
-        c = packed.c
-        how, _ = self._gemm.lookup("s8", m, c.n, c.group, threads, "b")
-        nr = c.how.nr
-        mr = how.mr if how.nr == nr else self._heights[nr]
-        return replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
 
     def _get_pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
@@ -269,6 +251,8 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
         ("ek_outlier_dtype", number, ()),
         ("ek_outlier_run", number, (args, address, ctypes.c_size_t, address, report)),
         ("ek_outlier_mark", size, (args, address, address, report)),
+        ("ek_outlier_packing", MethodInC, (address, size, size)),
+        ("ek_outlier_method", MethodInC, (address, ctypes.POINTER(_Weights), size, number)),
         ("ek_outlier_excess", None, (address, size, size, address)),
         ("ek_outlier_packed_i4_bytes", ctypes.c_size_t, (size, size, ctypes.POINTER(MethodInC))),
         ("ek_outlier_pack_i4", None, (size, size, ctypes.POINTER(MethodInC), address, address)),

@@ -24,7 +24,8 @@ from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
 
-_OUTLIER_FILES = ("mark", "split", "merge", "int4", "outlier")
+_OUTLIER_FILES = ("choose", "mark", "split", "merge", "int4", "outlier")
+_API_FILES = ("session", "operands", "gemm", "sparse_table", "spmv", "outlier")
 
 
 @dataclass(frozen=True)
