@@ -191,17 +191,18 @@ def library(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the C library and header that run deployed models."""
+    """Write the library and headers for C programs that run deployed models and kernels."""
+    from edgekit.device.runtime.agent.kernels import C_FILES
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
-    from edgekit.host.compiler.toolchain.application import HEADER, LIBRARY, write_application
+    from edgekit.host.compiler.toolchain.application import write_application
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board_name(board)))
     with working(f"compiling for {profile.name}"):
         write_application(folder, profile)
-    files = [HEADER, LIBRARY]
+    files = list(C_FILES)
     if as_json:
         document = {"folder": str(folder), "profile": profile.name, "files": files}
         emit({"schema": "edgekit.app.library/1", **document})

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.device.runtime.agent.kernels import C_FILES, C_LIBRARY
 from edgekit.host.compiler.artifact import Artifact
-from edgekit.host.compiler.toolchain.application import HEADER, LIBRARY, write_application
+from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.kb.targets.board import load_board
 
@@ -19,6 +20,7 @@ from edgekit.kb.targets.board import load_board
 CXX = (sys.executable, "-m", "ziglang", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror")
 PLAIN = (*CXX, "-nostdlib++", "-fno-exceptions", "-fno-rtti")
 INTERFACES = ("ek.h", "gemm/gemm.h", "sparse/sparse.h", "outlier/outlier.h", "nna/nna.h")
+APPLICATION = [f"application/{name}" for name in C_FILES if name.endswith(".h")]
 PROGRAM = """
 #include "ek.h"
 #include "ek_app.h"
@@ -32,7 +34,7 @@ int main(int, char **arguments) {
 """
 
 
-@pytest.mark.parametrize("header", [*INTERFACES, f"application/{HEADER}"])
+@pytest.mark.parametrize("header", [*INTERFACES, *APPLICATION])
 def test_cplusplus_calls_functions_by_their_c_names(header: str, tmp_path: Path) -> None:
     code = re.sub(r"/\*.*?\*/", "", (kernels_folder() / header).read_text(), flags=re.DOTALL)
     names = re.findall(r"^[a-z][^#;{}]*?\b(ek_\w+)\([^;{}]*\);", code, re.MULTILINE)
@@ -58,7 +60,7 @@ def test_cplusplus_program_links_with_model_and_application_library(
     (tmp_path / "model.so").write_bytes(tiny_artifact().library)
     source, program = tmp_path / "app.cpp", tmp_path / "app"
     source.write_text(PROGRAM)
-    libraries = [str(tmp_path / name) for name in (LIBRARY, "model.so")]
+    libraries = [str(tmp_path / name) for name in (C_LIBRARY, "model.so")]
     folders = ["-I", str(tmp_path), "-I", str(kernels_folder()), f"-Wl,-rpath,{tmp_path}"]
     subprocess.run([*PLAIN, str(source), *folders, *libraries, "-o", str(program)], check=True)
     found = subprocess.run([program, tmp_path], check=True, capture_output=True, text=True)

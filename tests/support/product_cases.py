@@ -1,7 +1,8 @@
-"""What products_on_board.py must print."""
+"""What products_on_board.py and the C program products.c must print."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ _M, _K, _N = 5, 70, 40
 def check_products(found: dict[str, Any]) -> None:
     """Compares products with NumPy's, and looks for one line of an error for each bad input."""
     a, b = operands()
-    assert found["gemm_f32"] == found["gemm_s8"] == found["nna"] == (a @ b).tolist()
-    assert (found["gemm_nan"], found["cycles"] > 0) == ("nan", True)
+    assert found["gemm_f32"] == found["gemm_s8"] == (a @ b).tolist()
+    assert found["gemm_nan"] == "nan"
     columns, rows = np.arange(_K), np.arange(_M)[:, None]
     sparse = ((columns >= rows) & ((columns - rows) % 3 == 0)) * (columns % 5 + 1)
     assert found["spmv"] == (sparse @ (columns % 7 - 3)).tolist()
@@ -23,7 +24,14 @@ def check_products(found: dict[str, Any]) -> None:
     split, exact = np.array(found["outlier"]), a @ b / 64
     assert np.linalg.norm(split - exact) < 0.01 * np.linalg.norm(exact)
     for what, said in found["refused"].items():
-        assert "Error: " in said and "expected " in said and "\n" not in said, what
+        assert re.fullmatch(r"(\w*Error|error [1-4]): .*expected .*found .*", said), what
+
+
+def check_nna(found: dict[str, Any]) -> None:
+    """Compares the product of the NNA, which programs in C do not have, with NumPy's."""
+    a, b = operands()
+    assert found["nna"] == (a @ b).tolist()
+    assert found["cycles"] > 0
 
 
 def operands() -> tuple[NDArray[Any], NDArray[Any]]:

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.host import compile_kernels, connect
 from edgekit.host.virtual import down, up
-from tests.support.product_cases import check_products
+from tests.support.product_cases import check_nna, check_products
 
 pytestmark = pytest.mark.boards
 
@@ -93,4 +93,6 @@ def test_the_ranks_of_pages_by_a_sparse_matrix(board):
 
 def test_products_of_each_kind_are_the_hosts(board):
     program = Path(__file__).parents[1] / "support" / "products_on_board.py"
-    check_products(run(board, program.read_bytes(), "-I", "-S"))  # without site: without NumPy
+    found = run(board, program.read_bytes(), "-I", "-S")  # without site: without NumPy
+    check_products(found)
+    check_nna(found)

@@ -271,16 +271,11 @@ ek_app *ek_app_open_signature(const char *root, const char *name, const char *si
                               int threads, char *error, size_t bytes) {
     ek_app *app = calloc(1, sizeof *app);
     char id[EK_APP_RELEASE_BYTES], why[TEXT] = "expected memory, found none";
-    const char *below = root || (root = getenv("EDGEKIT_ROOT")) ? "" : "/.edgekit";
-    if (!root)
-        root = getenv("HOME");
     if (app) {
-        int named = name && strcmp(name, "current");
         app->threads = threads;
         snprintf(app->signature, sizeof app->signature, "%s", signature ? signature : "");
         pthread_mutex_init(&app->lock, NULL);
-        snprintf(app->root, sizeof app->root, "%s%s%s%s", root ? root : "", below,
-                 named ? "/named/" : "", named ? name : "");
+        ek_root_of(app->root, sizeof app->root, root, name);
         fail(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
              app->root);
         for (int i = 0; i < CHANGES && ek_committed(app->root, id); ++i)

@@ -9,6 +9,15 @@
 
 enum { PATH = 4096 };
 
+void ek_root_of(char *to, size_t bytes, const char *root, const char *name) {
+    const char *below = root || (root = getenv("EDGEKIT_ROOT")) ? "" : "/.edgekit";
+    const int named = name && strcmp(name, "current");
+    if (!root)
+        root = getenv("HOME");
+    snprintf(to, bytes, "%s%s%s%s", root ? root : "", below, named ? "/named/" : "",
+             named ? name : "");
+}
+
 static int is_id(const char *text) {
     return strspn(text, "0123456789abcdef") == EK_APP_RELEASE_BYTES - 1;
 }

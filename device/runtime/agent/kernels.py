@@ -17,6 +17,13 @@ KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
 SPMV_TABLE = f"{KERNELS}.spmv"
 NNA_CHIP = f"{KERNELS}.nna"
+# For C programs: in this folder of the release, and written by `edgekit app library`.
+C_FOLDER = "include"
+C_LIBRARY = "libedgekit-app.so"
+C_FILES = (
+    *("ek_app.h", "ek_kernels.h", "ek_gemm.h", "ek_spmv.h", "ek_outlier.h"),
+    *(C_LIBRARY, "edgekit-kernels.pc", "edgekit-kernels-config.cmake"),
+)
 KINDS = ("gemm_f32", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
 
 
@@ -39,7 +46,8 @@ class KernelsSpec(Record):
     def paths(self) -> Tuple[str, ...]:
         """All files that only a release of kernels has."""
         golden = (path for product in self.products for path in product.golden.paths)
-        return (KERNELS, GEMM_TABLE, SPMV_TABLE, NNA_CHIP, *golden)
+        programs = (f"{C_FOLDER}/{name}" for name in C_FILES)
+        return (KERNELS, GEMM_TABLE, SPMV_TABLE, NNA_CHIP, *programs, *golden)
 
 
 def kernel_files(folder: Path) -> KernelFiles:

@@ -99,6 +99,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += nna_units(board)
     units += sparse_units(board)
     units += _outlier_units(board)
+    units += [Unit(f"api_{name}", folder / f"c_api/{name}.c") for name in _API_FILES]
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/thread_pool.c"))
     return units

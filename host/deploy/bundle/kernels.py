@@ -1,4 +1,5 @@
-"""Builds the bundle of a board's kernels: a library of products, its tables and the Python API."""
+"""Builds the bundle of a board's kernels: a library of products, its tables, and the interfaces for
+programs in Python and in C."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 from edgekit.device.runtime.agent.kernels import (
+    C_FOLDER,
     GEMM_TABLE,
     KERNELS,
     NNA_CHIP,
@@ -19,6 +21,7 @@ from edgekit.device.runtime.arrays.nna_chip import NNA2
 from edgekit.device.runtime.dtypes import BY_NPY
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.toolchain.application import application_files
 from edgekit.host.compiler.toolchain.kernels import build_kernels, build_tables
 from edgekit.host.deploy.bundle.build import board_needs, file_entries, golden_files
 from edgekit.host.deploy.bundle.bundle import Bundle
@@ -43,6 +46,7 @@ def build_kernels_bundle(
         GEMM_TABLE: products,
         SPMV_TABLE: tables,
         NNA_CHIP: (board.nna.chip if board.nna else NNA2).text.encode(),
+        **{f"{C_FOLDER}/{name}": data for name, data in application_files(board, cache).items()},
     }
     references = tuple(_add_product(each, files) for each in reference_products())
     manifest = Manifest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from edgekit.device.runtime import application
 from edgekit.device.runtime.agent.kernels import GEMM_TABLE
 from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
@@ -27,11 +29,29 @@ from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
 from edgekit.host.deploy.release.application import read_application, unsigned_with
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.kb.targets.board import load_board
-from tests.support.product_cases import check_products, operands
+from tests.support.product_cases import check_nna, check_products, operands
+from tests.support.toolchains import program_compiler
 
 pytestmark = pytest.mark.slow
 
-_PROGRAM = Path(__file__).parents[2] / "support" / "products_on_board.py"
+_TESTS = Path(__file__).parents[2]
+_PROGRAM = (_TESTS / "support" / "products_on_board.py").read_text()
+_C_PROGRAM = _TESTS / "device" / "products.c"
+_EXPLAINED = """
+import json, os, sys
+from array import array
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+from edgekit_runtime import SparseMatrix, gemm
+
+a, b = (memoryview(bytes(4 * m * n)).cast("f", [m, n]) for m, n in ((5, 70), (70, 40)))
+why = gemm(a, b, explain=True)[1]
+rows = [range(row, 70, 3) for row in range(5)]
+starts = array("q", [sum(map(len, rows[:row])) for row in range(6)])
+columns = array("i", [column for row in rows for column in row])
+ones = array("f", [1.0] * len(columns))
+width = SparseMatrix.from_csr(starts, columns, ones, (5, 70)).settings.width
+print(json.dumps([[why.rule, why.reason, why.method.mr, why.method.nr], width]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +83,9 @@ def changed(bundle: Bundle, trusted: SigningKey) -> Changed:
     return change
 
 
-def run(runtime: Path, root: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs the program on the board without NumPy; the supervisor sets `root` for applications."""
-    command = [sys.executable, "-I", "-S", str(_PROGRAM), str(runtime)]
+def run(runtime: Path, root: str = "", program: str = _PROGRAM) -> subprocess.CompletedProcess[str]:
+    """Runs a program on the board without NumPy; the supervisor sets `root` for applications."""
+    command = [sys.executable, "-I", "-S", "-c", program, str(runtime)]
     environment = {"EDGEKIT_ROOT": root}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
@@ -74,8 +94,10 @@ def test_programs_multiply_with_the_release_whose_runtime_they_import(
     kernels: Device, board_root: Path
 ) -> None:
     runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
-    check_products(json.loads(run(runtime).stdout))
-    page = Path(__file__).parents[3] / "docs" / "applications.md"
+    found = json.loads(run(runtime).stdout)
+    check_products(found)
+    check_nna(found)
+    page = _TESTS.parent / "docs" / "applications.md"
     _, text = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     program = text.replace("~/.edgekit", str(board_root))
     command = [sys.executable, "-I", "-S", "-c", program]
@@ -99,6 +121,70 @@ def test_an_application_of_the_release_runs_from_a_copy(
     (copied := tmp_path / "run" / release).mkdir(parents=True)
     shutil.copy(root / "current" / "runtime.pyz", copied)
     check_products(json.loads(run(copied / "runtime.pyz", str(root)).stdout))
+
+
+C = ("-std=c99", "-xc")
+CXX = ("-std=c++11", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-xc++")
+
+
+@pytest.mark.parametrize("language", [C, CXX], ids=["C", "C++"])
+def test_programs_in_c_multiply_with_the_deployed_kernels(
+    kernels: Device, board_root: Path, tmp_path: Path, language: tuple[str, ...]
+) -> None:
+    del kernels
+    include = board_root / "named" / "kernels" / "current" / "include"
+    options = [f"-I{include}", f"-L{include}", "-ledgekit-app", f"-Wl,-rpath,{include}"]
+    if shutil.which("pkg-config"):
+        command = ["pkg-config", "--cflags", "--libs", "edgekit-kernels"]
+        paths = {**os.environ, "PKG_CONFIG_PATH": str(include)}
+        said = subprocess.run(command, env=paths, capture_output=True, text=True, check=True)
+        assert sorted(said.stdout.split()) == sorted(options)
+    compiler = [*program_compiler(), "-Wall", "-Wextra", "-Werror", *language]
+    program = tmp_path / "program"
+    subprocess.run([*compiler, str(_C_PROGRAM), *options, "-o", str(program)], check=True)
+    done = subprocess.run(
+        [program, board_root, "kernels"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    check_products(found)
+    said = run(include.parent / "runtime.pyz", program=_EXPLAINED).stdout
+    assert [found["how"], found["form"][2]] == json.loads(said)
+
+
+def test_what_is_no_release_of_kernels_is_named_to_programs_in_c(
+    device: Device, tiny: Callable[..., Bundle], board_root: Path, tmp_path: Path
+) -> None:
+    write_application(tmp_path, load_board("local"))
+    program = tmp_path / "program"
+    command = [*program_compiler(), str(_C_PROGRAM), f"-I{tmp_path}", f"-L{tmp_path}"]
+    command += ["-ledgekit-app", f"-Wl,-rpath,{tmp_path}", "-o", str(program)]
+    subprocess.run(command, check=True)
+    for said in ("expected deployed kernels in ", "expected kernels, found a model; deploy them: "):
+        done = subprocess.run([program, board_root], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.count("\n")) == (3, 1)
+        assert said in done.stdout
+        device.deploy(tiny())
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
+def test_cmake_finds_the_headers_and_the_library(
+    kernels: Device, board_root: Path, tmp_path: Path
+) -> None:
+    del kernels
+    include = board_root / "named" / "kernels" / "current" / "include"
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(products NONE)\n"
+        f'find_package(edgekit-kernels REQUIRED PATHS "{include}")\n'
+        "foreach(name IMPORTED_LOCATION INTERFACE_INCLUDE_DIRECTORIES)\n"
+        '  get_target_property(found edgekit::kernels ${name})\n  message("${found}")\n'
+        "endforeach()\n"
+    )
+    command = ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "build")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert [Path(line).resolve() for line in said.split()] == [
+        (include / "libedgekit-app.so").resolve(),
+        include.resolve(),
+    ]
 
 
 def test_several_live_side_by_side_and_go_back(
@@ -180,6 +266,7 @@ def _kinds(bundle: Bundle) -> list[str]:
 
 def _no_rows(bundle: Bundle) -> bytes:
     """The table of products without rows."""
-    table = table_blob(table_of(load_board("local")), "no platform")
+    local = load_board("local")
+    table = table_blob(table_of(local).with_rows(()), local.platform)
     assert table != bundle.files[GEMM_TABLE]
     return table

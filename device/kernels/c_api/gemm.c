@@ -1,0 +1,151 @@
+/* ek_gemm.h: dense products. */
+#include "session.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const rules[] = {"exact",     "relaxed:scale", "relaxed:m",
+                                    "relaxed:n", "relaxed:k",     "analytic"};
+static const struct {
+    int32_t a, b, c, dtype;
+} pairs[] = {
+    {EK_F32, EK_F32, EK_F32, EK_GEMM_F32},
+    {EK_S8, EK_S8, EK_S32, EK_GEMM_S8},
+    {EK_U8, EK_S8, EK_S32, EK_GEMM_U8},
+};
+enum { PAIRS = sizeof pairs / sizeof *pairs };
+
+/* Checks both operands; finds the number of their pair of types. */
+static int check(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads, ek_pool **pool,
+                 int *pair) {
+    if (!a || !b)
+        return ek_session_fail(k, EK_INPUT, "ek_gemm: expected a and b, found NULL");
+    int status = ek_session_check(k, "ek_gemm", "a", a);
+    status = status ? status : ek_session_check(k, "ek_gemm", "b", b);
+    status = status ? status : ek_session_pool(k, "ek_gemm", threads, pool);
+    if (status)
+        return status;
+    for (*pair = 0; *pair < PAIRS; ++*pair)
+        if (pairs[*pair].a == a->type && pairs[*pair].b == b->type)
+            break;
+    if (*pair == PAIRS)
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_gemm: expected a and b of f32 and f32, s8 and s8, or u8 and s8, "
+                               "found %s and %s",
+                               ek_type_name(a->type), ek_type_name(b->type));
+    if (a->columns != b->rows)
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_gemm: expected as many columns of a as rows of b, found [%lld, "
+                               "%lld] and [%lld, %lld]",
+                               (long long)a->rows, (long long)a->columns, (long long)b->rows,
+                               (long long)b->columns);
+    return EK_DONE;
+}
+
+static int check_result(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
+                        const ek_result *c, int32_t type) {
+    if (!c)
+        return ek_session_fail(k, EK_INPUT, "ek_gemm: expected c, found NULL");
+    if (c->rows != a->rows || c->columns != b->columns || c->type != type)
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_gemm: expected c of %s [%lld, %lld], found %s [%lld, %lld]",
+                               ek_type_name(type), (long long)a->rows, (long long)b->columns,
+                               ek_type_name(c->type), (long long)c->rows, (long long)c->columns);
+    const ek_matrix added = {bias, bias ? 1 : 0, b->columns, b->columns, 1, type};
+    const int status = ek_session_check(k, "ek_gemm", "bias", &added);
+    const ek_matrix *const others[] = {a, b, &added};
+    return status ? status : ek_session_check_result(k, "ek_gemm", "c", c, others, 3);
+}
+
+static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
+                    const ek_result *c, int threads) {
+    ek_pool *pool;
+    int pair, status = check(k, a, b, threads, &pool, &pair);
+    status = status ? status : check_result(k, a, b, bias, c, pairs[pair].c);
+    if (status || !c->rows || !c->columns)
+        return status;
+    ek_gemm_args args = {
+        .dtype = pairs[pair].dtype,
+        .m = (long)c->rows,
+        .n = (long)c->columns,
+        .k = (long)a->columns,
+        .a = a->data,
+        .b = b->data,
+        .c = c->data,
+        .a_row = (long)a->row_stride,
+        .a_col = (long)a->column_stride,
+        .b_row = (long)b->row_stride,
+        .b_col = (long)b->column_stride,
+        .c_row = (long)c->row_stride,
+        .c_col = (long)c->column_stride,
+        .epilogue = {.bias = bias, .low_f32 = -INFINITY, .high_f32 = INFINITY},
+    };
+    const ek_gemm_method how =
+        ek_gemm_lookup(k->products, args.dtype, threads, args.m, args.n, args.k, NULL);
+    status = ek_session_reserve(k, ek_gemm_scratch_bytes(&args, &how, threads));
+    if (!status)
+        ek_gemm_run(&args, &how, k->scratch, pool);
+    return status;
+}
+
+int ek_api_gemm(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
+                const ek_result *c, int threads) {
+    pthread_mutex_lock(&k->lock);
+    const int status = multiply(k, a, b, bias, c, threads);
+    pthread_mutex_unlock(&k->lock);
+    return status;
+}
+
+static int same_method(const ek_gemm_method *a, const ek_gemm_method *b) {
+    return a->mc == b->mc && a->kc == b->kc && a->nc == b->nc && a->mr == b->mr && a->nr == b->nr &&
+           a->pack_a == b->pack_a && a->pack_b == b->pack_b && a->split == b->split;
+}
+
+/* Writes the rule and the reason in words, as device/runtime/arrays/gemm.py does. */
+static void put_reason(ek_gemm_choice *to, int rule, int is_default) {
+    const char *name = rules[rule];
+    char row[80];
+    snprintf(row, sizeof row, "the row of %lld x %lld . %lld x %lld", (long long)to->m,
+             (long long)to->k, (long long)to->k, (long long)to->n);
+    if (!to->has_row)
+        snprintf(to->reason, sizeof to->reason, "no row shares the scale, m, n or k");
+    else if (!is_default)
+        snprintf(to->reason, sizeof to->reason, "%s: %s", name, row);
+    else if (rule == EK_GEMM_EXACT)
+        snprintf(to->reason, sizeof to->reason, "exact: %s, with the analytic method", row);
+    else
+        snprintf(to->reason, sizeof to->reason, "%s is the nearest, and does not apply here", row);
+    const int applies = to->has_row && (!is_default || rule == EK_GEMM_EXACT);
+    snprintf(to->rule, sizeof to->rule, "%s", applies ? name : rules[EK_GEMM_ANALYTIC]);
+}
+
+static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
+                   ek_gemm_choice *choice) {
+    ek_pool *pool;
+    int pair, rule, status = check(k, a, b, threads, &pool, &pair);
+    if (status)
+        return status;
+    if (!choice)
+        return ek_session_fail(k, EK_INPUT, "ek_gemm_explain: expected choice, found NULL");
+    const long m = (long)a->rows, n = (long)b->columns, depth = (long)a->columns;
+    const int dtype = pairs[pair].dtype;
+    const ek_gemm_method how = ek_gemm_lookup(k->products, dtype, threads, m, n, depth, &rule);
+    const ek_gemm_method analytic = ek_gemm_default(dtype, threads, m, n, depth);
+    int64_t shape[3] = {0};
+    memset(choice, 0, sizeof *choice);
+    choice->has_row = ek_gemm_row_shape(k->products, dtype, threads, m, n, depth, shape);
+    choice->m = shape[0], choice->k = shape[1], choice->n = shape[2];
+    choice->mc = how.mc, choice->kc = how.kc, choice->nc = how.nc;
+    choice->mr = how.mr, choice->nr = how.nr;
+    choice->pack_a = how.pack_a, choice->pack_b = how.pack_b, choice->by_columns = how.split;
+    put_reason(choice, rule, same_method(&how, &analytic));
+    return EK_DONE;
+}
+
+int ek_api_gemm_explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
+                        ek_gemm_choice *choice) {
+    pthread_mutex_lock(&k->lock);
+    const int status = explain(k, a, b, threads, choice);
+    pthread_mutex_unlock(&k->lock);
+    return status;
+}

@@ -1,0 +1,77 @@
+"""A C program on each board multiplies with a release of kernels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgekit.device.runtime.agent.integrity import write_record
+from edgekit.device.runtime.agent.kernels import GEMM_TABLE, KERNELS, SPMV_TABLE
+from edgekit.device.runtime.agent.store import Links, Store
+from edgekit.host.compiler.toolchain.application import write_application
+from edgekit.host.compiler.toolchain.kernels import build_tables, kernel_units
+from edgekit.host.deploy.bundle.build import file_entries
+from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import CPUS, QEMU, cores
+from tests.support.product_cases import check_products
+from tests.support.toolchains import toolchain_for
+
+pytestmark = pytest.mark.cross
+_PROGRAM = Path(__file__).parents[1] / "device" / "products.c"
+_RELEASE = "0123456789abcdef"
+_DAMAGED, _INCOMPATIBLE = 3, 2
+
+
+@pytest.mark.parametrize("name", cores("a57", "rv64gcv", "a76", "a7", "rv64gc", "bpi-f3"))
+def test_products_of_c_programs_are_numpys(name, tmp_path):
+    board, store = load_board(name), Store(tmp_path / "board")
+    products, sparse = build_tables(board)
+    files = {
+        KERNELS: toolchain_for(board).build(kernel_units(board)),
+        GEMM_TABLE: products,
+        SPMV_TABLE: sparse,
+    }
+    install(store, files)
+    write_application(tmp_path, board)
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", board.target, str(_PROGRAM)]
+    command += [f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app", f"-Wl,-rpath,{tmp_path}"]
+    program = tmp_path / "program"
+    subprocess.run([*command, "-o", str(program)], check=True)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        qemu, libraries = QEMU[board.arch]
+        words = [qemu, "-cpu", CPUS[name], "-L", libraries, str(program), str(store.root)]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    done = run()
+    assert done.returncode == 0, done.stderr + done.stdout
+    check_products(json.loads(done.stdout))
+
+    another, wanted = build_tables(load_board("a72")), f"expected a table of {board.platform}, "
+    for path, data, code, said in (
+        (GEMM_TABLE, products[: len(products) // 2], _DAMAGED, "expected the GEMM table"),
+        (SPMV_TABLE, sparse[: len(sparse) // 2], _DAMAGED, "expected a table of SpMV"),
+        (GEMM_TABLE, another[0], _INCOMPATIBLE, f"{wanted}found one of cortex-a72"),
+        (SPMV_TABLE, another[1], _INCOMPATIBLE, f"{wanted}found one of cortex-a72"),
+        (KERNELS, Path(sys.executable).read_bytes(), _INCOMPATIBLE, "a library for this board"),
+    ):
+        install(store, {**files, path: data})
+        done = run()
+        assert (done.returncode, done.stdout.count("\n")) == (code, 1), done.stderr
+        assert path in done.stdout and said in done.stdout
+
+
+def install(store: Store, files: dict[str, bytes]) -> None:
+    """Puts files into service as an agent does."""
+    store.create()
+    folder = store.releases / _RELEASE
+    folder.mkdir(exist_ok=True)
+    for path, data in files.items():
+        (folder / path).write_bytes(data)
+    write_record(folder, SimpleNamespace(files=file_entries(files)))
+    store.set_links(Links(_RELEASE, None))
