@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.deploy_kernels import KERNELS_NAME
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import ApplicationState
 
-Template = Literal["camera", "microphone", "serve"]
+Template = Literal["camera", "microphone", "search", "serve"]
+_OF_KERNELS = ("search",)  # templates that need a release of kernels instead of a model
 
 
 def register(app: typer.Typer) -> None:
@@ -93,7 +95,8 @@ def new(
         emit({"schema": "edgekit.app.new/1", **document})
         return
     print(f"written  {', '.join(str(target / name) for name in written)}")
-    print(f"next     edgekit app install {target}")
+    of_kernels = f" --name {KERNELS_NAME}" if template in _OF_KERNELS else ""
+    print(f"next     edgekit app install {target}{of_kernels}")
 
 
 def install(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import re
 import shutil
-import socket
 import wave
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,27 +18,13 @@ from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release import enroll_host
-from tests.support.applications import state_of
+from tests.support.applications import UnixConnection, state_of
 from tests.support.applications import write_application as write
-from tests.support.patience import AMPLE, until
+from tests.support.patience import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
 X = np.array([1, 2, 3, -4], np.float32)
 CLIENTS = 4
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket whose path may exceed the length limit of an address."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("board", timeout=AMPLE)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        folder = os.open(self._path.parent, os.O_PATH)
-        self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
-        os.close(folder)
 
 
 def ask(board: Path, body: bytes, length: str = "") -> tuple[int, bytes, str | None]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.support.applications import UnixConnection
+
+
+@pytest.fixture
+def stopped(edgekit: Any) -> Iterator[None]:
+    """Stops the application at teardown."""
+    yield
+    edgekit("app", "stop", "--name", "kernels")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("bare_init", "stopped")
 def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) -> None:
     plan = edgekit("deploy", "--kernels", "--dry-run", "--json").document
     tables = {"kernels.so.table", "kernels.so.spmv", "kernels.so.nna"}
@@ -21,8 +35,36 @@ def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) ->
     assert Path(found["runtime"]).is_file()
     lines = edgekit("status", "--name", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == ["board", "current", "previous"]
+    search_with(edgekit, tmp_path / "search", Path(found["runtime"]).parents[1])
     said = edgekit("bench", "model", "--name", "kernels").complaint
     assert "expected a model, found kernels of" in said
+
+
+def search_with(edgekit: Any, folder: Path, board: Path) -> None:
+    """Installs the template that searches vectors with the kernels, and asks it."""
+    points = np.random.default_rng(0).standard_normal((300, 8), np.float32)
+    assert edgekit("app", "new", "search", folder).out.endswith(f"{folder} --name kernels\n")
+    points.tofile(folder / "points.f32")
+    settings = folder / "app.toml"
+    arguments = f'arguments = ["--points", "{folder / "points.f32"}", "--width", "8"]'
+    settings.write_text(re.sub("(?m)^arguments = .*", arguments, settings.read_text()))
+    state = edgekit("app", "install", folder, "--name", "kernels", "--json").document
+    assert state["said"].startswith("searches 300 vectors at ")
+    wanted = points[[7, 250]] + np.float32(0.25)
+    squares = ((wanted[:, None] - points) ** 2).sum(2)
+    answers = {}
+    for path, body in (("/nearest?count=3", wanted.tobytes()), ("/nearest", b"123")):
+        connection = UnixConnection(board / "app" / "data" / "search.sock")
+        connection.request("POST", path, body)
+        answers[path] = json.load(connection.getresponse())
+        connection.close()
+    assert answers["/nearest"] == (
+        "expected /nearest?count=N with vectors of 32 bytes, found 3 bytes for /nearest"
+    )
+    for found, exact in zip(answers["/nearest?count=3"], squares, strict=True):
+        assert [number for number, _ in found] == np.argsort(exact)[:3].tolist()
+        assert np.allclose([far for _, far in found], np.sort(exact)[:3], atol=1e-4)
+    assert edgekit("app", "stop", "--name", "kernels", "--json").document["state"] == "stopped"
 
 
 @pytest.mark.parametrize(
