@@ -141,7 +141,7 @@ def test_what_was_verified_is_what_is_loaded(
 
 def test_page_for_users_compiles_and_runs(program: Path, tmp_path: Path) -> None:
     page = Path(__file__).parents[3] / "docs" / "applications.md"
-    (text,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    text, _ = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
     source, folder = tmp_path / "page.c", program.parent
     source.write_text(text)
     command = [*program_compiler(), "-Wall", "-Werror", str(source)]

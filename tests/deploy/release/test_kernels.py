@@ -37,6 +37,7 @@ pytestmark = pytest.mark.slow
 _TESTS = Path(__file__).parents[2]
 _PROGRAM = (_TESTS / "support" / "products_on_board.py").read_text()
 _C_PROGRAM = _TESTS / "device" / "products.c"
+_PAGE = _TESTS.parent / "docs" / "applications.md"
 _EXPLAINED = """
 import json, os, sys
 from array import array
@@ -97,8 +98,7 @@ def test_programs_multiply_with_the_release_whose_runtime_they_import(
     found = json.loads(run(runtime).stdout)
     check_products(found)
     check_nna(found)
-    page = _TESTS.parent / "docs" / "applications.md"
-    _, text = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    _, text = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     program = text.replace("~/.edgekit", str(board_root))
     command = [sys.executable, "-I", "-S", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -145,6 +145,14 @@ def test_programs_in_c_multiply_with_the_deployed_kernels(
     done = subprocess.run(
         [program, board_root, "kernels"], capture_output=True, text=True, check=True
     )
+    if language is C:
+        example = re.findall(r"```c\n(.*?)```", _PAGE.read_text(), re.DOTALL)[-1]
+        compiler += ["-", *options, "-o", str(program)]
+        subprocess.run(compiler, input=example, text=True, check=True)
+        paths = {"EDGEKIT_ROOT": str(board_root)}
+        assert subprocess.run([program], env=paths, stdout=subprocess.PIPE).stdout.startswith(
+            b"37 "
+        )
     found = json.loads(done.stdout)
     check_products(found)
     said = run(include.parent / "runtime.pyz", program=_EXPLAINED).stdout
