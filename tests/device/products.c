@@ -88,6 +88,8 @@ static void refuse_gemm(ek_kernels *k) {
     refused(k, "negative rows", ek_gemm(k, &odd, &right, NULL, &to, 1));
     odd = matrix(a, M, K, EK_F64);
     refused(k, "other types", ek_gemm(k, &odd, &right, NULL, &to, 1));
+    const ek_matrix left16 = matrix(a, M, K, EK_F16), right16 = matrix(b, K, N, EK_F16);
+    refused(k, "half precision", ek_gemm(k, &left16, &right16, NULL, &to, 1));
     odd = matrix(a, M, K, 77);
     refused(k, "an unknown type", ek_gemm(k, &odd, &right, NULL, &to, 1));
     other.rows = M + 1;

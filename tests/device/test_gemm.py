@@ -115,6 +115,7 @@ _G = np.zeros((3, 4), np.float32)
         ((_F[0], _G), {}, r"a of 2 dimensions, found \[3\]"),
         (([[1.0]], _G), {}, "a to be an array, found list"),
         ((_F, _G.astype(np.float64)), {}, "found float32 and float64"),
+        ((_F.astype(np.float16), _G.astype(np.float16)), {}, "and float16; convert them first"),
         ((_F.astype(">f4"), _G), {}, "found >f4 and float32"),
         ((_F.astype(np.int8), _G), {}, "found int8 and float32"),
         ((_F, _G, 0), {}, "1 to 256 threads, found 0"),

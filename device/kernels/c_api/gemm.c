@@ -31,7 +31,7 @@ static int check(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int thre
     if (*pair == PAIRS)
         return ek_session_fail(k, EK_INPUT,
                                "ek_gemm: expected a and b of f32 and f32, s8 and s8, or u8 and s8, "
-                               "found %s and %s",
+                               "found %s and %s; convert them first",
                                ek_type_name(a->type), ek_type_name(b->type));
     if (a->columns != b->rows)
         return ek_session_fail(k, EK_INPUT,

@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.gemm_library import (
@@ -139,8 +139,7 @@ def _of_buffers(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Prod
     left, right = buffers.readable(a, "gemm: a"), buffers.readable(b, "gemm: b")
     dtype = _PLAIN_PAIRS.get((left.dtype, right.dtype))
     if dtype is None:
-        pairs = ", ".join(f"{x} and {y}" for x, y in _PLAIN_PAIRS)
-        raise InputError(f"gemm: expected a and b of {pairs}, found {left.dtype} and {right.dtype}")
+        raise _bad_types(_PLAIN_PAIRS, left.dtype, right.dtype)
     m, n, k = _check_sizes(left.shape, right.shape, threads)
     result, at = _SUMS[dtype], 0
     if bias is not None:
@@ -174,9 +173,13 @@ def _check_operands(np: Any, a: Any, b: Any) -> str:
             raise InputError(f"gemm: expected {name} to be an array, found {type(value).__name__}")
     dtype = _PAIRS.get((a.dtype.name, b.dtype.name))
     if dtype is None or not (a.dtype.isnative and b.dtype.isnative):
-        pairs = ", ".join(f"{x} and {y}" for x, y in _PAIRS)
-        raise InputError(f"gemm: expected a and b of {pairs}, found {a.dtype} and {b.dtype}")
+        raise _bad_types(_PAIRS, a.dtype, b.dtype)
     return dtype
+
+
+def _bad_types(pairs: Iterable[Tuple[str, str]], a: Any, b: Any) -> InputError:
+    known = ", ".join(f"{x} and {y}" for x, y in pairs)
+    return InputError(f"gemm: expected a and b of {known}, found {a} and {b}; convert them first")
 
 
 def _check_sizes(a: Any, b: Any, threads: Any) -> Tuple[int, int, int]:
