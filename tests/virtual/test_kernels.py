@@ -53,12 +53,18 @@ print(json.dumps({"sum": sum(rank), "first": max(range(N), key=rank.__getitem__)
 
 
 @pytest.fixture(scope="module")
-def board(shared_home):
-    up("a57")
-    found = connect("a57").named("kernels")
-    assert max(found.deploy(compile_kernels("a57")).release.health["max_difference"]) == 0
+def board(shared_home, request):
+    name = request.param
+    up(name)
+    found = connect(name).named("kernels")
+    assert max(found.deploy(compile_kernels(found.profile)).release.health["max_difference"]) == 0
     yield found
-    down("a57")
+    down(name)
+
+
+def on(*names):
+    """Runs a test on these boards."""
+    return pytest.mark.parametrize("board", names, indirect=True)
 
 
 def run(board, program: bytes, *options: str) -> dict[str, Any]:
@@ -71,12 +77,14 @@ def run(board, program: bytes, *options: str) -> dict[str, Any]:
     return found
 
 
+@on("a57")
 def test_the_nearest_of_many_points_by_a_product(board):
     found = run(board, _NEIGHBORS)
     assert found["nearest"] == list(range(0, 300, 30))
     assert found["rule"] in ("exact", "analytic") or found["rule"].startswith("relaxed:")
 
 
+@on("a57", "rv64v")
 def test_the_ranks_of_pages_by_a_sparse_matrix(board):
     n = 500
     spread = np.zeros((n, n))
@@ -91,6 +99,7 @@ def test_the_ranks_of_pages_by_a_sparse_matrix(board):
     assert abs(found["rank"] / rank[0] - 1) < 1e-4
 
 
+@on("a57", "rv64v")
 def test_products_of_each_kind_are_the_hosts(board):
     program = Path(__file__).parents[1] / "support" / "products_on_board.py"
     found = run(board, program.read_bytes(), "-I", "-S")  # without site: without NumPy
