@@ -38,7 +38,7 @@ int main(int, char **arguments) {
 def test_cplusplus_calls_functions_by_their_c_names(header: str, tmp_path: Path) -> None:
     code = re.sub(r"/\*.*?\*/", "", (kernels_folder() / header).read_text(), flags=re.DOTALL)
     names = re.findall(r"^[a-z][^#;{}]*?\b(ek_\w+)\([^;{}]*\);", code, re.MULTILINE)
-    assert len(names) > 2
+    assert len(names) > 1
     source, made = tmp_path / "all.cpp", tmp_path / "all.o"
     calls = ", ".join(f"reinterpret_cast<any *>({name})" for name in names)
     source.write_text(
