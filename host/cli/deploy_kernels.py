@@ -31,11 +31,14 @@ def kernels_bundle(device: Board, counter: int, dry_run: bool) -> Bundle:
 
 def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool) -> None:
     """Prints the release, its health check, its size, and how a program uses it."""
+    from edgekit.device.runtime.agent.kernels import C_FOLDER
+    from edgekit.device.runtime.agent.manifest import RUNTIME
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.cli.plan import show_application
     from edgekit.host.deploy.release import probe
 
-    runtime = f"{probe(device).folder}/current/runtime.pyz"
+    current = f"{probe(device).folder}/current"
+    runtime, include = f"{current}/{RUNTIME}", f"{current}/{C_FOLDER}"
     size, kernels = sum(entry.bytes for entry in bundle.manifest.files), bundle.manifest.kernels
     checked = [product.kind for product in kernels.products] if kernels else []
     if as_json:
@@ -54,6 +57,7 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
                 "health": dict(release.health),
                 "products": checked,
                 "runtime": runtime,
+                "include": include,
             }
         )
         return
@@ -63,3 +67,4 @@ def show_kernels(device: Board, bundle: Bundle, release: Release, as_json: bool)
     print(f"health   ok, {len(checked)} products matched their references: {', '.join(checked)}")
     show_application(release)
     print(f"import   edgekit_runtime from {runtime}")
+    print(f"include  ek_gemm.h from {include}")

@@ -32,7 +32,7 @@ def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) ->
     assert (found["name"], found["release"]) == ("kernels", plan["release"])
     assert max(found["health"]["max_difference"]) == 0
     assert found["sent_bytes"] == found["bytes"] == plan["send_bytes"]
-    assert Path(found["runtime"]).is_file()
+    assert Path(found["runtime"]).is_file() and Path(found["include"], "ek_gemm.h").is_file()
     lines = edgekit("status", "--name", "kernels").out.splitlines()
     assert [line.split()[0] for line in lines] == ["board", "current", "previous"]
     search_with(edgekit, tmp_path / "search", Path(found["runtime"]).parents[1])
