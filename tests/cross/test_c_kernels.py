@@ -19,7 +19,7 @@ from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU, cores
 from tests.support.product_cases import check_products
-from tests.support.toolchains import toolchain_for
+from tests.support.toolchains import compile_for, toolchain_for
 
 pytestmark = pytest.mark.cross
 _PROGRAM = Path(__file__).parents[1] / "device" / "products.c"
@@ -38,10 +38,8 @@ def test_products_of_c_programs_are_numpys(name, tmp_path):
     }
     install(store, files)
     write_application(tmp_path, board)
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", board.target, str(_PROGRAM)]
-    command += [f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app", f"-Wl,-rpath,{tmp_path}"]
-    program = tmp_path / "program"
-    subprocess.run([*command, "-o", str(program)], check=True)
+    program, options = tmp_path / "program", [f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app"]
+    compile_for(board, _PROGRAM, program, *options, f"-Wl,-rpath,{tmp_path}")
 
     def run() -> subprocess.CompletedProcess[str]:
         qemu, libraries = QEMU[board.arch]

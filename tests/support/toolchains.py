@@ -1,9 +1,11 @@
-"""The C compiler for tests that compare kernels with the reference."""
+"""The C compiler for tests: of kernels that they compare with the reference, and of programs."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.zig import Toolchain
@@ -17,6 +19,18 @@ def toolchain_for(board: BoardProfile) -> Toolchain:
     """
     flags = () if "EDGEKIT_TEST_ALL" in os.environ else ("-O0",)
     return Toolchain(board, cache_folder() / "objects", flags)
+
+
+def compile_for(board: BoardProfile, source: Path, program: Path, *options: str) -> None:
+    """Compiles a program in C for a board, with what the toolchain's cache has for its target; the
+    compiler's own library takes longer to build than that of kernels."""
+    zig, target = (sys.executable, "-m", "ziglang", "cc"), ("-target", board.target)
+    caches = {
+        f"ZIG_{name}_CACHE_DIR": str(cache_folder() / "objects" / folder)
+        for name, folder in (("GLOBAL", "zig"), ("LOCAL", "zig-local"))
+    }
+    command = [*zig, *target, "-O3", "-s", "-rtlib=none", str(source), *options]
+    subprocess.run([*command, "-o", str(program)], env={**os.environ, **caches}, check=True)
 
 
 def program_compiler() -> tuple[str, ...]:
