@@ -164,7 +164,7 @@ def bench_on(
 
 def pull_from(
     select: list[str],
-    sampling: Literal["on", "off"] | None,
+    sampling: Literal["on", "off", "explore"] | None,
     parallel: int | None,
     as_json: bool,
 ) -> None:
@@ -179,7 +179,7 @@ def pull_from(
 
     def work(turn: Turn) -> Pulled:
         if sampling:
-            profiles.switch(turn.device, sampling == "on")
+            profiles.switch(turn.device, sampling)
         turn.tell("fetching")
         return profiles.pull(turn.device, store)
 

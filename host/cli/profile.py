@@ -79,11 +79,11 @@ def pull(
         ),
     ] = None,
     sampling: Annotated[
-        Literal["on", "off"] | None,
+        Literal["on", "off", "explore"] | None,
         typer.Option(
             "--sampling",
             show_default=False,
-            help="Turn the sampling on the boards on or off first.",
+            help="Turn sampling on the boards on or off first, or let products try other methods.",
         ),
     ] = None,
     transport: TransportOption = None,
@@ -106,7 +106,7 @@ def pull(
 
 def _pull_profiles(
     name: str,
-    sampling: Literal["on", "off"] | None,
+    sampling: Literal["on", "off", "explore"] | None,
     transport: Literal["ssh", "serial"] | None,
     as_json: bool,
 ) -> None:
@@ -116,7 +116,7 @@ def _pull_profiles(
 
     device = connect_to(name, transport)
     if sampling:
-        profiles.switch(device, sampling == "on")
+        profiles.switch(device, sampling)
     store = profiles.ProfileStore()
     found = profiles.pull(device, store)
     store.compact()

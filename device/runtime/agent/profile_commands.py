@@ -20,7 +20,8 @@ def add_profile_commands(command: AddCommand) -> None:
             "--acknowledge", metavar="SPOOL/SEQUENCE", help="newest profile stored on the host"
         )
         sub.add_argument("--most-bytes", type=positive, default=1 << 18)
-        sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start")
+        modes = ("on", "off", "explore")
+        sub.add_argument("--switch", choices=modes, help="sampling, from the next start")
         sub.add_argument(
             "--sender", action="store_true", help="add the command that sends profiles"
         )
@@ -44,7 +45,7 @@ def _profile(options: argparse.Namespace) -> Document:
     store = Store(options.root)
     spool = spool_of(store)
     if options.switch:
-        spool.switch(options.switch == "on")
+        spool.switch(options.switch)
     take_samples(store)
     if options.acknowledge:
         spool.acknowledge(*_parse_receipt(options.acknowledge))

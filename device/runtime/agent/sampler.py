@@ -20,7 +20,7 @@ import threading
 import time
 from array import array
 from pathlib import Path
-from typing import Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.batch import (
@@ -78,6 +78,14 @@ class Pace(Record):
     period_seconds: float = PERIOD_SECONDS
 
 
+class Timed(Protocol):
+    """What is recorded: an inference, or a call of a product."""
+
+    @property
+    def total(self) -> int:
+        """Nanoseconds."""
+
+
 class Sampler:
     """Collects samples of one model and periodically passes a batch of them to `write`.
 
@@ -106,7 +114,7 @@ class Sampler:
         self._count = 0
         self._counted = 0  # inferences included in `_inference_ns`
         self._skip = 1
-        self._collected: Optional[_Collected] = None
+        self._collected: Optional[Collected] = None
 
     def due(self) -> bool:
         """Counts an inference; returns whether to record it."""
@@ -116,12 +124,12 @@ class Sampler:
             return False
         return True
 
-    def record(self, times: RunTimes) -> None:
+    def record(self, times: Timed) -> None:
         """Records the inference that was due, with its operators in release order."""
         start = self._clocks.cost()
         now = self._clocks.boot()
         if self._collected is None:
-            self._collected = _Collected(now, self._counted, len(self._operators))
+            self._collected = self._open_batch(now, self._counted)
         self._collected.add(times)
         self._inference_ns += times.total * (self._count - self._counted)
         self._counted = self._count
@@ -144,6 +152,9 @@ class Sampler:
     def cost(self) -> float:
         """The sampling overhead so far, as a fraction of the inferences' time."""
         return (self._spent_ns + self._written_ns) / max(self._inference_ns, 1)
+
+    def _open_batch(self, now: int, first: int) -> Collected:
+        return _OfModel(now, first, self._operators)
 
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
         """Returns the gap to the next sample, from the budget and the spread over the period."""
@@ -197,7 +208,7 @@ class Sampler:
         if self._writer:
             self._writer.join()
 
-    def _build_batch(self, collected: _Collected, inferences: int, now: int) -> Batch:
+    def _build_batch(self, collected: Collected, inferences: int, now: int) -> Batch:
         return Batch(
             uuid=os.urandom(16).hex(),
             boot=(read_text(_BOOT) or "").replace("-", ""),
@@ -210,29 +221,52 @@ class Sampler:
             every=inferences / len(collected.totals),
             whole=Spread(*_summarize_samples(collected.totals)),
             operators=tuple(
-                OperatorSpread(spec.name, spec.op, spec.kernel, *_summarize_samples(row))
-                for spec, row in zip(self._operators, collected.rows)
+                OperatorSpread(*names, *_summarize_samples(row)) for names, row in collected.rows()
             ),
             environment=environment(collected.before),
         )
 
 
-class _Collected:
+class Collected:
     """The samples of an open batch, packed: as Python integers they would take ten times the
     memory."""
 
-    def __init__(self, began_ns: int, first: int, operators: int) -> None:
+    def __init__(self, began_ns: int, first: int) -> None:
         self.began_ns = began_ns
         self.first = first
         self.before = sample()
         self.totals = array("Q")
-        self.rows: List["array[int]"] = [array("Q") for _ in range(operators)]
 
-    def add(self, times: RunTimes) -> None:
+    def add(self, times: Any) -> None:
+        """Adds a sample, as long as there is room for more."""
         if len(self.totals) < MOST_SAMPLES:
             self.totals.append(times.total)
-            for row, ns in zip(self.rows, times.operators):
-                row.append(ns)
+            self.add_parts(times)
+
+    def add_parts(self, times: Any) -> None:
+        """Adds the times of a sample's parts."""
+        raise NotImplementedError
+
+    def rows(self) -> Iterator[Tuple[Tuple[str, str, str], "array[int]"]]:
+        """Yields name, kind and kernel of each part, and its samples."""
+        raise NotImplementedError
+
+
+class _OfModel(Collected):
+    """Its parts are the operators of a model."""
+
+    def __init__(self, began_ns: int, first: int, operators: Sequence[OperatorSpec]) -> None:
+        super().__init__(began_ns, first)
+        self._operators = operators
+        self._rows: List["array[int]"] = [array("Q") for _ in operators]
+
+    def add_parts(self, times: RunTimes) -> None:
+        for row, ns in zip(self._rows, times.operators):
+            row.append(ns)
+
+    def rows(self) -> Iterator[Tuple[Tuple[str, str, str], "array[int]"]]:
+        for spec, row in zip(self._operators, self._rows):
+            yield (spec.name, spec.op, spec.kernel), row
 
 
 def sampler_for(
@@ -242,11 +276,19 @@ def sampler_for(
 
     Returns None if sampling is off, or for a temporary deploy.
     """
-    spool = spool_of(store)
-    if spool.is_off or (store.board != store.root and not store.name):
+    spool = open_spool(store)
+    if spool is None:
         return None
     subject = measured_release(manifest, variant, threads)
     return Sampler(subject, manifest.every_variant()[variant].operators, spool.add, pace)
+
+
+def open_spool(store: Store) -> Optional[Spool]:
+    """Returns the spool for samples of a release; None if sampling is off, or for a temporary
+    deploy."""
+    spool = spool_of(store)
+    temporary = store.board != store.root and not store.name
+    return None if spool.is_off or temporary else spool
 
 
 def measured_release(manifest: Manifest, variant: int, threads: int) -> MeasuredRelease:

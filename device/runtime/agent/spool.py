@@ -6,6 +6,7 @@ spool/state.json                see _State; replaced atomically
 spool/quarantine/               damaged files, the newest few
 spool/lock                      held with flock for each change
 spool/off                       disables sampling while it exists
+spool/explore                   also tries other methods while it exists
 spool/samples/                  of C programs, not yet batches; see c_samples.py
 
 Sequence numbers have no gaps except for dropped batches, and outlive the files: `floor` is raised
@@ -100,6 +101,7 @@ class Spool:
         self._disk = disk or Disk()
         self._quarantine = folder / "quarantine"
         self._off = folder / "off"
+        self._explore = folder / "explore"
         self.home = folder / "home.json"  # the host to push to, see push.py
 
     @property
@@ -108,17 +110,23 @@ class Spool:
         return self._off.exists()
 
     @property
+    def explores(self) -> bool:
+        """Whether samples of products also try other methods on this board."""
+        return self._explore.exists()
+
+    @property
     def waits(self) -> bool:
         """Whether any batch is waiting."""
         return any(_NAME.fullmatch(path.name) for path in self.folder.glob("*.batch"))
 
-    def switch(self, on: bool) -> None:
-        """Enables or disables sampling; running processes notice when they are restarted."""
+    def switch(self, mode: str) -> None:
+        """Sets sampling to "on", "off" or "explore"; running processes notice when they are restarted."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if on:
-            self._disk.unlink(self._off)
-        else:
-            self._disk.write(self._off, b"")
+        for path, wanted in ((self._off, mode == "off"), (self._explore, mode == "explore")):
+            if wanted:
+                self._disk.write(path, b"")
+            else:
+                self._disk.unlink(path)
         self._disk.sync(self.folder)
 
     def add(self, batch: Batch) -> None:

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
-from edgekit.device.runtime.arrays import buffers
+from edgekit.device.runtime.arrays import buffers, calls, sampling
 from edgekit.device.runtime.arrays.gemm_library import (
     DTYPES,
     GemmLibrary,
@@ -17,6 +17,7 @@ from edgekit.device.runtime.arrays.gemm_library import (
     Operand,
     Product,
 )
+from edgekit.device.runtime.arrays.gemm_trial import compare_methods
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 
@@ -91,8 +92,21 @@ def _compute(product: Product, threads: int, explain: bool) -> Optional[Explanat
         library = _open_library(os.getpid())
         how, rule = library.lookup(*shape)
         if product.m and product.n:
-            library.run(product, how, threads)
+            _run(library, product, how, threads)
         return _explanation(library, shape, how, rule) if explain else None
+
+
+def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) -> None:
+    run, sampler = library.prepare(product, how, threads), sampling.due(threads)
+    if sampler is None:
+        run()
+        return
+    ns, p = sampling.nanoseconds(run), product
+    call = calls.Call(
+        calls.GEMM, calls.dense_text(p.dtype, p.m, p.k, p.n), calls.method_text(how)
+    )
+    compare = functools.partial(compare_methods, library, product, how, threads)
+    sampling.record(sampler, sampling.TimedCall(call, ns, compare))
 
 
 def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> Explanation:

@@ -6,10 +6,11 @@ Standard library only: operands are addresses, so that boards without NumPy can 
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
@@ -206,10 +207,15 @@ class GemmLibrary:
 
     def run(self, product: Product, how: GemmMethod, threads: int = 1) -> None:
         """Computes the product."""
+        self.prepare(product, how, threads)()
+
+    def prepare(self, product: Product, how: GemmMethod, threads: int = 1) -> Callable[[], None]:
+        """Returns a function that computes the product, until the next one is prepared."""
         args, method = product._in_c(), how.in_c()
         scratch = self._scratch_for(args, method, threads)
-        self._lib.ek_gemm_run(
-            ctypes.byref(args), ctypes.byref(method), scratch, self._get_pool(threads)
+        return functools.partial(
+            self._lib.ek_gemm_run,
+            *(ctypes.byref(args), ctypes.byref(method), scratch, self._get_pool(threads)),
         )
 
     def timer(

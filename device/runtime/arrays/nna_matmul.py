@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from ctypes import string_at
 from typing import Any, Optional
 
-from edgekit.device.runtime.arrays import buffers
+from edgekit.device.runtime.arrays import buffers, sampling
 from edgekit.device.runtime.arrays.buffers import Buffer, place_of_bytes
+from edgekit.device.runtime.arrays.calls import NNA, Call, dense_text
 from edgekit.device.runtime.arrays.find import find_library, find_nna_chip
 from edgekit.device.runtime.arrays.nna_account import make_account, matmul_work
 from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.runtime.arrays.nna_native import MatmulShape, NativeNna, Outcome
+from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 
@@ -34,7 +37,12 @@ def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip]
     else:
         sums, result = buffers.fresh("s32", shape)
         address = result.address
+    sampler, start = sampling.due(1), time.perf_counter_ns()
     counters, _ = run_native(left, right, address, chip, account)
+    if sampler is not None:
+        ns = time.perf_counter_ns() - start
+        call = Call(NNA, dense_text("s8", *left.shape, shape[1]), "emulated")
+        sampling.record(sampler, TimedCall(call, ns))
     if not account:
         return sums
     work = matmul_work(shape[0], left.shape[1], shape[1])

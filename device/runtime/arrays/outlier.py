@@ -12,12 +12,14 @@ import math
 import numbers
 import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple
 
-from edgekit.device.runtime.arrays import buffers
+from edgekit.device.runtime.arrays import buffers, sampling
 from edgekit.device.runtime.arrays.address import address_of
 from edgekit.device.runtime.arrays.buffers import Buffer
+from edgekit.device.runtime.arrays.calls import OUTLIER, Call, dense_text
 from edgekit.device.runtime.arrays.outlier_buffers import activations_of, weights_of
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
@@ -29,6 +31,7 @@ from edgekit.device.runtime.arrays.outlier_library import (
     Rows,
     reported,
 )
+from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
 
@@ -172,10 +175,16 @@ class OutlierWeights:
             rows, at = _describe_rows(x), address_of(y)
         with _ALONE:
             library = _open_library(os.getpid())
+            sampler, start = sampling.due(threads), time.perf_counter_ns()
             try:
                 found = library.run(rows, self._packed, at, options, threads)
             except NotFinite as bad:
                 raise _not_finite(x, bad) from None
+            if sampler is not None:
+                ns = time.perf_counter_ns() - start
+                name = dense_text("s4" if self.bits == 4 else "s8", m, k, n)
+                call = Call(OUTLIER, name, reported(found).path)
+                sampling.record(sampler, TimedCall(call, ns))
             if not explain:
                 return y
             report = reported(found)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numbers
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
 
+from edgekit.device.runtime.arrays import sampling
 from edgekit.device.runtime.arrays.address import address_of
 from edgekit.device.runtime.arrays.buffers import has_numpy
+from edgekit.device.runtime.arrays.calls import SPMV, Call, settings_text, spmv_text
+from edgekit.device.runtime.arrays.sampling import CallSampler, TimedCall
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_buffers import (
     BufferCsr,
@@ -67,7 +71,7 @@ class SparseMatrix:
     """
 
     __slots__ = (
-        *("_form", "_operand", "_settings", "_stored", "_sums", "_weights"),
+        *("_form", "_operand", "_product", "_settings", "_stored", "_sums", "_weights"),
         *("dtype", "nnz", "shape"),
     )
     __hash__ = None  # type: ignore[assignment]
@@ -83,7 +87,9 @@ class SparseMatrix:
         np = numpy_if_any()
         kinds = OPERANDS[csr.stored], SUMS[csr.stored]
         self._operand, self._sums = (kind if np is None else numpy_type(kind) for kind in kinds)
-        self._settings = settings or library().settings_for(csr.rows()).settings
+        features = library().features(csr.rows())
+        self._product = spmv_text(features)
+        self._settings = settings or library().settings_for(features).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
         self._weights: Optional[SparseWeights] = None
@@ -221,7 +227,18 @@ class SparseMatrix:
         if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
             threads = 1
         with ALONE:
-            return library().spmv(self._stored, x, y, threads)
+            sampler = sampling.due(threads)
+            if sampler is None:
+                return library().spmv(self._stored, x, y, threads)
+            return self._multiply_sampled(x, y, threads, sampler)
+
+    def _multiply_sampled(self, x: int, y: int, threads: int, sampler: CallSampler) -> bool:
+        start = time.perf_counter_ns()
+        finite = library().spmv(self._stored, x, y, threads)
+        ns = time.perf_counter_ns() - start
+        call = Call(SPMV, self._product, settings_text(self._settings))
+        sampling.record(sampler, TimedCall(call, ns))
+        return finite
 
     def matmul(self, x: Any, threads: int = 1) -> Any:
         """A · X for X [cols, n] → [rows, n]. The first call caches a CSR copy of A."""

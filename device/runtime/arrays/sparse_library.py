@@ -272,9 +272,8 @@ class SparseLibrary:
         sizes = (rows.dtype, rows.rows, rows.cols, int(start[rows.rows]))
         return Features(*sizes, found.mean, found.deviation, found.longest, found.span)
 
-    def settings_for(self, rows: Rows) -> Answer:
+    def settings_for(self, found: Features) -> Answer:
         """Returns the table's settings for a matrix, else the patent's rule."""
-        found = self.features(rows)
         return self._table.lookup(found, self.default_settings(found))
 
     def default_settings(self, found: Features) -> BlockSettings:

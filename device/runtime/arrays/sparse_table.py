@@ -23,6 +23,7 @@ _RULE = "patent"  # settings: the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
 SPREADS = ("even", "random", "skewed")
+BANDS = ("narrow", "banded", "wide")
 _EVEN, _RANDOM = 0.15, 0.8  # maximum of standard deviation over mean
 _NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all columns
 
@@ -99,8 +100,12 @@ def nearest(value: float, sequence: Sequence[int]) -> int:
 
 def key_of(found: Features) -> Key:
     """Returns a matrix's lookup key."""
-    rows, mean = nearest(found.rows, ROWS_SEQUENCE), nearest(found.mean, MEAN_SEQUENCE)
-    return Key(found.stored, rows, mean, found.spread, found.band)
+    return key_for(found.stored, found.rows, found.mean, found.spread, found.band)
+
+
+def key_for(stored: str, rows: int, mean: float, spread: str, band: str) -> Key:
+    """Returns the lookup key for these features."""
+    return Key(stored, nearest(rows, ROWS_SEQUENCE), nearest(mean, MEAN_SEQUENCE), spread, band)
 
 
 @dataclass(frozen=True)

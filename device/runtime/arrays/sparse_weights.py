@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
+from edgekit.device.runtime.arrays import sampling
+from edgekit.device.runtime.arrays.calls import SPMM, Call, spmm_text
+from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.arrays.sparse_input import (
     ALONE,
     DTYPES,
@@ -132,7 +135,14 @@ class SparseWeights:
             checked_out(out, shape, sums, given)
         product = self._build_product(given, y, bias, low, high, vectors)
         with ALONE:
-            library().spmm(product, checked_threads(threads))
+            sampler = sampling.due(checked_threads(threads))
+            if sampler is None:
+                library().spmm(product, threads)
+            else:
+                ns = sampling.nanoseconds(lambda: library().spmm(product, threads))
+                name = spmm_text(self.stored, *self.shape, self.nnz, shape[1])
+                call = Call(SPMM, name, "pairs" if product.plan else "rows")
+                sampling.record(sampler, TimedCall(call, ns))
         return y
 
     def timer(self, x: Any, y: Any, threads: int = 1) -> Callable[[int], int]:

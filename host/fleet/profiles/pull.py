@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import zlib
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.errors import TransferError
@@ -41,9 +42,13 @@ def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
     return replace(state, stored=stored)
 
 
-def switch(board: BoardCalls, on: bool) -> None:
-    """Turns sampling on a board on or off, for processes started from now on."""
-    board.call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
+Sampling = Literal["on", "off", "explore"]
+
+
+def switch(board: BoardCalls, sampling: Sampling) -> None:
+    """Turns sampling on a board on or off, for processes started from now on; "explore": on, and
+    products are also computed with other methods."""
+    board.call("profile", "--switch", sampling, deadline=_SECONDS)
 
 
 def _unpack(board: str, text: str) -> bytes:

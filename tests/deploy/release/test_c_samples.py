@@ -113,7 +113,7 @@ def test_nothing_is_sampled_where_sampling_is_off(
     program: Path, device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
     device.deploy(tiny())
-    Spool(board_root / "spool").switch(on=False)
+    Spool(board_root / "spool").switch("off")
     run(program, board_root, *["run"] * 30)
     assert batches(board_root) == []
 

@@ -17,8 +17,10 @@ import pytest
 
 from edgekit.device import nna_matmul
 from edgekit.device.runtime import application
+from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.agent.kernels import GEMM_TABLE
 from edgekit.device.runtime.agent.manifest import parse_manifest
+from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
@@ -278,3 +280,24 @@ def _no_rows(bundle: Bundle) -> bytes:
     table = table_blob(table_of(local).with_rows(()), local.platform)
     assert table != bundle.files[GEMM_TABLE]
     return table
+
+
+def sampled(kernels: Device, board_root: Path, *sizes: int) -> str:
+    """Runs the program that samples all of its products; returns what it prints."""
+    runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
+    program = _PROGRAM.with_name("sampled_products.py")
+    command = [sys.executable, "-I", "-S", str(program), str(runtime), *map(str, sizes)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> None:
+    spool = Spool(board_root / "spool")
+    spool.switch("off")
+    sampled(kernels, board_root, 3, 24, 40, 48)
+    assert not spool.waits
+    spool.switch("on")
+    sampled(kernels, board_root, 3, 24, 40, 48)
+    found = [json.loads(body) for body in bodies(spool.fetch(1 << 20).data)]
+    release, model = kernels.status().current, load_board("local").platform
+    print(json.dumps(found, indent=1), release, model)
+    assert 0

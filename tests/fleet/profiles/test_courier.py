@@ -89,9 +89,9 @@ def test_what_waits_is_sent_once_the_board_is_enrolled(
 
 def test_nothing_is_sent_where_sampling_is_off(server: ProfileServer, beside: Beside) -> None:
     enrolled(server, beside)
-    beside.spool.switch(on=False)
+    beside.spool.switch("off")
     assert (beside.look(3), len(stored(server))) == (0, 0)
-    beside.spool.switch(on=True)
+    beside.spool.switch("on")
     assert (beside.look(1), len(stored(server))) == (1, 3)
 
 

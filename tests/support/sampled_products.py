@@ -1,0 +1,54 @@
+"""Runs on a board without NumPy: products of each kind, all of them sampled.
+
+python3 sampled_products.py RUNTIME.pyz COUNT M K N
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from array import array
+from pathlib import Path
+
+runtime = os.path.realpath(sys.argv[1])
+sys.path.insert(0, runtime)
+
+from edgekit.device.runtime.agent.call_sampler import call_sampler_for
+from edgekit.device.runtime.agent.sampler import Pace
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.arrays.sampling import use_sampler
+from edgekit_runtime import OutlierWeights, SparseMatrix, gemm, nna_matmul, outlier_matmul
+
+release = Path(runtime).parent
+store = Store(release.parent.parent)
+
+
+@functools.lru_cache(maxsize=None)
+def sampler(threads: int):
+    return call_sampler_for(store, store.manifest(release.name), threads, Pace(1, 1e9))
+
+
+def matrix(code: str, rows: int, columns: int) -> memoryview:
+    values = array(code, (i * 37 % 101 - 50 for i in range(rows * columns)))
+    return memoryview(values).cast("B").cast(code, [rows, columns])
+
+
+use_sampler(sampler)
+count, m, k, n = map(int, sys.argv[2:])
+a, b, b8 = matrix("f", m, k), matrix("f", k, n), matrix("b", k, n)
+sparse = SparseMatrix.from_csr(
+    array("q", range(0, 2 * k + 1, 2)), array("i", [0, 1] * k), array("f", [1.0] * 2 * k), (k, k)
+)
+weights = OutlierWeights.from_int8(b8, array("f", [1.0] * n))
+x = array("f", [1.0] * k)
+for _ in range(count):
+    gemm(a, b)
+for _ in range(3):
+    gemm(a, b, threads=2)
+    sparse.matvec(x)
+    outlier_matmul(a, weights, 1e9)
+    nna_matmul(matrix("b", m, k), b8)
+print(gemm(a, b, explain=True)[1].reason)
+for threads in (1, 2):
+    sampler(threads).close()
