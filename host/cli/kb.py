@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup|diff`: queries the knowledge base."""
+"""`edgekit lab kb lookup`: queries the knowledge base."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import kb_build, kb_spmv
+from edgekit.host.cli import kb_build, kb_push, kb_spmv
 from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
 from edgekit.host.cli.options import (
     BoardOption,
@@ -50,16 +50,11 @@ def register(app: typer.Typer) -> None:
             "edgekit lab kb lookup --board a57 --gemm 500,1600,30",
             "edgekit lab kb lookup --gemm 1,1024,1000 --dtype s8 --threads 2 --json",
             "edgekit lab kb lookup --board a57            # all rows of its table",
+            "edgekit lab kb lookup --against kit          # what your table changes",
         ),
     )(lookup)
-    group.command(
-        "diff",
-        epilog=examples(
-            "edgekit lab kb diff --board local        # the kit's table and yours",
-            "edgekit lab kb diff old.json new.json",
-        ),
-    )(diff)
     kb_build.register(group)
+    kb_push.register(group)
     app.add_typer(group, name="kb")
 
 
@@ -90,13 +85,26 @@ def lookup(
     ] = 1,
     packed: Packed = "none",
     table: Table = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Table to compare the board's own with row by row, or `kit` for edgekit's.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the method for a product and its rule, or list the table."""
+    """Show the method for a product and its rule, or list or compare tables."""
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.products import parse_shape
 
     wanted = profile(board)
+    if against is not None:
+        refuse_with(context, "--against", "gemm", "spmv", "dtype", "threads", "packed")
+        _print_changes(_load_old_table(wanted, against), _load_table(wanted, table), as_json)
+        return
     if spmv is not None:
         refuse_with(context, "--spmv", "gemm", "threads", "packed", "table")
         kb_spmv.lookup_spmv(spmv, wanted, dtype, as_json)
@@ -172,21 +180,11 @@ def _print_table(board: BoardProfile, found: KnowledgeBase, as_json: bool) -> No
         table(heads, [_operator_cells(row) for row in found.operators], left=1)
 
 
-def diff(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="OLD NEW", show_default=False, help="Two tables (default: edgekit's and yours)."
-        ),
-    ] = None,
-    board: BoardOption = None,
-    as_json: Json = False,
-) -> None:
-    """Compare two tables row by row."""
+def _print_changes(old: KnowledgeBase, new: KnowledgeBase, as_json: bool) -> None:
+    """Prints the rows that differ between two tables."""
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.compare import compare_tables
 
-    old, new = _load_tables_to_diff(files or [], board)
     found = compare_tables(old, new)
     if as_json:
         emit(
@@ -210,22 +208,13 @@ def diff(
     print(f"{counts}, {found.same} the same")
 
 
-def _load_tables_to_diff(
-    files: list[Path], board: str | None
-) -> tuple[KnowledgeBase, KnowledgeBase]:
-    from edgekit.host.compiler.tables.gemm import kit_table, read_table, user_table
+def _load_old_table(board: BoardProfile, against: str) -> KnowledgeBase:
+    from edgekit.host.compiler.tables.gemm import kit_table, read_table
     from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 
-    if len(files) == 2:
-        return read_table(files[0]), read_table(files[1])
-    if files:
-        raise InputError(
-            f"expected two tables or none, found {len(files)}; "
-            "edgekit lab kb diff OLD.json NEW.json"
-        )
-    wanted = profile(board)
-    empty, own = KnowledgeBase((wanted.platform,)), user_table(wanted)
-    return kit_table(wanted) or empty, read_table(own) if own.exists() else empty
+    if against != "kit":
+        return read_table(Path(against))
+    return kit_table(board) or KnowledgeBase((board.platform,))
 
 
 def _load_table(board: BoardProfile, file: Path | None) -> KnowledgeBase:

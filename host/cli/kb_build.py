@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.lab.tune.compare import Change
+    from edgekit.host.lab.tune.field_calls import FieldCalls
     from edgekit.host.lab.tune.field_profiles import FieldHistory
 
 _NAMED = 5  # bad rows listed in an error
@@ -76,6 +77,7 @@ def build(
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
     from edgekit.host.compiler.tables.gemm import user_table
+    from edgekit.host.compiler.tables.spmv import add_spmv_rows, user_spmv_table
     from edgekit.host.lab.tune.orders import build_orders
     from edgekit.host.lab.tune.tables import build_for
 
@@ -86,6 +88,8 @@ def build(
     path = output or user_table(wanted)
     orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone)
+    if made.calls.rows and not output:
+        add_spmv_rows(wanted, made.calls.rows, user_spmv_table(wanted))
     if made.skipped:
         note(f"{made.skipped} measurements in the history are implausible and were skipped")
     learned = is_learned(made.table.sequences)
@@ -104,6 +108,7 @@ def build(
                 "operators_kept": made.kept[1],
                 "operator_measurements": made.operators,
                 "field": _field_document(made.field),
+                "products": _calls_document(made.calls),
                 "orders": len(orders),
                 "changes": [_change_document(change) for change in made.changes],
                 "skipped": made.skipped,
@@ -114,6 +119,7 @@ def build(
         return
     if not made.written:
         _show_field(made.field)
+        _show_calls(made.calls)
         print(f"unchanged  no field measurement contradicts the table of {wanted.name}")
         return
     products, operators = made.kept
@@ -123,6 +129,7 @@ def build(
     if orders:
         print(f"orders     {len(orders)} of subgraphs, in a separate table")
     _show_field(made.field)
+    _show_calls(made.calls)
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
     )
@@ -150,6 +157,30 @@ def _show_field(field: FieldHistory) -> None:
             f"{field.boards} boards; left out: {field.left_out} batches of busy, hot or slowed "
             f"boards, {field.unknown} releases compiled elsewhere"
         )
+
+
+def _show_calls(calls: FieldCalls) -> None:
+    """Prints what the products of programs contributed, and which other methods won."""
+    if not calls.boards:
+        return
+    print(
+        f"products   {len(calls.measurements)} measurements and {len(calls.rows)} sparse rows "
+        f"from programs on {calls.boards} boards"
+    )
+    for each in calls.winners[:_SHOWN]:
+        print(
+            f"faster     {each.product} x{each.threads}: {each.method} takes {each.ratio:.3g}, "
+            f"won {each.won} of {each.batches} batches, {each.boards} boards"
+        )
+
+
+def _calls_document(calls: FieldCalls) -> dict[str, object]:
+    return {
+        "measurements": len(calls.measurements),
+        "sparse_rows": len(calls.rows),
+        "boards": calls.boards,
+        "winners": [asdict(each) for each in calls.winners],
+    }
 
 
 def _field_document(field: FieldHistory) -> dict[str, int]:

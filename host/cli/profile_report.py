@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import Comparison
+    from edgekit.host.fleet.profiles import CallTimes, Comparison
     from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
@@ -49,14 +51,19 @@ def report(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page about all profiles that opens without a network."""
+    """Write a page about all profiles that opens without a network; list programs' products."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
+    from edgekit.host.fleet.profiles import call_times
     from edgekit.host.report.field import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None
-    made = field_report(store_of(store), utc_now(), names)
+    kept = store_of(store)
+    made, products = field_report(kept, utc_now(), names), call_times(kept)
+    if not made.subjects and not names:
+        _report_products(products, as_json)
+        return
     write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
     releases = sum(len(subject.releases) for subject in made.subjects)
@@ -71,6 +78,7 @@ def report(
                 "models": models,
                 "releases": releases,
                 "fleet": _fleet_document(made),
+                "products": [asdict(each) for each in products],
             }
         )
         return
@@ -80,11 +88,43 @@ def report(
         print(f"fleet    boards {made.fleet.boards}, stragglers {odd}, silent {silent}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
+    _print_products(products)
+
+
+def _report_products(products: Sequence[CallTimes], as_json: bool) -> None:
+    """Reports the products of programs where no model has a profile, hence no page."""
+    from edgekit.host.cli.output import emit
+
+    if as_json:
+        document = {"file": None, "models": 0, "products": [asdict(each) for each in products]}
+        emit({"schema": "edgekit.profile.report/1", **document})
+        return
+    print("no model has a profile, so no page is written")
+    _print_products(products)
+
+
+def _print_products(products: Sequence[CallTimes]) -> None:
+    from edgekit.host.cli.output import table
+
+    if not products:
+        return
+    rows = [
+        (
+            f"{each.kind} {each.product}",
+            each.method,
+            str(each.threads),
+            f"{each.median_us:.3g}",
+            str(each.samples),
+            str(each.boards),
+        )
+        for each in products[:_MOST]
+    ]
+    table(("product", "method", "threads", "µs", "samples", "boards"), rows, left=2)
+    if len(products) > _MOST:
+        print(f"{len(products) - _MOST} more products: --json")
 
 
 def _fleet_document(made: Report) -> dict[str, Any] | None:
-    from dataclasses import asdict
-
     return asdict(made.fleet) if made.fleet else None
 
 
@@ -111,8 +151,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the times of two releases, and how certain they are."""
-    from dataclasses import asdict
-
     from edgekit.host.cli.output import emit
     from edgekit.host.errors import SlowerError
     from edgekit.host.fleet import profiles

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from edgekit.device.runtime.agent.kernels import KERNELS_OF
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.errors import InputError
@@ -34,7 +35,8 @@ _RELEASES = f"""
     SELECT {_SUBJECT}, release, max(kit), min(received), max(received), count(*), sum(inferences),
         avg(throttled::INT), count(DISTINCT board),
         quantile_cont(inference_median_ns, [0.5, 0.1, 0.9])
-    FROM batches GROUP BY ALL ORDER BY min(received), release
+    FROM batches WHERE NOT starts_with(model, '{KERNELS_OF}') GROUP BY ALL
+    ORDER BY min(received), release
 """
 _OPERATORS = f"""
     SELECT {_SUBJECT}, release, position, max(name), max(op), max(kernel), sum(samples),
@@ -63,12 +65,13 @@ def field_report(
     most_releases: int = _MOST_RELEASES,
     most_cells: int = _MOST_CELLS,
 ) -> Report:
-    """Reports all models on all types of boards, busiest first; InputError if there are none. With
+    """Reports all models on all types of boards, busiest first; without subjects if there are only
+    products of programs (`call_times`). InputError if there are no profiles at all. With
     the board names of an `inventory`, a fleet overview is included. `most_releases` limits the
     releases of a subject, `most_cells` the operator times on individual boards of a release."""
     with asking(store) as database:
         releases = database.execute(_RELEASES).fetchall()
-        if not releases:
+        if not releases and not database.execute("FROM batches LIMIT 1").fetchall():
             raise InputError(
                 f"{store.folder}: expected profiles to report, found none; "
                 "fetch some: edgekit profile pull --board BOARD"

@@ -109,11 +109,20 @@ def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> N
     rows[0][3][0] = 512
     other = tmp_path / "other.json"
     other.write_text(json.dumps(content))
-    done = edgekit("lab", "kb", "diff", table, other)
+    done = edgekit("lab", "kb", "lookup", "--against", table, "--table", other)
     assert done.code == 0 and done.out.startswith("~ 500,1600,30") and "512" in done.out
-    assert len(edgekit("lab", "kb", "diff", table, other, "--json").document["changed"]) == 1
-    assert "0 changed, 1 the same" in edgekit("lab", "kb", "diff", table, table).out
-    assert "expected two tables" in edgekit("lab", "kb", "diff", table).complaint
+    assert (
+        len(
+            edgekit("lab", "kb", "lookup", "--against", table, "--table", other, "--json").document[
+                "changed"
+            ]
+        )
+        == 1
+    )
+    assert (
+        "0 changed, 1 the same"
+        in edgekit("lab", "kb", "lookup", "--against", table, "--table", table).out
+    )
 
 
 def test_diff_tells_rows_of_operators(edgekit: Any, tmp_path: Path) -> None:
@@ -124,13 +133,13 @@ def test_diff_tells_rows_of_operators(edgekit: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     changed = (dataclasses.replace(first, method=None), *rest[1:])
     other.write_text(table_text(dataclasses.replace(table, operators=changed)))
-    done = edgekit("lab", "kb", "diff", kit, other)
+    done = edgekit("lab", "kb", "lookup", "--against", kit, "--table", other)
     s, form = first.shape, first.key.form
     assert f"~ {form} {s.m},{s.k},{s.n} " in done.out and "-> the rule without a row" in done.out
     assert f"- {rest[0].key.form} " in done.out
     same = len(table.rows) + len(rest) - 1
     assert done.out.endswith(f"0 added, 1 removed, 1 changed, {same} the same\n")
-    document = edgekit("lab", "kb", "diff", kit, other, "--json").document
+    document = edgekit("lab", "kb", "lookup", "--against", kit, "--table", other, "--json").document
     assert document["changed"][0]["old"]["key"]["form"] == form and len(document["removed"]) == 1
 
 

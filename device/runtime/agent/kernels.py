@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KERNELS = "kernels.so"
 GEMM_TABLE = f"{KERNELS}.table"
 SPMV_TABLE = f"{KERNELS}.spmv"
+KERNELS_OF = "kernels of "  # begins the release's name, before the core
 NNA_CHIP = f"{KERNELS}.nna"
 # For C programs: in this folder of the release, and written by `edgekit app library`.
 C_FOLDER = "include"

@@ -26,6 +26,7 @@ __all__ = ["OutlierWeights", "SparseMatrix", "gemm", "nna_matmul", "outlier_matm
 
 _MOST_SAMPLERS = 64
 
+
 @functools.lru_cache(maxsize=1)
 def _intact_files() -> KernelFiles:
     """The kernels of this release; TransferError if a file of it is damaged."""

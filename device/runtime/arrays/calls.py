@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple
-from typing import NamedTuple, Sequence, Tuple, Union
+from dataclasses import astuple, fields
+from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union
 
 from edgekit.device.runtime.arrays.gemm_library import DTYPES, GemmMethod
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -99,9 +99,12 @@ def parse_call(call: Call) -> Union[GemmCall, SpmvCall, None]:
 def _gemm_call(dtype: str, m: int, k: int, n: int, text: str) -> GemmCall:
     _one_of(dtype, DTYPES)
     mr, nr, mc, kc, nc, packs, split = _match(_METHOD, text, "MRxNR MCxKCxNC ab m")
-    blocks = (_size(each, 1) for each in (mc, kc, nc))
-    tile = _size(mr, 1), _size(nr, 1)
-    return GemmCall(dtype, m, k, n, GemmMethod(*blocks, "a" in packs, "b" in packs, *tile, split))
+    sizes = {"mc": mc, "kc": kc, "nc": nc, "mr": mr, "nr": nr}
+    given = {
+        **{name: _size(each, 1) for name, each in sizes.items()},
+        **{"pack_a": "a" in packs, "pack_b": "b" in packs, "split": split},
+    }
+    return GemmCall(dtype, m, k, n, GemmMethod.of(given))
 
 
 def _spmv_call(call: Call) -> SpmvCall:
@@ -111,12 +114,13 @@ def _spmv_call(call: Call) -> SpmvCall:
     rows, cols, nonzeros = _sparse_sizes((stored, *sizes))
     _one_of(spread, SPREADS)
     _one_of(band, BANDS)
-    numbers = list(map(int, _match(_SETTINGS, call.method, "seven numbers of settings")))
-    how = BlockSettings(
-        *numbers[:3], bool(numbers[3]), bool(numbers[4]), numbers[5], numbers[6]
-    )
+    numbers = map(int, _match(_SETTINGS, call.method, "seven numbers of settings"))
+    settings: Dict[str, Any] = {
+        each.name: bool(number) if each.type == "bool" else number
+        for each, number in zip(fields(BlockSettings), numbers)
+    }
     key = key_for(stored, rows, nonzeros / rows if rows else 0.0, spread, band)
-    return SpmvCall(key, rows, cols, nonzeros, how)
+    return SpmvCall(key, rows, cols, nonzeros, BlockSettings.of(settings))
 
 
 def _sparse_sizes(found: Sequence[str]) -> Tuple[int, int, int]:

@@ -102,9 +102,7 @@ def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) 
         run()
         return
     ns, p = sampling.nanoseconds(run), product
-    call = calls.Call(
-        calls.GEMM, calls.dense_text(p.dtype, p.m, p.k, p.n), calls.method_text(how)
-    )
+    call = calls.Call(calls.GEMM, calls.dense_text(p.dtype, p.m, p.k, p.n), calls.method_text(how))
     compare = functools.partial(compare_methods, library, product, how, threads)
     sampling.record(sampler, sampling.TimedCall(call, ns, compare))
 

@@ -76,7 +76,9 @@ def _other_methods(
     for tile in library.tiles(dtype):
         mr, nr = map(int, tile.split("x"))
         if 1 not in (mr, nr):
-            mc, nc = (-(-size // step) * step for size, step in ((default.mc, mr), (default.nc, nr)))
+            mc, nc = (
+                -(-size // step) * step for size, step in ((default.mc, mr), (default.nc, nr))
+            )
             found.append(replace(default, mr=mr, nr=nr, mc=mc, nc=nc))
     if dtype == "f32":  # bytes are interleaved anyway
         found.append(replace(default, pack_b=not default.pack_b))

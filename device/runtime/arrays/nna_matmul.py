@@ -41,7 +41,7 @@ def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip]
     counters, _ = run_native(left, right, address, chip, account)
     if sampler is not None:
         ns = time.perf_counter_ns() - start
-        call = Call(NNA, dense_text("s8", *left.shape, shape[1]), "emulated")
+        call = Call(NNA, dense_text("s8", shape[0], left.shape[1], shape[1]), "emulated")
         sampling.record(sampler, TimedCall(call, ns))
     if not account:
         return sums

@@ -114,7 +114,7 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
         checked = parse_manifest(manifest.to_json())
     except DeviceError as error:
         raise InputError(f"{SETTINGS}: {str(error).partition(';')[0]}") from None
-    files = _Both({RUNTIME: runtime}, _Both(application.files, bundle.files))
+    files = LayeredFiles({RUNTIME: runtime}, LayeredFiles(application.files, bundle.files))
     return Bundle(checked, files)
 
 
@@ -194,8 +194,8 @@ def _parse_state(found: Document) -> ApplicationState:
     return ApplicationState(**{f.name: found[f.name] for f in fields(ApplicationState)})
 
 
-class _Both(Mapping[str, bytes]):
-    """An application's files layered over a bundle's."""
+class LayeredFiles(Mapping[str, bytes]):
+    """Files layered over a bundle's."""
 
     def __init__(self, over: Mapping[str, bytes], under: Mapping[str, bytes]) -> None:
         self._over, self._under = over, under

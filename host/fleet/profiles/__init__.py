@@ -1,6 +1,7 @@
 """Field profiles of models: pulled from boards, deduplicated, queried with SQL."""
 
 from edgekit.host.fleet.profiles.bus import Bus
+from edgekit.host.fleet.profiles.calls import CallTimes, call_times
 from edgekit.host.fleet.profiles.catalogue import BoardSummary
 from edgekit.host.fleet.profiles.compare import Change, Comparison, compare
 from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
@@ -15,6 +16,7 @@ __all__ = [
     "Answer",
     "BoardSummary",
     "Bus",
+    "CallTimes",
     "Change",
     "Comparison",
     "ProfileServer",
@@ -26,6 +28,7 @@ __all__ = [
     "Stored",
     "Written",
     "asking",
+    "call_times",
     "compare",
     "enroll",
     "export",

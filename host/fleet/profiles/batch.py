@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from edgekit.device.runtime.agent.batch import SCHEMA
+from edgekit.device.runtime.arrays.calls import KINDS, TRIAL, Call, GemmCall, parse_call
+from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
 
@@ -17,6 +19,7 @@ _Hex32 = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 _MOST_OPERATORS = 65536
+_MOST_RATE = 4096.0  # multiply-adds per ns and thread: bytes in AMX's tiles at 4 GHz
 
 
 class MeasuredRelease(Struct, forbid_unknown_fields=True, frozen=True):
@@ -99,7 +102,25 @@ def decode_batch(body: bytes) -> Batch:
     odd = next((text for text in _text_fields(found) if not text.isprintable()), None)
     if odd is not None:
         raise InputError(f"profile batch: expected printable text, found {odd!r}")
+    for operator in found.operators:
+        if operator.op.removesuffix(TRIAL) in KINDS:
+            _check_call(operator, found.subject.threads)
     return found
+
+
+def _check_call(found: Operator, threads: int) -> None:
+    """InputError unless a program could have computed this product in this time."""
+    try:
+        call = parse_call(Call(found.op.removesuffix(TRIAL), found.name, found.kernel))
+    except DeviceInputError as error:
+        raise InputError(f"profile batch: {error}") from None
+    if isinstance(call, GemmCall):
+        least = call.m * call.k * call.n / (_MOST_RATE * max(threads, 1))
+        if found.median_ns < least:
+            raise InputError(
+                f"profile batch: {found.name}: expected at least {least:.0f} ns, "
+                f"found {found.median_ns}"
+            )
 
 
 def _text_fields(batch: Batch) -> Iterator[str]:

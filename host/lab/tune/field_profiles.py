@@ -50,14 +50,14 @@ _COOL = """
     AND (frequency_mhz IS NULL OR frequency_mhz >= 0.9 * fastest)
 """
 # If a release ever ran on idle boards, keep only those batches.
-_KEPT = f"""
+KEPT = f"""
     SELECT * FROM ({_WITH_FASTEST}) WHERE {_COOL}
     QUALIFY busy = bool_and(busy) OVER (PARTITION BY release, model, profile, variant, threads)
 """
 _OF_BOARDS = f"""
     SELECT release, model, profile, variant, threads, name, board, max(kit) AS kit,
         max(received) AS received, median(median_ns) AS ns, bool_and(busy) AS busy
-    FROM ({_KEPT}) WHERE median_ns > 0
+    FROM ({KEPT}) WHERE median_ns > 0
     GROUP BY release, model, profile, variant, threads, name, board
 """
 _TIMES = f"""
@@ -67,7 +67,7 @@ _TIMES = f"""
 """
 _BOARDS = f"SELECT DISTINCT release, profile, board FROM ({_OF_BOARDS})"
 _LEFT_OUT = f"""
-    SELECT profile, count(*) FROM batches ANTI JOIN (SELECT DISTINCT board, uuid FROM ({_KEPT}))
+    SELECT profile, count(*) FROM batches ANTI JOIN (SELECT DISTINCT board, uuid FROM ({KEPT}))
     USING (board, uuid) GROUP BY profile
 """
 
@@ -126,7 +126,7 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
         times, boards, left_out = (
             database.execute(sql).fetchall() for sql in (_TIMES, _BOARDS, _LEFT_OUT)
         )
-    profiles = {name for name in {row[2] for row in times} if _platform_of(name) == platform}
+    profiles = {name for name in {row[2] for row in times} if platform_of(name) == platform}
     groups: dict[_Key, list[tuple[Any, ...]]] = defaultdict(list)
     for row in times:
         if row[2] in profiles:
@@ -138,11 +138,11 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
         len({board for release, profile, board in boards if release in releases}),
         len(releases),
         len({key.release for key in groups} - releases),
-        sum(count for name, count in left_out if _platform_of(name) == platform),
+        sum(count for name, count in left_out if platform_of(name) == platform),
     )
 
 
-def _platform_of(profile: str) -> str:
+def platform_of(profile: str) -> str:
     """The platform of a board profile; empty if this kit does not know the profile."""
     try:
         return load_board(profile).platform

@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.build import build_table
 from edgekit.host.lab.tune.compare import Change, changed_operators
+from edgekit.host.lab.tune.field_calls import FieldCalls, field_calls
 from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
 from edgekit.host.lab.tune.learn import Regret, learn_sequences, regret_of
 from edgekit.host.lab.tune.products import Product
@@ -42,7 +43,8 @@ def methods_of_rows(
 class Built:
     """A table built from the history, and the numbers of product and operator measurements used;
     `skipped` ones had impossible values. `kept`: rows of products and of operators that are the
-    kit's own. `field`: contribution of boards in the field; `changes`:
+    kit's own. `field`, `calls`: contribution of boards in the field, by models and by programs;
+    `changes`:
     operator rows that differ from the previous table. Not `written`: there are profiles, but no
     evidence in them against the current table."""
 
@@ -52,6 +54,7 @@ class Built:
     skipped: int
     regret: Regret
     field: FieldHistory
+    calls: FieldCalls
     changes: tuple[Change, ...]
     written: bool = True
     kept: tuple[int, int] = (0, 0)
@@ -66,34 +69,36 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     """
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
-    field = field_history(board.platform)
+    field, calls = field_history(board.platform), field_calls(board)
+    of_products = [*read.measurements, *calls.beside(read.measurements)]
     of_operators = [*operators.measurements, *field.measurements]
     base = None if alone else kit_table(board)
     skipped = read.skipped + operators.skipped
     before = _used_until_now(board)
-    if not (read.measurements or of_operators):
-        if before is None or not (field.releases or field.left_out):
+    if not (of_products or of_operators):
+        if before is None or not (field.releases or field.left_out or calls.boards):
             raise InputError(
                 f"expected measurements of {board.platform} in the history, found none; "
                 f"measure first: edgekit lab tune gemm --board {board.name}, or tune model"
             )
         regret = regret_of(before.sequences, (), board)
-        return Built(before, 0, 0, skipped, regret, field, (), written=False)
+        return Built(before, 0, 0, skipped, regret, field, calls, (), written=False)
     if base is None:
-        sequences, regret = learn_sequences(read.measurements, board)
+        sequences, regret = learn_sequences(of_products, board)
     else:
-        sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    made = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
+        sequences, regret = base.sequences, regret_of(base.sequences, of_products, board)
+    made = build_table(of_products, (board.platform,), sequences, base, board, of_operators)
     table = drop_unsupported_rows(made, board)  # the history may name kernels that no longer exist
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, table_text(table).encode())
     return Built(
         table,
-        len(read.measurements),
+        len(of_products),
         len(of_operators),
         skipped,
         regret,
         field,
+        calls,
         changed_operators(before, table, of_operators) if before else (),
         kept=_count_kept(base, table),
     )

@@ -29,6 +29,7 @@ from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
 from edgekit.host.deploy.release.application import read_application, unsigned_with
+from edgekit.host.fleet.profiles.batch import decode_batch
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
 from edgekit.kb.targets.board import load_board
 from tests.support.product_cases import check_nna, check_products, operands
@@ -287,7 +288,9 @@ def sampled(kernels: Device, board_root: Path, *sizes: int) -> str:
     runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
     program = _PROGRAM.with_name("sampled_products.py")
     command = [sys.executable, "-I", "-S", str(program), str(runtime), *map(str, sizes)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> None:
@@ -298,6 +301,14 @@ def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> 
     spool.switch("on")
     sampled(kernels, board_root, 3, 24, 40, 48)
     found = [json.loads(body) for body in bodies(spool.fetch(1 << 20).data)]
-    release, model = kernels.status().current, load_board("local").platform
-    print(json.dumps(found, indent=1), release, model)
-    assert 0
+    assert [b["subject"]["threads"] for b in found] == [1, 2]
+    assert all(b["subject"]["model"].startswith("kernels of ") for b in found)
+    rows = {(op, name): (method, samples) for name, op, method, samples, *_ in found[0]["operators"]}
+    assert rows.keys() == {
+        ("gemm", "f32 24x40x48"),
+        ("spmv", "f32 40x40:80 even narrow"),
+        ("outlier", "s8 24x40x48"),
+        ("nna", "s8 24x40x48"),
+    }
+    assert rows["outlier", "s8 24x40x48"] == ("int8", 3)
+    assert all(decode_batch(body).operators for body in bodies(spool.fetch(1 << 20).data))
