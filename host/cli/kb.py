@@ -19,7 +19,6 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
-from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row

@@ -47,7 +47,10 @@ def test_a_spoiled_table_is_mended_by_the_products_of_a_program(edgekit: Any, ho
             "-S",
             _PROGRAM,
             deployed["runtime"],
-            *"40 96 96 96".split(),
+            "40",
+            "96",
+            "96",
+            "96",
         ]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

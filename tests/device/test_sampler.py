@@ -8,9 +8,12 @@ import threading
 import pytest
 
 from edgekit.device.runtime.agent.batch import Batch, MeasuredRelease, batch_bytes, bodies
+from edgekit.device.runtime.agent.call_sampler import CallSampler
 from edgekit.device.runtime.agent.model import RunTimes
 from edgekit.device.runtime.agent.sampler import MOST_SAMPLES, Pace, Sampler
 from edgekit.device.runtime.agent.specs import OperatorSpec
+from edgekit.device.runtime.arrays.calls import Call
+from edgekit.device.runtime.arrays.sampling import TimedCall
 
 SUBJECT = MeasuredRelease("0" * 16, "tiny", "1" * 64, "a57", "1.0", 0, 1)
 OPERATORS = (OperatorSpec("twice", "Mul", "mul"), OperatorSpec("plus", "Add", "add"))
@@ -141,4 +144,29 @@ def test_nothing_leaves_but_what_is_on_the_list() -> None:
     assert set(document["environment"]) == {
         *("cluster", "governor", "frequency_mhz", "temperature_c", "throttled", "others"),
         *("load", "available_bytes", "resident_bytes"),
+    }
+
+
+def test_trials_of_other_methods_stay_in_the_budget() -> None:
+    """Each costs as much as ten products."""
+    batches: list[Batch] = []
+    clocks = Clocks()
+    sampler = CallSampler(SUBJECT, batches.append, True, Pace(every=1), clocks)
+
+    def compare() -> list[tuple[str, int]]:
+        clocks.now += 10_000_000
+        return [("8x8", 9), ("4x4", 7)]
+
+    call = TimedCall(Call("gemm", "f32 8x8x8", "8x8"), 1_000_000, compare)
+    for _ in range(50_000):
+        clocks.now += 1_000_000
+        if sampler.due():
+            sampler.record(call)
+    sampler.close()
+    assert 0.002 < sampler.cost < 0.011
+    rows = {(row.op, row.kernel): row.median_ns for row in batches[0].operators}
+    assert rows == {
+        ("gemm", "8x8"): 1_000_000,
+        ("gemm-trial", "8x8"): 9,
+        ("gemm-trial", "4x4"): 7,
     }

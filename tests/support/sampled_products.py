@@ -11,16 +11,16 @@ import sys
 from array import array
 from pathlib import Path
 
-runtime = os.path.realpath(sys.argv[1])
-sys.path.insert(0, runtime)
+sys.path.insert(0, os.path.realpath(sys.argv[1]))
+
+from edgekit_runtime import OutlierWeights, SparseMatrix, gemm, nna_matmul, outlier_matmul
 
 from edgekit.device.runtime.agent.call_sampler import call_sampler_for
 from edgekit.device.runtime.agent.sampler import Pace
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.arrays.sampling import use_sampler
-from edgekit_runtime import OutlierWeights, SparseMatrix, gemm, nna_matmul, outlier_matmul
 
-release = Path(runtime).parent
+release = Path(sys.path[0]).parent
 store = Store(release.parent.parent)
 
 

@@ -120,7 +120,8 @@ class Spool:
         return any(_NAME.fullmatch(path.name) for path in self.folder.glob("*.batch"))
 
     def switch(self, mode: str) -> None:
-        """Sets sampling to "on", "off" or "explore"; running processes notice when they are restarted."""
+        """Sets sampling to "on", "off" or "explore"; running processes notice when they are
+        restarted."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path, wanted in ((self._off, mode == "off"), (self._explore, mode == "explore")):
             if wanted:

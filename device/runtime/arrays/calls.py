@@ -102,7 +102,9 @@ def _gemm_call(dtype: str, m: int, k: int, n: int, text: str) -> GemmCall:
     sizes = {"mc": mc, "kc": kc, "nc": nc, "mr": mr, "nr": nr}
     given = {
         **{name: _size(each, 1) for name, each in sizes.items()},
-        **{"pack_a": "a" in packs, "pack_b": "b" in packs, "split": split},
+        "pack_a": "a" in packs,
+        "pack_b": "b" in packs,
+        "split": split,
     }
     return GemmCall(dtype, m, k, n, GemmMethod.of(given))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import time
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from edgekit.device.runtime.arrays.sparse_input import (
     refuse_not_finite,
 )
 from edgekit.device.runtime.arrays.sparse_library import KINDS, OPERANDS, STORED, SUMS, Stored
+from edgekit.device.runtime.arrays.sparse_trial import compare_settings
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.device.runtime.errors import InputError
 
@@ -71,7 +73,7 @@ class SparseMatrix:
     """
 
     __slots__ = (
-        *("_form", "_operand", "_product", "_settings", "_stored", "_sums", "_weights"),
+        *("_features", "_form", "_operand", "_settings", "_stored", "_sums", "_weights"),
         *("dtype", "nnz", "shape"),
     )
     __hash__ = None  # type: ignore[assignment]
@@ -87,9 +89,8 @@ class SparseMatrix:
         np = numpy_if_any()
         kinds = OPERANDS[csr.stored], SUMS[csr.stored]
         self._operand, self._sums = (kind if np is None else numpy_type(kind) for kind in kinds)
-        features = library().features(csr.rows())
-        self._product = spmv_text(features)
-        self._settings = settings or library().settings_for(features).settings
+        self._features = library().features(csr.rows())
+        self._settings = settings or library().settings_for(self._features).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
         self._weights: Optional[SparseWeights] = None
@@ -236,8 +237,12 @@ class SparseMatrix:
         start = time.perf_counter_ns()
         finite = library().spmv(self._stored, x, y, threads)
         ns = time.perf_counter_ns() - start
-        call = Call(SPMV, self._product, settings_text(self._settings))
-        sampling.record(sampler, TimedCall(call, ns))
+        features, how = self._features, self._settings
+        call = Call(SPMV, spmv_text(features), settings_text(how))
+        compare = functools.partial(
+            compare_settings, library(), self._stored, features, how, x, threads
+        )
+        sampling.record(sampler, TimedCall(call, ns, compare))
         return finite
 
     def matmul(self, x: Any, threads: int = 1) -> Any:

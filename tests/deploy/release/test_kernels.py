@@ -29,8 +29,8 @@ from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.host.deploy.bundle.kernels import build_kernels_bundle
 from edgekit.host.deploy.release.application import read_application, unsigned_with
-from edgekit.host.fleet.profiles.batch import decode_batch
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError
+from edgekit.host.fleet.profiles.batch import decode_batch
 from edgekit.kb.targets.board import load_board
 from tests.support.product_cases import check_nna, check_products, operands
 from tests.support.toolchains import program_compiler
@@ -303,7 +303,9 @@ def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> 
     found = [json.loads(body) for body in bodies(spool.fetch(1 << 20).data)]
     assert [b["subject"]["threads"] for b in found] == [1, 2]
     assert all(b["subject"]["model"].startswith("kernels of ") for b in found)
-    rows = {(op, name): (method, samples) for name, op, method, samples, *_ in found[0]["operators"]}
+    rows = {
+        (op, name): (method, samples) for name, op, method, samples, *_ in found[0]["operators"]
+    }
     assert rows.keys() == {
         ("gemm", "f32 24x40x48"),
         ("spmv", "f32 40x40:80 even narrow"),
@@ -312,3 +314,15 @@ def test_products_of_programs_are_sampled(kernels: Device, board_root: Path) -> 
     }
     assert rows["outlier", "s8 24x40x48"] == ("int8", 3)
     assert all(decode_batch(body).operators for body in bodies(spool.fetch(1 << 20).data))
+
+
+def test_boards_that_explore_try_other_methods_with_the_same_values(
+    kernels: Device, board_root: Path
+) -> None:
+    spool = Spool(board_root / "spool")
+    spool.switch("explore")
+    sampled(kernels, board_root, 12, 24, 40, 48)  # a warning about other values would be printed
+    (found, _) = (json.loads(body) for body in bodies(spool.fetch(1 << 20).data))
+    tried = [(op, method) for _, op, method, *_ in found["operators"] if op.endswith("-trial")]
+    assert len([m for op, m in tried if op == "gemm-trial"]) > 4
+    assert len([m for op, m in tried if op == "spmv-trial"]) == 4
