@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.lab.jobs.task import Report, Task
     from edgekit.kb.targets.board import BoardProfile
-    from edgekit.kb.targets.core import Validation
+    from edgekit.kb.targets.core_parts import Validation
 
 _SUFFIXES = (".csv", ".json")
 _LESS_IMPORTANT = (4,)  # column: inferences per second
@@ -211,7 +211,7 @@ class _Search:
         return [replace(row, board=name) for name in self.names]
 
     def _row(self) -> _Row:
-        from edgekit.kb.targets.core import Validation
+        from edgekit.kb.targets.core_parts import Validation
 
         row = _Row("", self.cores, self.profile.memory_bytes)
         if self.missing or self.failed:

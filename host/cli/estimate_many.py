@@ -170,7 +170,7 @@ def _on_page(asked: _Asked) -> BoardEngines:
     from edgekit.host.cli.compile import threads_text
     from edgekit.host.report.estimates import BoardEngines
     from edgekit.host.simulator.report import proof_text
-    from edgekit.kb.targets.core import Validation
+    from edgekit.kb.targets.core_parts import Validation
 
     report = asked.report
     if report is None or report.document is None:
