@@ -194,7 +194,7 @@ def library(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the library and headers for C programs that run deployed models and kernels."""
+    """Write the library and headers for programs in C."""
     from edgekit.device.runtime.agent.kernels import C_FILES
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working

@@ -87,7 +87,7 @@ def bench_gemm(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time matrix products on a board, or estimate them for one, weights packed in advance."""
+    """Time matrix products on a board, or estimate them."""
     from edgekit.host.cli.bench_board import (
         board_or_core,
         closing_board,

@@ -106,7 +106,7 @@ def bench_sparse(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time sparse matrices times a vector, or pruned convolutions, or estimate their times."""
+    """Time products of sparse matrices, or estimate them."""
     from edgekit.host.cli.bench_board import (
         board_or_core,
         closing_board,

@@ -17,8 +17,9 @@ from edgekit.host.cli.options import (
     byte_count,
     examples,
     refuse_with,
+    refuse_without,
 )
-from edgekit.host.cli.profile_write import OptionalNats, Replicas
+from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFolder
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import Stored
@@ -49,7 +50,9 @@ def register(group: typer.Typer) -> None:
     server.command(
         "run",
         epilog=examples(
-            "edgekit profile server run", "edgekit profile server run --nats nats://10.0.0.1"
+            "edgekit profile server run",
+            "edgekit profile server run --nats nats://10.0.0.1",
+            "edgekit profile server run --nats nats://10.0.0.1 --store s3://fleet/profiles",
         ),
     )(serve)
     server.command(
@@ -59,11 +62,11 @@ def register(group: typer.Typer) -> None:
             "edgekit profile server enroll bench-1 --revoke",
         ),
     )(enroll)
-    profile_write.register(server)
     group.add_typer(server, name="server")
 
 
 def serve(
+    context: typer.Context,
     address: Annotated[
         str, typer.Option("--address", metavar="IP", help="Address to listen on.")
     ] = "0.0.0.0",
@@ -71,11 +74,30 @@ def serve(
         int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")
     ] = _PORT,
     max_size: MaxSize = None,
-    nats: OptionalNats = None,
+    nats: Nats = None,
+    store: SharedFolder = None,
+    every: Every = "1m",
+    once: Once = False,
     replicas: Replicas = 3,
     as_json: Json = False,
 ) -> None:
-    """Receive profiles from enrolled boards over HTTPS, until Ctrl-C."""
+    """Receive profiles over HTTPS, or store those from NATS."""
+    from edgekit.host.errors import InputError
+
+    if store is not None:
+        refuse_with(context, "--store", "address", "port", "max_size")
+        if nats is None:
+            raise InputError("expected --nats with --store, found none; add it")
+        profile_write.write(nats, store, every, once, replicas, as_json)
+        return
+    refuse_without(context, "--store", "every", "once")
+    _receive(address, port, max_size, nats, replicas, as_json)
+
+
+def _receive(
+    address: str, port: int, max_size: str | None, nats: str | None, replicas: int, as_json: bool
+) -> None:
+    """Receives profiles from enrolled boards over HTTPS, until Ctrl-C."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles

@@ -1,4 +1,4 @@
-"""`edgekit profile server write`: moves batches from NATS to files of a shared store."""
+"""`edgekit profile server run --store`: moves batches from NATS to files of a shared store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import Json, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,21 +17,14 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"([0-9]{1,6})(s|m|h)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, None: 1}
 
-_NATS_HELP = "NATS servers, as nats://HOST:PORT, with commas between."
 Nats = Annotated[
-    str,
-    typer.Option(
-        "--nats", metavar="URL", envvar="EDGEKIT_NATS", show_default=False, help=_NATS_HELP
-    ),
-]
-OptionalNats = Annotated[
     str | None,
     typer.Option(
         "--nats",
         metavar="URL",
         envvar="EDGEKIT_NATS",
         show_default=False,
-        help="NATS servers to pass profiles to, instead of keeping them here.",
+        help="NATS servers, as nats://HOST:PORT, to pass profiles to or, with --store, take from.",
     ),
 ]
 Replicas = Annotated[
@@ -43,42 +35,27 @@ Replicas = Annotated[
 ]
 
 
-def register(group: typer.Typer) -> None:
-    """Adds the command to the group."""
-    lines = (
-        "edgekit profile server write --nats nats://10.0.0.1,nats://10.0.0.2 --store /srv/profiles",
-        "edgekit profile server write --nats nats://10.0.0.1 --store s3://fleet/profiles",
-    )
-    group.command("write", epilog=examples(*lines))(write)
+SharedFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FOLDER|s3://BUCKET/FOLDER",
+        show_default=False,
+        help="Write profiles from NATS to this shared store, instead of listening.",
+    ),
+]
+Every = Annotated[
+    str,
+    typer.Option("--every", metavar="1m", help="Longest time that a batch waits for --store."),
+]
+Once = Annotated[
+    bool,
+    typer.Option("--once", help="With --store: write the queued batches and exit."),
+]
 
 
-def write(
-    nats: Nats,
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store",
-            metavar="FOLDER|s3://BUCKET/FOLDER",
-            show_default=False,
-            help="Shared store to write.",
-        ),
-    ],
-    every: Annotated[
-        str,
-        typer.Option(
-            "--every", metavar="1m", help="Longest time that a batch waits to be written."
-        ),
-    ] = "1m",
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once", help="Write the queued batches and exit, instead of running until Ctrl-C."
-        ),
-    ] = False,
-    replicas: Replicas = 3,
-    as_json: Json = False,
-) -> None:
-    """Write profiles from NATS into a shared store."""
+def write(nats: str, store: str, every: str, once: bool, replicas: int, as_json: bool) -> None:
+    """Writes profiles from NATS into a shared store, once or until Ctrl-C."""
     from edgekit.host.cli.output import emit, note, warn
     from edgekit.host.fleet import profiles
 

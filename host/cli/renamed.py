@@ -8,6 +8,7 @@ from typing import Any
 _OUTLIER, _ORDER = "lab bench gemm --dtype outlier", "lab tune model --orders N"
 _PRUNED, _SPARSE = "lab bench sparse --weights FILE", "lab bench sparse"
 _LAYOUTS, _REVOKE = "lab tune cost --layouts", "profile server enroll BOARD --revoke"
+_WRITE = "profile server run --nats URL --store FOLDER"
 _SAMPLING = "profile pull --sampling on|off"
 COMMANDS = {
     "app logs": "app status --lines N",
@@ -47,9 +48,10 @@ COMMANDS = {
     "profile sampling": _SAMPLING,
     "profile serve": "profile server run",
     "profile server revoke": _REVOKE,
+    "profile server write": _WRITE,
     "profile switch": _SAMPLING,
     "profile upload": "profile pull --spool FOLDER",
-    "profile write": "profile server write",
+    "profile write": _WRITE,
     "tune": "lab tune",
     "tune layouts": _LAYOUTS,
     "tune order": _ORDER,

@@ -37,7 +37,7 @@ _COMMANDS = {
     "profile report": ["pyarrow", "duckdb"],
     "profile compare a b": ["pyarrow", "duckdb"],
     "profile server run": ["cryptography", "pyarrow"],
-    "profile server write --nats nats://127.0.0.1:1 --store {folder}/store": ["nats-py", "pyarrow"],
+    "profile server run --nats nats://127.0.0.1:1 --store {folder}/store": ["nats-py", "pyarrow"],
 }
 
 

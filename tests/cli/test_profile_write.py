@@ -1,4 +1,4 @@
-"""`edgekit profile server write` and the commands that read its output, as a user types them."""
+"""`edgekit profile server run` and the commands that read its output, as a user types them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         write = (
             "profile",
             "server",
-            "write",
+            "run",
             "--nats",
             nats.url,
             "--store",
@@ -56,24 +56,24 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
     ("arguments", "expected"),
     [
         (
-            ("server", "write", "--nats", "here", "--store", "x"),
+            ("server", "run", "--nats", "here", "--store", "x"),
             "--nats: expected nats://HOST:PORT",
         ),
         (
-            ("server", "write", "--nats", "nats://x", "--store", "x", "--every", "1d"),
+            ("server", "run", "--nats", "nats://x", "--store", "x", "--every", "1d"),
             "--every: expected secon",
         ),
         (
-            ("server", "write", "--nats", "nats://x", "--store", "gs://x"),
+            ("server", "run", "--nats", "nats://x", "--store", "gs://x"),
             "expected a folder or s3://BUCKET",
         ),
         (
-            ("server", "write", "--nats", "nats://x", "--store", "s3://x/y?z=1"),
+            ("server", "run", "--nats", "nats://x", "--store", "s3://x/y?z=1"),
             "expected s3://BUCKET/FOLDER, ",
         ),
         (
             ("list", "--store", "nowhere"),
-            "nowhere: expected profiles that edgekit profile server write",
+            "nowhere: expected profiles that edgekit profile server run",
         ),
         (("server", "run", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
     ],

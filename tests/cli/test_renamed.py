@@ -45,7 +45,7 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
         ("fleet deploy", "--stop-at", "--max-failures"),
         ("lab bench sparse", "--storage", "--dtype"),
         ("compile", "--target", "--min-cosine"),
-        ("profile server write", "--to", "--store"),
+        ("profile server run", "--to", "--store"),
         ("board add", "--unsigned", "--allow-unsigned"),
         ("status", "--via", "--transport"),
         ("estimate", "--whole", "--entire-program"),

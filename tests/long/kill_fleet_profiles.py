@@ -42,7 +42,7 @@ class _Host:
         self._write = (
             "profile",
             "server",
-            "write",
+            "run",
             "--nats",
             nats.url,
             "--store",
@@ -137,7 +137,7 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
             *(
                 "profile",
                 "server",
-                "write",
+                "run",
                 "--nats",
                 nats.url,
                 "--store",
@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0, help="between kills")
     parser.add_argument("--writers", type=int, default=2)
-    parser.add_argument("--every", default="5s", help="as of profile server write")
+    parser.add_argument("--every", default="5s", help="as of profile server run")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
