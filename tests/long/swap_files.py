@@ -1,8 +1,9 @@
 """Replaces a release's library and weights by others, and by links to others, while it is loaded.
 
-    python -m tests.long.swap_files [--loads 3000]
+    python -m tests.long.swap_files [--loads 3000] [--c]
 
-Each load must give right outputs or say that the release is damaged. Exit code 1 otherwise.
+With --c, a C program loads it through libedgekit-app, anew each time. Each load must give right
+outputs or say that the release is damaged. Exit code 1 otherwise.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import itertools
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,7 @@ from edgekit.device.runtime.errors import DeviceError
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import SigningKey, signing_key
 from edgekit.host.deploy.transport import LocalTransport
+from tests.support.c_application import RIGHT, build_program
 from tests.support.tiny_bundles import tiny_bundle
 
 _X = np.array([1, 2, 3, -4], np.float32)
@@ -50,7 +54,30 @@ def swap(folder: Path, other: Path) -> None:
             time.sleep(_LONGEST_PAUSE * (turn % 17) / 16)
 
 
-def attack(folder: Path, key: SigningKey, loads: int) -> Counter[str]:
+def load_in_python(root: Path) -> str:
+    """Loads once and tells the end: right, wrong or refused."""
+    try:
+        with open_model(root=root) as model:
+            found = model.run({"x": _X})["y"]
+    except DeviceError:
+        return "refused"
+    return "right" if np.array_equal(found, 2 * _X + 1) else "wrong"
+
+
+def c_loader(folder: Path) -> Callable[[Path], str]:
+    """Like load_in_python, by a C program that is built in `folder`."""
+    program = build_program(folder)
+
+    def load(root: Path) -> str:
+        done = subprocess.run([program, root, "run"], capture_output=True, text=True)
+        if done.returncode == 1 and " is damaged: " in done.stdout:
+            return "refused"
+        return "right" if done.returncode == 0 and done.stdout.endswith(f" {RIGHT}\n") else "wrong"
+
+    return load
+
+
+def attack(folder: Path, key: SigningKey, loads: int, load: Callable[[Path], str]) -> Counter[str]:
     """How the loads ended."""
     store = Store(folder / "board")
     store.create()
@@ -67,12 +94,7 @@ def attack(folder: Path, key: SigningKey, loads: int) -> Counter[str]:
     ends: Counter[str] = Counter()
     try:
         for _ in range(loads):
-            try:
-                with open_model(root=store.root) as model:
-                    found = model.run({"x": _X})["y"]
-                ends["right" if np.array_equal(found, 2 * _X + 1) else "wrong"] += 1
-            except DeviceError:
-                ends["refused"] += 1
+            ends[load(store.root)] += 1
     finally:
         swapper.kill()
         swapper.join()
@@ -82,10 +104,12 @@ def attack(folder: Path, key: SigningKey, loads: int) -> Counter[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loads", type=int, default=3000)
+    parser.add_argument("--c", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["EDGEKIT_HOME"] = str(Path(name) / "home")
-        ends = attack(Path(name), signing_key(Path(name) / "keys"), arguments.loads)
+        load = c_loader(Path(name)) if arguments.c else load_in_python
+        ends = attack(Path(name), signing_key(Path(name) / "keys"), arguments.loads, load)
     print(
         f"{arguments.loads} loads, {ends['wrong']} wrong: {ends['right']} right, "
         f"{ends['refused']} refused"

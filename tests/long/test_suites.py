@@ -46,6 +46,7 @@ _SUITES = [
     pytest.param(("kill_commands",), id="kills"),
     pytest.param(("flip_installed",), id="installed files"),
     pytest.param(("swap_files",), id="files that change"),
+    pytest.param(("swap_files", "--c"), id="files that change, in C"),
     pytest.param(("odd_files",), id="files that are none"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
     pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),

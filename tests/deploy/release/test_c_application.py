@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.device.runtime.agent.specs import PlacementSpec
-from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
-from edgekit.kb.targets.board import load_board
+from tests.support.c_application import RIGHT, SOURCES, build_program
 from tests.support.patience import AMPLE
 from tests.support.tiny_bundles import compile_shared
 from tests.support.toolchains import program_compiler
@@ -26,19 +25,11 @@ pytestmark = pytest.mark.slow
 
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
-RIGHT = "3 5 7 9"
-SOURCES = Path(__file__).parents[2] / "device"
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """tests/device/application.c, linked with the library as a user would."""
-    folder = tmp_path_factory.mktemp("application")
-    write_application(folder, load_board("local"))
-    command = [*program_compiler(), str(SOURCES / "application.c"), "-I", str(folder)]
-    command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
-    subprocess.run([*command, "-o", str(folder / "program")], check=True)
-    return folder / "program"
+    return build_program(tmp_path_factory.mktemp("application"))
 
 
 class Program:
