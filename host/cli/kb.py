@@ -95,7 +95,7 @@ def lookup(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the method for a product and its rule, or list or compare tables."""
+    """Show the method for a product, or list or compare tables."""
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.products import parse_shape
 

@@ -26,7 +26,7 @@ def push(
     release_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Send the board's tables to its kernels, as a release that changes nothing else."""
+    """Send the board's tables, and nothing else, to its kernels."""
     from edgekit.host.cli.deploy import put_into_service
     from edgekit.host.cli.deploy_kernels import show_kernels
     from edgekit.host.deploy.api import connect

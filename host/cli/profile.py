@@ -83,7 +83,7 @@ def pull(
         typer.Option(
             "--sampling",
             show_default=False,
-            help="Turn sampling on the boards on or off first, or let products try other methods.",
+            help="Turn sampling on or off first, or let products try other methods.",
         ),
     ] = None,
     transport: TransportOption = None,

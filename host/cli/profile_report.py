@@ -51,7 +51,7 @@ def report(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page about all profiles that opens without a network; list programs' products."""
+    """Write an offline page about all profiles; list products."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
     from edgekit.host.fleet.profiles import call_times
