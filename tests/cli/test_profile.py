@@ -54,7 +54,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
         (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
         (("list", "--limit", "5"), "expected SQL with --limit, found none"),
         (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
-        (("pull", "--sampling", "maybe"), "expected 'on', 'off', found maybe"),
+        (("pull", "--sampling", "maybe"), "expected 'on', 'off', 'explore', found maybe"),
         (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
         (("server", "enroll", "local"), "expected --server HOST"),
         (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),

@@ -49,7 +49,8 @@ for _ in range(3):
     sparse.matvec(x)
     outlier_matmul(a, weights, 1e9)
     nna_matmul(matrix("b", m, k), b8)
-print(gemm(a, b, explain=True)[1].reason)
+how = gemm(a, b, explain=True)[1].method
+print(f"{how.mr}x{how.nr} in {how.mc}x{how.kc}x{how.nc}")
 for threads in (1, 2):
     if found := sampler(threads):
         found.close()
