@@ -23,6 +23,7 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
     from edgekit.host.lab.tune.compare import AnyRow
+    from edgekit.host.lab.tune.products import Product
     from edgekit.kb.targets.board import BoardProfile
 
 Table = Annotated[
@@ -96,8 +97,7 @@ def lookup(
     as_json: Json = False,
 ) -> None:
     """Show the method for a product, or list or compare tables."""
-    from edgekit.host.cli.output import emit
-    from edgekit.host.lab.tune.products import parse_shape
+    from edgekit.host.lab.tune.products import Product, parse_shape
 
     wanted = profile(board)
     if against is not None:
@@ -113,17 +113,26 @@ def lookup(
         _print_table(wanted, _load_table(wanted, table), as_json)
         return
     shape = parse_shape(gemm, "--gemm")
-    answer = _load_table(wanted, table).choose(wanted, shape, dtype, threads, packed)
+    _print_answer(
+        wanted, _load_table(wanted, table), Product(shape, dtype, threads, packed), as_json
+    )
+
+
+def _print_answer(
+    board: BoardProfile, table: KnowledgeBase, product: Product, as_json: bool
+) -> None:
+    """Prints the method for a product and the rule that found it."""
+    from edgekit.host.cli.output import emit
+
+    p = product
+    answer = table.choose(board, p.shape, p.dtype, p.threads, p.packed)
     if as_json:
         key = asdict(answer.key)
         emit(
             {
                 "schema": "edgekit.kb.lookup/1",
-                "board": wanted.name,
-                "shape": asdict(shape),
-                "dtype": dtype,
-                "threads": threads,
-                "packed": packed,
+                "board": board.name,
+                **asdict(product),
                 "key": {name: key[name] for name in ("platform", "m", "k", "n", "scale")},
                 "rule": answer.rule,
                 "why": answer.why,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from edgekit.host.lab.tune.compare import Change
     from edgekit.host.lab.tune.field_calls import FieldCalls
     from edgekit.host.lab.tune.field_profiles import FieldHistory
+    from edgekit.host.lab.tune.tables import Built
+    from edgekit.kb.targets.board import BoardProfile
 
 _NAMED = 5  # bad rows listed in an error
 _SHOWN = 20  # changed rows printed
@@ -117,19 +119,27 @@ def build(
             }
         )
         return
+    _show_table(wanted, path, made, len(orders))
+
+
+def _show_table(board: BoardProfile, path: Path, made: Built, orders: int) -> None:
+    """Prints what became of the table."""
+    from edgekit.host.cli.kb_shared import is_learned
+
     if not made.written:
         _show_field(made.field)
         _show_calls(made.calls)
-        print(f"unchanged  no field measurement contradicts the table of {wanted.name}")
+        print(f"unchanged  no field measurement contradicts the table of {board.name}")
         return
     products, operators = made.kept
     print(f"{path}: {_rows_text(len(made.table.rows), products, made.measurements)}")
     if made.table.operators:
         print(f"operators  {_rows_text(len(made.table.operators), operators, made.operators)}")
     if orders:
-        print(f"orders     {len(orders)} of subgraphs, in a separate table")
+        print(f"orders     {orders} of subgraphs, in a separate table")
     _show_field(made.field)
     _show_calls(made.calls)
+    learned = is_learned(made.table.sequences)
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
     )
