@@ -118,8 +118,8 @@ def analytic_method(
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
-       is larger than L2, on some cores if fewer use it and it is larger than L1. If a core is slow
-       at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
+       is larger than L2; on some cores also if fewer use it and it is larger than L1. If a core is
+       slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
        panels are at most 128 deep; at most 32, the number of rows that the prefetcher follows, if
        at most 3 tiles share them and B is larger than L2. If B is large and A has enough rows
        (`copies_panels`), each panel is packed right before it is multiplied, and fills 3/4 of L1:
