@@ -240,13 +240,12 @@ def _tell_estimates(
             for (name, matrix, answer, form), seconds in zip(found, times, strict=True)
         ]
         document = {
-            "schema": "edgekit.bench.spmv/1",
+            "schema": "edgekit.estimate.spmv/1",
             "board": target.board.name,
             "threads": threads,
             "unit": "seconds",
             "matrices": matrices,
             "estimate": estimate_document(target, kinds, threads),
-            "hotspots": [],
         }
         emit(document)
         return
