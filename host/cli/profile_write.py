@@ -24,7 +24,7 @@ Nats = Annotated[
         metavar="URL",
         envvar="EDGEKIT_NATS",
         show_default=False,
-        help="NATS servers, as nats://HOST:PORT, to pass profiles to or, with --store, take from.",
+        help="NATS servers to pass profiles to or, with --store, take from.",
     ),
 ]
 Replicas = Annotated[

@@ -52,12 +52,11 @@ def outlier_costs(
     files = {name: a.tobytes() for name, a in (("x", x), ("w", values), ("scale", padded))}
     words = (m, k, n, threads, threshold, method_text(packing), method_text(how))
     numbers = (PATHS.index(path) for path in paths)
-    call = Call("outlier", (*words, *numbers), len(paths), "paths", files, ("report", "y"))
+    call = Call("outlier", (*words, *numbers), len(paths), "paths", files, ("report", "costs", "y"))
     costs, results = calls.run(call)
-    path, outliers, used, split, dense = (
-        int(value) for value in np.frombuffer(results["report"], "<i8")
-    )
-    report = Report(PATHS[path], outliers, used, 0, 0, 0, 0, 0, float(split), float(dense))
+    path, outliers, used = (int(value) for value in np.frombuffer(results["report"], "<i8"))
+    split, dense = (float(value) for value in np.frombuffer(results["costs"], "<f8"))
+    report = Report(PATHS[path], outliers, used, 0, 0, 0, 0, 0, split, dense)
     y = np.frombuffer(results["y"], "<f4").reshape(m, n)
     return SplitEstimate(costs, report, y)
 

@@ -15,6 +15,9 @@ from edgekit.device.runtime.arrays.calls import method_text, settings_text
 from edgekit.device.runtime.arrays.gemm_library import GemmMethod
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.release.tables import bundle_with_tables
+from edgekit.host.errors import IncompatibleError
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.lab.tune.csv_import import REQUIRED
 from edgekit.host.lab.tune.field_calls import field_calls
@@ -135,14 +138,10 @@ def test_a_batch_that_lies_is_refused(tmp_path: Path, row: OperatorSpread, said:
 
 
 @pytest.mark.slow
-def test_tables_go_to_the_kernels_of_their_core_only(
-    edgekit: Any, home: Path, monkeypatch: Any
-) -> None:
+def test_tables_go_to_the_kernels_of_their_core_only(edgekit: Any, home: Path) -> None:
     done = edgekit("lab", "kb", "push")
     assert done.code == 2 and "expected kernels, found no release" in done.complaint
     edgekit("deploy", "--kernels")
     assert "already in service" in edgekit("lab", "kb", "push").out
-    other = load_board("rpi4")
-    monkeypatch.setattr("edgekit.kb.targets.board.load_board", lambda name: other)
-    done = edgekit("lab", "kb", "push")
-    assert done.code == 5 and "expected kernels of cortex-a72, found those of" in done.complaint
+    with pytest.raises(IncompatibleError, match="expected kernels of cortex-a72, found those of"):
+        bundle_with_tables(connect("local").named("kernels"), load_board("rpi4"))

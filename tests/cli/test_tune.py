@@ -25,6 +25,7 @@ from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
+from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.session import Job, tune
 from edgekit.kb.features import GemmShape
@@ -167,16 +168,20 @@ class CutOff(LocalTransport):
         return done
 
 
+def _measurer(transport: LocalTransport) -> BoardMeasurer:
+    return BoardMeasurer(Device(transport), load_board("local"), emulated=False)
+
+
 def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     products = tuple(Product(GemmShape(*s)) for s in _SHAPES)
     job = Job("local", load_board("local"), products, 60.0, lambda: "now")
     place = data_folder() / "boards" / "local"
     with pytest.raises(UnreachableError) as error:
-        tune(job, Device(CutOff(place)), False, id)
+        tune(job, lambda: _measurer(CutOff(place)))
     assert error.value.exit_code == 3 and "the same command resumes" in str(error.value)
     with History() as history:
         assert len({m.shape for m in history.read().measurements}) == CutOff.left
-    outcome = tune(job, Device(LocalTransport(place)), False, id)
+    outcome = tune(job, lambda: _measurer(LocalTransport(place)))
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 

@@ -14,7 +14,7 @@ from edgekit.device.runtime.agent.integrity import write_record
 from edgekit.device.runtime.agent.kernels import GEMM_TABLE, KERNELS, SPMV_TABLE
 from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.host.compiler.toolchain.application import write_application
-from edgekit.host.compiler.toolchain.kernels import build_tables, kernel_units
+from edgekit.host.compiler.toolchain.kernels import build_tables, c_api_units, kernel_units
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU, cores

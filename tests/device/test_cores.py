@@ -40,6 +40,6 @@ def test_names(cpuinfo: str, names: tuple[str, ...]) -> None:
 
 
 def test_profiles_use_the_same_names() -> None:
-    known = {*ARM_PARTS.values(), "sifive-u74", "spacemit-x60", ""}
+    known = {*ARM_PARTS.values(), "sifive-u74", "spacemit-x60", "spacemit-x100", "xuantie-c908", ""}
     profiles = [load_board(name) for name in board_names() if name != "local"]
     assert {p.core for p in profiles} <= known

@@ -110,7 +110,7 @@ static uint64_t expected_bytes(const header *h) {
         seen |= h->priority[f] < FEATURES ? 1u << h->priority[f] : 0;
     }
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) || h->rows > MOST_ROWS ||
-        seen != (1u << FEATURES) - 1 || !memchr(h->platform, 0, NAME))
+        seen != (1u << FEATURES) - 1 || h->platform[NAME - 1])
         return 0;
     return sizeof *h + entries * sizeof(int64_t) + h->rows * sizeof(row);
 }

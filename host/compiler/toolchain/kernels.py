@@ -49,12 +49,14 @@ _FAMILIES = (
 )
 
 
-def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
-    """Builds the library for `board`; `cache` defaults to the user's cache folder.
+def build_kernels(board: BoardProfile, cache: Path | None = None, c_api: bool = False) -> bytes:
+    """Builds the library for `board`, with the functions that programs in C call if `c_api`;
+    `cache` defaults to the user's cache folder.
 
     Raises BuildError if the compiler fails.
     """
-    return Toolchain(board, (cache or cache_folder()) / "objects").build(kernel_units(board))
+    units = [*kernel_units(board), *(c_api_units() if c_api else ())]
+    return Toolchain(board, (cache or cache_folder()) / "objects").build(units)
 
 
 def build_tables(board: BoardProfile) -> tuple[bytes, bytes]:
@@ -81,7 +83,7 @@ def write_kernels(path: Path, board: BoardProfile) -> None:
 
 
 def kernel_units(board: BoardProfile) -> list[Unit]:
-    """All C files of the library."""
+    """All C files of the library, without `c_api_units`."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     units = [Unit("tables", tables(board)), default_unit(board)]
@@ -99,10 +101,14 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += nna_units(board)
     units += sparse_units(board)
     units += _outlier_units(board)
-    units += [Unit(f"api_{name}", folder / f"c_api/{name}.c") for name in _API_FILES]
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/thread_pool.c"))
     return units
+
+
+def c_api_units() -> list[Unit]:
+    """The files behind the headers for programs in C."""
+    return [Unit(f"api_{name}", kernels_folder() / f"c_api/{name}.c") for name in _API_FILES]
 
 
 def sparse_units(board: BoardProfile) -> list[Unit]:

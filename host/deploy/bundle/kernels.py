@@ -39,7 +39,7 @@ def build_kernels_bundle(
 
     Raises BuildError if the C compiler fails, InputError if a table cannot be read.
     """
-    library = build_kernels(board, cache)
+    library = build_kernels(board, cache, c_api=True)
     products, tables = build_tables(board)
     files = {
         RUNTIME: runtime_pyz(kernels=True),

@@ -5,7 +5,8 @@
  * LIBRARY: a board's kernels; PACKING, METHOD: the methods that the weights are packed for and
  * multiplied with; PATH: ek_outlier_path. The files x, w and scale contain X [m][k] as f32, W
  * [k][n] as s8, and the scale of each column, padded. Each path is a region between marks; `y`
- * receives the result of the first and `report` its path, outliers, bytes and costs, as int64. */
+ * receives the result of the first, `report` its path, outliers and bytes as int64, and `costs`
+ * its costs as doubles: 32-bit ARM converts them in a library that the runner lacks. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -84,9 +85,10 @@ int time_outlier(int argc, char **argv) {
         if (i > FIRST_PATH)
             continue;
         const ek_outlier_report *r = &p.report;
-        const int64_t found[] = {r->path, r->outliers, (int64_t)r->bytes, (int64_t)r->split_cost,
-                                 (int64_t)r->float_cost};
+        const int64_t found[] = {r->path, r->outliers, (int64_t)r->bytes};
+        const double costs[] = {r->split_cost, r->float_cost};
         write_file("report", found, sizeof found);
+        write_file("costs", costs, sizeof costs);
         write_file("y", p.args.y, (size_t)(m * n) * sizeof(float));
     }
     return 0;

@@ -46,7 +46,7 @@ X60: dict[str, Any] = {
         ({"compatible": ("vendor,board",)}, "a72"),
         ({"compatible": (), "board": "", "core_names": ("cortex-a76",), "features": DOT}, "a76"),
         ({"machine": "armv7l", "features": ("neon", "vfpv4")}, "a7"),
-        ({"compatible": (), "core_names": ("cortex-a73",)}, "a53"),
+        ({"compatible": (), "core_names": ("cortex-a75",)}, "a53"),
         ({"compatible": (), "core_names": ("cortex-a78",), "features": DOT}, "a55"),
         ({"compatible": (), "core_names": ("cortex-a710",), "features": I8MM}, "a720"),
     ],

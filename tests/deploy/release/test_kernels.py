@@ -287,7 +287,7 @@ def _no_rows(bundle: Bundle) -> bytes:
 def sampled(kernels: Device, board_root: Path, *sizes: int) -> str:
     """Runs the program that samples all of its products; returns what it prints."""
     runtime = board_root / "named" / "kernels" / "current" / "runtime.pyz"
-    program = _PROGRAM.with_name("sampled_products.py")
+    program = _TESTS / "support" / "sampled_products.py"
     command = [sys.executable, "-I", "-S", str(program), str(runtime), *map(str, sizes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr

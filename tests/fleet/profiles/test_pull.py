@@ -82,11 +82,11 @@ def test_sampling_is_off_with_one_line(
     device: Device, tiny: TinyBundle, store: ProfileStore
 ) -> None:
     device.deploy(tiny())
-    switch(device, on=False)
+    switch(device, "off")
     infer(device, 5)
     found = pull(device, store)
     assert (found.on, found.stored.new) == (False, 0)
-    switch(device, on=True)
+    switch(device, "on")
     infer(device, 5)
     assert pull(device, store).stored.new == 1
 

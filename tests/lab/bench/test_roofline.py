@@ -25,7 +25,7 @@ from edgekit.kb.targets.peaks import peak_products
         ("rpi5", "s8", 32),
         ("rpi4", "f16", None),  # its kernels have no half precision
         ("visionfive2", "f32", 1),  # no vectors
-        ("orin", "f32", None),  # no timing model
+        ("rv64gcv-zvl512b", "f32", None),  # no timing model
     ],
 )
 def test_the_peak_of_a_core_follows_from_its_timing(board, dtype, products):
