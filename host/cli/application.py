@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import ApplicationState
 
-Template = Literal["camera", "microphone", "search", "serve"]
-_OF_KERNELS = ("search",)  # templates that need a release of kernels instead of a model
+_TEMPLATES = ("camera", "microphone", "search", "serve")
+_OF_KERNELS = "search"  # needs a release of kernels instead of a model
 
 
 def register(app: typer.Typer) -> None:
@@ -40,9 +40,14 @@ def register(app: typer.Typer) -> None:
         ),
         rich_markup_mode=None,
     )
-    group.command("new", epilog=examples("edgekit app new serve", "edgekit app new serve doors"))(
-        new
-    )
+    group.command(
+        "new",
+        epilog=examples(
+            "edgekit app new serve",
+            "edgekit app new serve doors",
+            "edgekit app new --kernels finder",
+        ),
+    )(new)
     group.command(
         "install",
         epilog=examples(
@@ -62,8 +67,14 @@ def register(app: typer.Typer) -> None:
 
 def new(
     template: Annotated[
-        Template, typer.Argument(show_default=False, help="Template to start from.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="TEMPLATE",
+            show_default=False,
+            autocompletion=lambda: list(_TEMPLATES),
+            help=f"Template to start from: {', '.join(_TEMPLATES)}.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Argument(
@@ -72,6 +83,12 @@ def new(
             help="Folder to write (default: the template's name).",
         ),
     ] = None,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels", help=f"Take {_OF_KERNELS}, the template for deployed kernels, into FOLDER."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a new application: main.py and app.toml."""
@@ -80,6 +97,12 @@ def new(
     from edgekit.host.cli.output import emit
     from edgekit.host.common.files import atomic_write
 
+    if kernels:
+        template, folder = _of_kernels(template, folder)
+    if template not in _TEMPLATES:
+        raise InputError(
+            f"expected a template ({', '.join(_TEMPLATES)}), found {template or 'none'}"
+        )
     target = folder or Path(template)
     source = files("edgekit.device") / "templates" / template
     written = sorted(path.name for path in source.iterdir() if path.is_file())
@@ -95,8 +118,20 @@ def new(
         emit({"schema": "edgekit.app.new/1", **document})
         return
     print(f"written  {', '.join(str(target / name) for name in written)}")
-    of_kernels = f" --name {KERNELS_NAME}" if template in _OF_KERNELS else ""
+    of_kernels = f" --name {KERNELS_NAME}" if template == _OF_KERNELS else ""
     print(f"next     edgekit app install {target}{of_kernels}")
+
+
+def _of_kernels(first: str | None, folder: Path | None) -> tuple[str, Path | None]:
+    """The template and the folder of `app new --kernels`, whose template may be left out."""
+    if folder is None and first not in _TEMPLATES:
+        return _OF_KERNELS, Path(first) if first else None
+    if first != _OF_KERNELS:
+        raise InputError(
+            f"expected the template {_OF_KERNELS} with --kernels, found {first}; "
+            f"use: edgekit app new --kernels FOLDER"
+        )
+    return first, folder
 
 
 def install(

@@ -43,7 +43,7 @@ def test_kernels_are_planned_deployed_and_shown(edgekit: Any, tmp_path: Path) ->
 def search_with(edgekit: Any, folder: Path, board: Path) -> None:
     """Installs the template that searches vectors with the kernels, and asks it."""
     points = np.random.default_rng(0).standard_normal((300, 8), np.float32)
-    assert edgekit("app", "new", "search", folder).out.endswith(f"{folder} --name kernels\n")
+    assert edgekit("app", "new", "--kernels", folder).out.endswith(f"{folder} --name kernels\n")
     points.tofile(folder / "points.f32")
     settings = folder / "app.toml"
     arguments = f'arguments = ["--points", "{folder / "points.f32"}", "--width", "8"]'
@@ -79,3 +79,14 @@ def search_with(edgekit: Any, folder: Path, board: Path) -> None:
 def test_options_of_models_are_refused(edgekit: Any, arguments: tuple[str, ...], said: str) -> None:
     done = edgekit("deploy", "--kernels", *arguments)
     assert done.code == 2 and said in done.complaint
+
+
+def test_new_application_of_kernels_is_the_template_search(edgekit: Any, tmp_path: Path) -> None:
+    for name, arguments in (("one", ("search",)), ("two", ("--kernels",))):
+        assert edgekit("app", "new", *arguments, tmp_path / name).code == 0
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("one", "two"))
+    assert one == two and "main.py" in one
+    done = edgekit("app", "new", "--kernels", "serve", tmp_path / "three")
+    assert done.code == 2 and done.complaint.strip().count("\n") == 0
+    assert "expected the template search with --kernels, found serve" in done.complaint
+    assert not (tmp_path / "three").exists()
