@@ -32,7 +32,7 @@ def test_products_of_c_programs_are_numpys(name, tmp_path):
     board, store = load_board(name), Store(tmp_path / "board")
     products, sparse = build_tables(board)
     files = {
-        KERNELS: toolchain_for(board).build(kernel_units(board)),
+        KERNELS: toolchain_for(board).build([*kernel_units(board), *c_api_units(board)]),
         GEMM_TABLE: products,
         SPMV_TABLE: sparse,
     }

@@ -20,12 +20,13 @@ from edgekit.host.compiler.transforms.passes.half import narrow_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.cross.conftest import HALF, VirtualBoard, half_board
-from tests.support import stem_graphs
+from tests.support import half_cases, stem_graphs
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
 from tests.support.plain_graphs import functions
+from tests.support.toolchains import toolchain_for
 
 pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
@@ -71,6 +72,15 @@ def test_operators_of_f16_are_near_the_reference(family, core, tmp_path):
     inputs = inputs_of(graph)
     made = _run(graph, inputs, core, tmp_path)
     check_half(graph, made, inputs)
+
+
+def test_products_of_programs_are_numpys(core, tmp_path):
+    products, library = half_cases.half_products(0), tmp_path / "products.so"
+    library.write_bytes(toolchain_for(core.board).build(half_cases.units(core.board)))
+    size = half_cases.output_bytes(products)
+    for threads in (1, 2):
+        made = core.machine.run_cases(library, half_cases.encoded(products), size, threads)
+        half_cases.check(products, made)
 
 
 def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):

@@ -8,7 +8,9 @@ extern "C" {
 #endif
 
 /* A and B of f32 with C of f32; or s8 and s8, or u8 and s8, with C of s32, exact modulo 2^32.
- * `bias` is of C's type, or NULL. C shares no memory with the operands. 1 to 256 threads. */
+ * On cores that compute in half precision also f16 and f16 with C of f16: sums of 128 products in
+ * f16, added up in f32; elements of each row of A and C are adjacent. `bias` is of C's type, or
+ * NULL. C shares no memory with the operands. 1 to 256 threads. */
 int ek_gemm(ek_kernels *kernels, const ek_matrix *a, const ek_matrix *b, const void *bias,
             const ek_result *c, int threads);
 

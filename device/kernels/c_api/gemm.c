@@ -1,4 +1,5 @@
 /* ek_gemm.h: dense products. */
+#include "../product/half.h"
 #include "session.h"
 #include <math.h>
 #include <stdio.h>
@@ -6,13 +7,22 @@
 
 static const char *const rules[] = {"exact",     "relaxed:scale", "relaxed:m",
                                     "relaxed:n", "relaxed:k",     "analytic"};
+enum { HALF = -1 }; /* instead of an ek_gemm_dtype: product/half.h */
 static const struct {
     int32_t a, b, c, dtype;
 } pairs[] = {
     {EK_F32, EK_F32, EK_F32, EK_GEMM_F32},
     {EK_S8, EK_S8, EK_S32, EK_GEMM_S8},
     {EK_U8, EK_S8, EK_S32, EK_GEMM_U8},
+#ifdef EK_COMPUTES_HALF
+    {EK_F16, EK_F16, EK_F16, HALF},
+#endif
 };
+#ifdef EK_COMPUTES_HALF
+#define OR_HALF ", f16 and f16"
+#else
+#define OR_HALF ""
+#endif
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
 /* Checks both operands; finds the number of their pair of types. */
@@ -30,8 +40,8 @@ static int check(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int thre
             break;
     if (*pair == PAIRS)
         return ek_session_fail(k, EK_INPUT,
-                               "ek_gemm: expected a and b of f32 and f32, s8 and s8, or u8 and s8, "
-                               "found %s and %s; convert them first",
+                               "ek_gemm: expected a and b of f32 and f32" OR_HALF
+                               ", s8 and s8, or u8 and s8, found %s and %s; convert them first",
                                ek_type_name(a->type), ek_type_name(b->type));
     if (a->columns != b->rows)
         return ek_session_fail(k, EK_INPUT,
@@ -57,6 +67,42 @@ static int check_result(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, c
     return status ? status : ek_session_check_result(k, "ek_gemm", "c", c, others, 3);
 }
 
+#ifdef EK_COMPUTES_HALF
+/* Whether elements of each row are adjacent, as the f16 product reads and writes them. */
+static int has_rows(int64_t columns, int64_t column_stride) {
+    return columns < 2 || column_stride == 1;
+}
+
+static int check_half(ek_kernels *k, const ek_matrix *a, const ek_result *c) {
+    const char *missing = ek_gemm_f16_missing();
+    if (missing)
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_gemm: expected a CPU with %s for f16, found one without; "
+                               "convert the operands",
+                               missing);
+    if (!has_rows(a->columns, a->column_stride) || !has_rows(c->columns, c->column_stride))
+        return ek_session_fail(k, EK_INPUT,
+                               "ek_gemm: expected a and c of f16 with adjacent elements in each "
+                               "row, found column strides of %lld and %lld; copy them first",
+                               (long long)a->column_stride, (long long)c->column_stride);
+    return EK_DONE;
+}
+
+static int multiply_half(ek_kernels *k, const ek_gemm_args *args, const ek_matrix *a,
+                         const ek_result *c, ek_pool *pool) {
+    const int status = check_half(k, a, c);
+    if (!status)
+        ek_gemm_f16_run(args, pool);
+    return status;
+}
+
+static ek_gemm_method half_method(const ek_matrix *a, const ek_matrix *b) {
+    const ek_gemm_args args = {
+        .m = (long)a->rows, .b_row = (long)b->row_stride, .b_col = (long)b->column_stride};
+    return ek_gemm_f16_method(&args);
+}
+#endif
+
 static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const void *bias,
                     const ek_result *c, int threads) {
     ek_pool *pool;
@@ -80,6 +126,10 @@ static int multiply(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, const
         .c_col = (long)c->column_stride,
         .epilogue = {.bias = bias, .low_f32 = -INFINITY, .high_f32 = INFINITY},
     };
+#ifdef EK_COMPUTES_HALF
+    if (args.dtype == HALF)
+        return multiply_half(k, &args, a, c, pool);
+#endif
     const ek_gemm_method how =
         ek_gemm_lookup(k->products, args.dtype, threads, args.m, args.n, args.k, NULL);
     status = ek_session_reserve(k, ek_gemm_scratch_bytes(&args, &how, threads));
@@ -119,6 +169,12 @@ static void put_reason(ek_gemm_choice *to, int rule, int is_default) {
     snprintf(to->rule, sizeof to->rule, "%s", applies ? name : rules[EK_GEMM_ANALYTIC]);
 }
 
+static void put_method(ek_gemm_choice *to, const ek_gemm_method *how) {
+    to->mc = how->mc, to->kc = how->kc, to->nc = how->nc;
+    to->mr = how->mr, to->nr = how->nr;
+    to->pack_a = how->pack_a, to->pack_b = how->pack_b, to->by_columns = how->split;
+}
+
 static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int threads,
                    ek_gemm_choice *choice) {
     ek_pool *pool;
@@ -129,15 +185,22 @@ static int explain(ek_kernels *k, const ek_matrix *a, const ek_matrix *b, int th
         return ek_session_fail(k, EK_INPUT, "ek_gemm_explain: expected choice, found NULL");
     const long m = (long)a->rows, n = (long)b->columns, depth = (long)a->columns;
     const int dtype = pairs[pair].dtype;
+    memset(choice, 0, sizeof *choice);
+#ifdef EK_COMPUTES_HALF
+    if (dtype == HALF) {
+        const ek_gemm_method only = half_method(a, b);
+        put_method(choice, &only);
+        snprintf(choice->rule, sizeof choice->rule, "%s", rules[EK_GEMM_ANALYTIC]);
+        snprintf(choice->reason, sizeof choice->reason, "products of f16 have one method");
+        return EK_DONE;
+    }
+#endif
     const ek_gemm_method how = ek_gemm_lookup(k->products, dtype, threads, m, n, depth, &rule);
     const ek_gemm_method analytic = ek_gemm_default(dtype, threads, m, n, depth);
     int64_t shape[3] = {0};
-    memset(choice, 0, sizeof *choice);
     choice->has_row = ek_gemm_row_shape(k->products, dtype, threads, m, n, depth, shape);
     choice->m = shape[0], choice->k = shape[1], choice->n = shape[2];
-    choice->mc = how.mc, choice->kc = how.kc, choice->nc = how.nc;
-    choice->mr = how.mr, choice->nr = how.nr;
-    choice->pack_a = how.pack_a, choice->pack_b = how.pack_b, choice->by_columns = how.split;
+    put_method(choice, &how);
     put_reason(choice, rule, same_method(&how, &analytic));
     return EK_DONE;
 }

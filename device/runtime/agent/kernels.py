@@ -25,7 +25,7 @@ C_FILES = (
     *("ek_app.h", "ek_kernels.h", "ek_gemm.h", "ek_spmv.h", "ek_outlier.h"),
     *(C_LIBRARY, "edgekit-kernels.pc", "edgekit-kernels-config.cmake"),
 )
-KINDS = ("gemm_f32", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
+KINDS = ("gemm_f32", "gemm_f16", "gemm_s8", "gemm_u8", "nna", "spmv", "outlier")
 
 
 class ReferenceProduct(Record):

@@ -9,9 +9,10 @@ from edgekit.device.runtime.agent.golden import compare_outputs, golden_inputs
 from edgekit.device.runtime.agent.kernels import KernelsSpec, kernel_files
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
-from edgekit.device.runtime.arrays.buffers import FORMATS
+from edgekit.device.runtime.arrays.buffers import FORMATS, readable
 from edgekit.device.runtime.arrays.find import use_release
 from edgekit.device.runtime.arrays.gemm import gemm
+from edgekit.device.runtime.arrays.gemm_library import HALF
 from edgekit.device.runtime.arrays.nna_matmul import nna_matmul
 from edgekit.device.runtime.arrays.outlier import OutlierWeights, outlier_matmul
 from edgekit.device.runtime.arrays.sparse import SparseMatrix
@@ -41,6 +42,11 @@ def _view_of(array: Array) -> memoryview:
     return memoryview(array.data).cast(FORMATS[array.dtype], array.shape)
 
 
+def _gemm_f16(a: Any, b: Any) -> Any:
+    left, right = (readable(bits, "")._replace(dtype=HALF) for bits in (a, b))
+    return gemm(left, right)
+
+
 def _spmv(indptr: Any, indices: Any, values: Any, x: Any) -> Any:
     shape = len(indptr) - 1, len(x)
     return SparseMatrix.from_csr(indptr, indices, values, shape).matvec(x)
@@ -52,6 +58,7 @@ def _outlier(x: Any, w: Any, scale: Any) -> Any:
 
 _COMPUTED: Dict[str, Callable[..., Any]] = {
     "gemm_f32": gemm,
+    "gemm_f16": _gemm_f16,
     "gemm_s8": gemm,
     "gemm_u8": gemm,
     "nna": nna_matmul,

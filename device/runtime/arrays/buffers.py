@@ -53,7 +53,10 @@ def view_of(value: Any, what: str) -> memoryview:
 
 
 def readable(value: Any, what: str) -> Buffer:
-    """Returns the memory of an array to read; copies it if necessary."""
+    """Returns the memory of an array to read; copies it if necessary. A Buffer is returned as it
+    is: without NumPy, no view can be given the format of f16."""
+    if isinstance(value, Buffer):
+        return value
     view = view_of(value, what)
     dtype = dtype_of(view)
     place = locate(value, view) if view.c_contiguous else None

@@ -7,11 +7,12 @@ import functools
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Iterable, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from edgekit.device.runtime.arrays import buffers, calls, sampling
 from edgekit.device.runtime.arrays.gemm_library import (
     DTYPES,
+    HALF,
     GemmLibrary,
     GemmMethod,
     Operand,
@@ -25,13 +26,19 @@ _PAIRS = {
     ("float32", "float32"): "f32",
     ("int8", "int8"): "s8",
     ("uint8", "int8"): "u8",
+    ("float16", "float16"): HALF,
 }
-_PLAIN_PAIRS = {("f32", "f32"): "f32", ("s8", "s8"): "s8", ("u8", "s8"): "u8"}
-_SUMS = {"f32": "f32", "s8": "s32", "u8": "s32"}
+_PLAIN_PAIRS = {
+    ("f32", "f32"): "f32",
+    ("s8", "s8"): "s8",
+    ("u8", "s8"): "u8",
+    (HALF, HALF): HALF,
+}
+_SUMS = {"f32": "f32", "s8": "s32", "u8": "s32", HALF: HALF}
 _LARGEST = (1 << (8 * ctypes.sizeof(ctypes.c_long) - 1)) - 1  # sizes are C longs
 _MOST_THREADS = 256
 _ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
-assert set(_SUMS) == set(DTYPES)
+assert set(_SUMS) == {*DTYPES, HALF}
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,11 @@ def gemm(
     """a [m, k] · b [k, n] (+ bias [n]) → [m, n], with the knowledge base's method; with `explain`
     also an Explanation.
 
-    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Operands
-    are NumPy arrays of any strides, or other objects with the buffer protocol, whose result is a
-    memoryview. bias: of the result's type. out: receives the result and is returned. Raises
+    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. On cores
+    that compute in half precision also float16 · float16 → float16: sums of 128 products in
+    float16, added up in float32, as in models. Operands are NumPy arrays of any strides, or other
+    objects with the buffer protocol, whose result is a memoryview (of float16: of its bits, "H").
+    bias: of the result's type. out: receives the result and is returned. Raises
     InputError for mismatched shapes or types, IncompatibleError without a library.
     """
     if buffers.has_numpy(a, b, out, bias):
@@ -90,10 +99,21 @@ def _compute(product: Product, threads: int, explain: bool) -> Optional[Explanat
     shape = product.dtype, product.m, product.n, product.k, threads
     with _ALONE:
         library = _open_library(os.getpid())
+        if product.dtype == HALF:
+            return _compute_half(library, product, threads)
         how, rule = library.lookup(*shape)
         if product.m and product.n:
             _run(library, product, how, threads)
         return _explanation(library, shape, how, rule) if explain else None
+
+
+def _compute_half(library: GemmLibrary, product: Product, threads: int) -> Explanation:
+    if not library.computes_half:
+        raise _bad_types(_PAIRS, "float16", "float16")
+    how, run = library.prepare_half(product, threads)
+    if product.m and product.n:
+        run()
+    return Explanation("analytic", None, how, "products of float16 have one method")
 
 
 def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) -> None:
@@ -139,8 +159,10 @@ def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Produ
                 f"{list(out.strides)}"
             )
     direct = _takes_directly(np, out, (a, b, bias))
-    target: Any = out if direct else _allocate_result(np, (m, n), result)
     a, b = _make_aligned(np, a), _make_aligned(np, b)
+    if dtype == HALF:  # reads rows of a, and writes rows
+        a, direct = _with_rows(np, a), direct and out.strides[1] == out.itemsize
+    target: Any = out if direct else _allocate_result(np, (m, n), result)
     at = 0 if bias is None else bias.ctypes.data
     product = Product(dtype, m, n, k, _to_operand(a), _to_operand(b), _to_operand(target), at)
     return product, _Result(target if out is None else out, target, (a, b, bias))
@@ -189,8 +211,8 @@ def _check_operands(np: Any, a: Any, b: Any) -> str:
     return dtype
 
 
-def _bad_types(pairs: Iterable[Tuple[str, str]], a: Any, b: Any) -> InputError:
-    known = ", ".join(f"{x} and {y}" for x, y in pairs)
+def _bad_types(pairs: Mapping[Tuple[str, str], str], a: Any, b: Any) -> InputError:
+    known = ", ".join(f"{x} and {y}" for (x, y), dtype in pairs.items() if dtype != HALF)
     return InputError(f"gemm: expected a and b of {known}, found {a} and {b}; convert them first")
 
 
@@ -248,6 +270,12 @@ def _make_aligned(np: Any, array: Any) -> Any:
     """Returns the array, or a copy if its strides are not multiples of the element size."""
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
     return array if array.flags.aligned and whole else np.ascontiguousarray(array)
+
+
+def _with_rows(np: Any, array: Any) -> Any:
+    """Returns the array, or a copy if the elements of a row are not adjacent."""
+    adjacent = array.shape[1] < 2 or array.strides[1] == array.itemsize
+    return array if adjacent else np.ascontiguousarray(array)
 
 
 def _to_operand(array: Any) -> Operand:

@@ -17,6 +17,7 @@ from edgekit.device.runtime.shared_library import check_core, open_library, star
 
 DTYPES = ("f32", "s8", "u8")  # of A; indexes are ek_gemm_dtype. For u8, B is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
+HALF = "f16"  # another type of A, B and C, only for GemmLibrary.prepare_half
 C_BYTES = 4  # of an element of C: f32 or s32
 SIDES = ("a", "b")
 _PACKED = {None: 0, "a": 4, "b": 8}  # or-ed into the dtype of a lookup
@@ -24,6 +25,7 @@ _RULES = ("exact", "relaxed:scale", "relaxed:m", "relaxed:n", "relaxed:k", "anal
 _SPLITS = ("m", "n")
 _LARGEST = (1 << 31) - 1
 _NO_CLAMP = float("inf")
+_Signatures = Tuple[Tuple[str, Any, Tuple[Any, ...]], ...]
 
 
 class MethodInC(ctypes.Structure):
@@ -131,7 +133,8 @@ class Product:
     bias_per_row: bool = False
 
     def _in_c(self) -> _Args:
-        args = _Args(DTYPES.index(self.dtype), int(self.a.packed), int(self.b.packed), 0)
+        code = -1 if self.dtype == HALF else DTYPES.index(self.dtype)
+        args = _Args(code, int(self.a.packed), int(self.b.packed), 0)
         args.m, args.n, args.k = self.m, self.n, self.k
         for name, operand in (("a", self.a), ("b", self.b), ("c", self.c)):
             setattr(args, name, operand.address)
@@ -154,6 +157,9 @@ class GemmLibrary:
         feature or the table is of another core, InputError if the table is damaged."""
         self._lib = open_library(path, "the GEMM library of edgekit")
         _declare_signatures(self._lib)
+        self._has_half = hasattr(self._lib, "ek_gemm_f16_run")
+        if self._has_half:
+            _declare_half_signatures(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._scratch = Block(0)
         self.table = self._open_table(table)  # for functions of the library; None: none
@@ -217,6 +223,21 @@ class GemmLibrary:
             self._lib.ek_gemm_run,
             *(ctypes.byref(args), ctypes.byref(method), scratch, self._get_pool(threads)),
         )
+
+    @property
+    def computes_half(self) -> bool:
+        """Whether the library and this CPU compute products of f16."""
+        return self._has_half and self._lib.ek_gemm_f16_missing() is None
+
+    def prepare_half(
+        self, product: Product, threads: int = 1
+    ) -> Tuple[GemmMethod, Callable[[], None]]:
+        """Returns the only method of a product of f16, and a function that computes it. Rows of A
+        and C are contiguous. Only if `computes_half`."""
+        args = product._in_c()
+        how = GemmMethod._from_c(self._lib.ek_gemm_f16_method(ctypes.byref(args)))
+        run = self._lib.ek_gemm_f16_run
+        return how, functools.partial(run, ctypes.byref(args), self._get_pool(threads))
 
     def timer(
         self,
@@ -337,7 +358,7 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
     bytes_, time = ctypes.c_size_t, ctypes.c_uint64
     operand = (number, number, size, size, how)
     numbers, rule = ctypes.POINTER(size), ctypes.POINTER(number)
-    signatures: Tuple[Tuple[str, Any, Tuple[Any, ...]], ...] = (
+    signatures: _Signatures = (
         ("ek_gemm_tiles", ctypes.c_char_p, (number,)),
         ("ek_gemm_default", MethodInC, (number, number, size, size, size)),
         ("ek_gemm_packed_bytes", bytes_, operand),
@@ -352,6 +373,22 @@ def _declare_signatures(lib: ctypes.CDLL) -> None:
         ("ek_gemm_time", time, (address, args, how, number, address, address, size)),
         ("ek_gemm_lookup_time", time, (address, number, number, numbers, size, size)),
     )
+    _declare(lib, signatures)
+
+
+def _declare_half_signatures(lib: ctypes.CDLL) -> None:
+    args = ctypes.POINTER(_Args)
+    _declare(
+        lib,
+        (
+            ("ek_gemm_f16_missing", ctypes.c_char_p, ()),
+            ("ek_gemm_f16_method", MethodInC, (args,)),
+            ("ek_gemm_f16_run", None, (args, ctypes.c_void_p)),
+        ),
+    )
+
+
+def _declare(lib: ctypes.CDLL, signatures: _Signatures) -> None:
     for name, result, arguments in signatures:
         function = getattr(lib, name, None)
         if function is None:

@@ -55,7 +55,7 @@ def build_kernels(board: BoardProfile, cache: Path | None = None, c_api: bool = 
 
     Raises BuildError if the compiler fails.
     """
-    units = [*kernel_units(board), *(c_api_units() if c_api else ())]
+    units = [*kernel_units(board), *(c_api_units(board) if c_api else ())]
     return Toolchain(board, (cache or cache_folder()) / "objects").build(units)
 
 
@@ -101,14 +101,40 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += nna_units(board)
     units += sparse_units(board)
     units += _outlier_units(board)
+    units += half_units(board)
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/thread_pool.c"))
     return units
 
 
-def c_api_units() -> list[Unit]:
+def c_api_units(board: BoardProfile) -> list[Unit]:
     """The files behind the headers for programs in C."""
-    return [Unit(f"api_{name}", kernels_folder() / f"c_api/{name}.c") for name in _API_FILES]
+    of_half = (("EK_COMPUTES_HALF", "1"),) if board.computes_half else ()
+    folder = kernels_folder() / "c_api"
+    return [Unit(f"api_{name}", folder / f"{name}.c", of_half) for name in _API_FILES]
+
+
+def half_units(board: BoardProfile) -> list[Unit]:
+    """The product of f16 matrices, with the tile that models use; none for cores that do not
+    compute in half precision. The rest of the library does not need the feature."""
+    if not board.computes_half:
+        return []
+    isa, folder = board.isa.of_half, kernels_folder()
+    packed, tile = "ek_gemm_f16_packed", isa.f32_tiles[0]
+    extras = tuple({*board.extras} & {isa.half_feature})
+    macros = (
+        ("EK_SIMD", f'"simd/{isa.simd}.h"'),
+        *(("MR", str(tile.mr)), ("NV", str(tile.nv))),
+    )
+    features = (
+        ("ek_missing_feature", "ek_gemm_f16_missing"),
+        *(("EK_FEATURES", f'"{isa.half_feature}"'), ("EK_VLEN_BITS", str(board.vlen_bits))),
+    )
+    return [
+        Unit(packed, folder / "product/packed.c", (("NAME", packed), *macros), extras=extras),
+        Unit("half", folder / "product/half.c", (("PACKED", packed), *macros), extras=extras),
+        Unit("half_features", folder / "runtime/features.c", features, plain=True),
+    ]
 
 
 def sparse_units(board: BoardProfile) -> list[Unit]:

@@ -49,7 +49,9 @@ def build_kernels_bundle(
         NNA_CHIP: (board.nna.chip if board.nna else NNA2).text.encode(),
         **{f"{C_FOLDER}/{name}": data for name, data in application_files(board, cache).items()},
     }
-    references = tuple(_add_product(each, files) for each in reference_products())
+    # The release runs on boards that lack a feature of `extras`.
+    of_half = board.computes_half and board.isa.half_feature in board.features
+    references = tuple(_add_product(each, files) for each in reference_products(of_half))
     manifest = Manifest(
         id="",
         kit_version=VERSION,

@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir.types import Array
 _M, _K, _N = 13, 70, 45  # multiples of no tile
 _LIMIT = 64  # of integers as floats
 _STEPS = 127
+_HALF_LIMIT = 4  # for exact sums in f16
 _GEMMS = (("gemm_f32", "f", "f", "f"), ("gemm_s8", "b", "b", "i"), ("gemm_u8", "B", "b", "i"))
 
 
@@ -25,9 +26,9 @@ class Reference:
     tolerance: float = 0.0
 
 
-def reference_products() -> Iterator[Reference]:
-    """A product of each kind. Values are integers and small fractions of powers of two, so that
-    sums are exact in any order."""
+def reference_products(of_half: bool) -> Iterator[Reference]:
+    """A product of each kind, `of_half` also of f16. Values are integers and small fractions of
+    powers of two, so that sums are exact in any order."""
     rng = np.random.default_rng(0)
     for kind, left, right, result in _GEMMS:
         yield Reference(kind, *_product(rng, left, right, result))
@@ -35,6 +36,8 @@ def reference_products() -> Iterator[Reference]:
     yield Reference("nna", dict(zip("af", operands.values(), strict=True)), sums)
     yield _sparse(rng)
     yield _outlier(rng)
+    if of_half:
+        yield Reference("gemm_f16", *_product(rng, "e", "e", "e"))
 
 
 def _product(
@@ -72,7 +75,8 @@ def _outlier(rng: np.random.Generator) -> Reference:
 
 def _integers(rng: np.random.Generator, shape: tuple[int, ...], code: str) -> Array:
     """All values of a byte, or small integers as floats."""
-    if code == "f":
-        return rng.integers(-_LIMIT, _LIMIT, shape, endpoint=True).astype(np.float32)
+    limit = {"f": _LIMIT, "e": _HALF_LIMIT}.get(code)
+    if limit is not None:
+        return rng.integers(-limit, limit, shape, endpoint=True).astype(code)
     limits = np.iinfo(code)
     return rng.integers(limits.min, limits.max, shape, np.dtype(code), endpoint=True)

@@ -1,0 +1,16 @@
+/* Products of f16 matrices for programs, as models compute them; only in libraries of cores that
+ * compute in half precision. */
+#ifndef EK_PRODUCT_HALF_H
+#define EK_PRODUCT_HALF_H
+#include "../gemm/gemm.h"
+
+/* The CPU feature that they need and this CPU lacks, or NULL. */
+const char *ek_gemm_f16_missing(void);
+
+/* Their only method. */
+ek_gemm_method ek_gemm_f16_method(const ek_gemm_args *args);
+
+/* C = A . B + bias, all f16. Rows of A and C are contiguous, C is apart from A and B; other strides
+ * are arbitrary. Of the epilogue only the bias along n is applied, to rounded sums. */
+void ek_gemm_f16_run(const ek_gemm_args *args, ek_pool *pool);
+#endif
