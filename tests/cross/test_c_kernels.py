@@ -18,7 +18,7 @@ from edgekit.host.compiler.toolchain.kernels import build_tables, c_api_units, k
 from edgekit.host.deploy.bundle.build import file_entries
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU, cores
-from tests.support.product_cases import check_products
+from tests.support.product_cases import check_half, check_products
 from tests.support.toolchains import compile_for, toolchain_for
 
 pytestmark = pytest.mark.cross
@@ -49,6 +49,7 @@ def test_products_of_c_programs_are_numpys(name, tmp_path):
     done = run()
     assert done.returncode == 0, done.stderr + done.stdout
     check_products(json.loads(done.stdout))
+    check_half(json.loads(done.stdout), board.computes_half)
 
     another, wanted = build_tables(load_board("a72")), f"expected a table of {board.platform}, "
     for path, data, code, said in (

@@ -195,6 +195,32 @@ static int multiply(ek_kernels *k, ek_spmv_matrix *sparse, ek_outlier_matrix *we
     return 0;
 }
 
+/* Prints the bits of a product of f16; null if the core does not compute in half precision. */
+static int multiply_half(ek_kernels *k) {
+    static const uint16_t bits[] = {0xbc00, 0, 0x3c00}; /* -1, 0, 1 */
+    static uint16_t left[M * K], right[K * N], product[M * N];
+    for (int i = 0; i < M * K; i++)
+        left[i] = bits[i % 7 % 3];
+    for (int i = 0; i < K * N; i++)
+        right[i] = bits[i % 11 % 3];
+    const ek_matrix half = matrix(left, M, K, EK_F16), other = matrix(right, K, N, EK_F16);
+    const ek_result to = result(product, M, N, EK_F16);
+    ek_gemm_choice how;
+    if (ek_gemm(k, &half, &other, NULL, &to, 2)) {
+        printf("\"gemm_f16\": null,\n");
+        return 0;
+    }
+    ek_matrix columns = half;
+    columns.column_stride = 2;
+    if (!ek_gemm(k, &columns, &other, NULL, &to, 1) || ek_gemm_explain(k, &half, &other, 1, &how))
+        return 1;
+    printf("\"half_rule\": \"%s\",\n\"gemm_f16\": [", how.rule);
+    for (int i = 0; i < M * N; i++)
+        printf("%s%d", i ? ", " : "", product[i]);
+    printf("],\n");
+    return 0;
+}
+
 int main(int count, char **argument) {
     char error[512] = "";
     ek_kernels *k = NULL;
@@ -211,7 +237,7 @@ int main(int count, char **argument) {
     const ek_matrix w = matrix(b8, K, N, EK_S8);
     printf("{");
     if (ek_spmv_open(k, &csr, &sparse) || ek_outlier_open(k, &w, scale, N, &weights) ||
-        multiply(k, sparse, weights))
+        multiply(k, sparse, weights) || multiply_half(k))
         return printf("%s\n", ek_kernels_error(k)), 9;
     printf("\"refused\": {");
     refuse_gemm(k);

@@ -27,6 +27,16 @@ def check_products(found: dict[str, Any]) -> None:
         assert re.fullmatch(r"(\w*Error|error [1-4]): .*expected .*found .*", said), what
 
 
+def check_half(found: dict[str, Any], computes: bool) -> None:
+    """Compares the product of f16, which only cores have that compute in half precision."""
+    assert (found["gemm_f16"] is not None) == computes
+    if computes:
+        a, b = (np.arange(_M * _K) % 7 % 3 - 1), (np.arange(_K * _N) % 11 % 3 - 1)
+        made = np.array(found["gemm_f16"], np.uint16).view(np.float16)
+        assert made.tolist() == (a.reshape(_M, _K) @ b.reshape(_K, _N)).ravel().tolist()
+        assert found["half_rule"] == "analytic"
+
+
 def check_nna(found: dict[str, Any]) -> None:
     """Compares the product of the NNA, which programs in C do not have, with NumPy's."""
     a, b = operands()

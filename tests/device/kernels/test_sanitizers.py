@@ -21,7 +21,7 @@ from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.isa import Columns
-from tests.support import nna_cases
+from tests.support import half_cases, nna_cases
 from tests.support.gemm_cases import (
     DTYPES,
     encoded,
@@ -110,6 +110,15 @@ def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
     graph = in_half(random_graph(family, 10, seed=len(family) + 2))
     inputs = inputs_of(graph)
     check_half(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
+
+
+def test_products_of_f16_stay_in_bounds(driver, tmp_path):
+    simd = usable("avx2")
+    board = replace(BOARDS[simd], simd="rvv128", extras=("zvfh",))
+    products = half_cases.half_products(1)
+    size, encoded = half_cases.output_bytes(products), half_cases.encoded(products)
+    library = build_library(half_cases.units(board), simd, tmp_path)
+    half_cases.check(products, run_cases(driver, library, encoded, size, threads=2))
 
 
 def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
