@@ -177,11 +177,11 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     job = Job("local", load_board("local"), products, 60.0, lambda: "now")
     place = data_folder() / "boards" / "local"
     with pytest.raises(UnreachableError) as error:
-        tune(job, lambda: _measurer(CutOff(place)))
+        tune(job, lambda: _measurer(CutOff(place)), lambda _: None)
     assert error.value.exit_code == 3 and "the same command resumes" in str(error.value)
     with History() as history:
         assert len({m.shape for m in history.read().measurements}) == CutOff.left
-    outcome = tune(job, lambda: _measurer(LocalTransport(place)))
+    outcome = tune(job, lambda: _measurer(LocalTransport(place)), lambda _: None)
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 

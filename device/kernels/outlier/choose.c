@@ -1,5 +1,4 @@
 /* Chooses the methods of the integer product from the knowledge base. */
-#include <stdlib.h>
 #include <string.h>
 #include "outlier.h"
 
@@ -8,10 +7,20 @@ static const int KIND = EK_GEMM_S8 | EK_GEMM_B_PACKED;
 
 /* The regular tiles of a list are all but its last two, which are for products with a vector. */
 static const char *end_of_regular(const char *tiles) {
-    const char *end = strrchr(tiles, ',');
-    while (*--end != ',')
-        ;
+    const char *end = tiles + strlen(tiles);
+    for (int commas = 0; commas < 2; commas += *end == ',')
+        end--;
     return end;
+}
+
+/* Reads the digits at a place, and moves behind them and the character that follows. Not strtol,
+ * which the runner of estimates lacks. */
+static int read_number(const char **at) {
+    int number = 0;
+    while (**at >= '0' && **at <= '9')
+        number = number * 10 + *(*at)++ - '0';
+    ++*at;
+    return number;
 }
 
 /* The widest regular tile that is at most `most` wide, else the narrowest. Regular ones serve every
@@ -20,12 +29,10 @@ static ek_gemm_method tile_below(int most) {
     const char *at = ek_gemm_tiles(ek_outlier_dtype()), *const last = end_of_regular(at);
     ek_gemm_method best = {0};
     while (at < last) {
-        char *end;
-        const int mr = (int)strtol(at, &end, 10), nr = (int)strtol(end + 1, &end, 10);
+        const int mr = read_number(&at), nr = read_number(&at);
         const int wider = nr > best.nr && nr <= most, narrower = nr < best.nr && best.nr > most;
         if (!best.nr || wider || narrower)
             best.mr = mr, best.nr = nr;
-        at = end + 1;
     }
     return best;
 }
