@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.lowering.plan import MemoryPlan
 
 _LOOKS = 400_000  # search budget in buffer comparisons, the same on every machine
+_MOST_LOOKS = 2_000_000  # an attempt beyond it would take seconds and its table a GB
 _SHUFFLE = 0.1  # fraction of the order by which an attempt may move a buffer at random
 
 
@@ -43,14 +46,24 @@ def lifetimes(
 def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
     """Assigns offsets so that buffers live at the same time do not overlap, in a small arena.
 
-    Buffers are placed one by one at the lowest free offset. A few fixed orders are tried first;
-    while none reaches the lower bound, buffers that end above it are placed earlier, for a fixed
-    number of attempts. The result depends only on the arguments.
+    Buffers are placed one by one at the lowest free offset, first by first use. Unless that reaches
+    the lower bound or too many buffers overlap, a few fixed orders are tried; while none reaches
+    the bound, buffers that end above it are placed earlier, for a fixed number of attempts. The
+    result depends only on the arguments.
     """
     alive = _live_bytes(buffers, steps)
     bound = max(alive)
+    best = _first_fit(buffers)
+    if best.bytes > bound and _looks(buffers, steps) <= _MOST_LOOKS:
+        best = _search(buffers, best, alive)
+    names = [b.name for b in buffers]
+    return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
+
+
+def _search(buffers: Sequence[Lifetime], best: _Placed, alive: Sequence[int]) -> _Placed:
+    """The smallest arena of several orders; `alive` are the live bytes at each step."""
+    bound = max(alive)
     placer = _Placer(buffers)
-    best = placer.place(range(len(buffers)))
     keys: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
         lambda b: (-b.bytes, b.first),
         lambda b: (b.first, -b.bytes),
@@ -69,8 +82,7 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
             best, order = found, tried
     if best.bytes > bound:
         best = _improve_order(placer, order, best, bound)
-    names = [b.name for b in buffers]
-    return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
+    return best
 
 
 def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int) -> MemoryPlan:
@@ -84,10 +96,21 @@ def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int)
 
 def _live_bytes(buffers: Sequence[Lifetime], steps: int) -> list[int]:
     """Live bytes at each step."""
+    return _summed(buffers, [b.bytes for b in buffers], steps)
+
+
+def _looks(buffers: Sequence[Lifetime], steps: int) -> int:
+    """At least the number of comparisons of an attempt, without the table of overlaps."""
+    count = _summed(buffers, [1] * len(buffers), steps)
+    return sum(2 * count[b.first] for b in buffers)
+
+
+def _summed(buffers: Sequence[Lifetime], values: Sequence[int], steps: int) -> list[int]:
+    """The sum of the values of the buffers that live at each step."""
     change = [0] * (max(steps, 1) + 1)
-    for b in buffers:
-        change[b.first] += b.bytes
-        change[b.last + 1] -= b.bytes
+    for b, value in zip(buffers, values, strict=True):
+        change[b.first] += value
+        change[b.last + 1] -= value
     return list(itertools.accumulate(change[:-1]))
 
 
@@ -95,6 +118,37 @@ def _live_bytes(buffers: Sequence[Lifetime], steps: int) -> list[int]:
 class _Placed:
     offsets: tuple[int, ...]
     bytes: int
+
+
+def _first_fit(buffers: Sequence[Lifetime]) -> _Placed:
+    """Places buffers by first use, without comparing them in pairs."""
+    offsets, top = [0] * len(buffers), 0
+    gaps = [(0, sum(b.bytes for b in buffers))]  # sorted; no two touch
+    alive: list[tuple[int, int, int]] = []  # a heap: last step, start, end
+    for i in sorted(range(len(buffers)), key=lambda i: buffers[i].first):
+        while alive and alive[0][0] < buffers[i].first:
+            _release(gaps, *heappop(alive)[1:])
+        size = buffers[i].bytes
+        if not size:
+            continue
+        place = next(n for n, (start, end) in enumerate(gaps) if end - start >= size)
+        start, end = gaps[place]
+        gaps[place : place + 1] = [(start + size, end)] if start + size < end else []
+        heappush(alive, (buffers[i].last, start, start + size))
+        offsets[i], top = start, max(top, start + size)
+    return _Placed(tuple(offsets), top)
+
+
+def _release(gaps: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a gap, joined with those that it touches."""
+    after = before = bisect(gaps, (start, end))
+    if before and gaps[before - 1][1] == start:
+        before -= 1
+        start = gaps[before][0]
+    if after < len(gaps) and gaps[after][0] == end:
+        end = gaps[after][1]
+        after += 1
+    gaps[before:after] = [(start, end)]
 
 
 class _Placer:
