@@ -13,6 +13,8 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary, _Settings
 from edgekit.device.runtime.arrays.sparse_table import SPREADS, Key, Row, SpmvTable
 from edgekit.device.runtime.shared_library import open_library
+from edgekit.host.compiler.toolchain.kernels import build_kernels
+from edgekit.kb.targets.board import load_board
 
 _TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "s8": np.int8}
 _RULES = ("exact", "nearest", "patent")
@@ -25,8 +27,10 @@ class _Answer(ctypes.Structure):
 
 
 @pytest.fixture(scope="module")
-def lib() -> ctypes.CDLL:
-    found = open_library(find_library()[0])
+def lib(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    path.write_bytes(build_kernels(load_board("local"), c_api=True))
+    found = open_library(path)
     found.ek_sparse_table_open.restype = ctypes.c_void_p
     found.ek_sparse_table_close.argtypes = (ctypes.c_void_p,)
     found.ek_sparse_table_find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)

@@ -98,7 +98,7 @@ def test_a_shipped_table_says_where_each_row_comes_from(path: Path):
     assert table.platforms == (path.stem,)
     measured_here = path.stem.startswith("x86")
     for row in table.rows:
-        assert row.source == ("tuner" if measured_here else "instructions")
+        assert row.source in (("tuner",) if measured_here else ("instructions", "estimate"))
         assert (row.gflops is not None) == measured_here and row.history_rows > 0
         assert bool(row.cpu) == measured_here
     assert all(row.source == "estimate" for row in table.operators)
