@@ -51,6 +51,6 @@ def show_plan(device: Board, plan: DeployPlan) -> None:
 def show_application(release: Release | DeployPlan) -> None:
     """Prints what happens to an installed application, if there is one."""
     if release.application:
-        print(f"app      {release.application} keeps running with this release")
+        print(f"app      {release.application} stays, with this release")
     elif release.left_application:
         print(f"app      {release.left_application} stops: this release has none")

@@ -174,7 +174,7 @@ def test_deploy_of_a_model_keeps_the_application(
     state = edgekit("app", "status", "--json").document
     assert (state["name"], state["pid"]) == ("watch", installed["pid"])
     again = edgekit("deploy", home / "newer.ekb")
-    assert "app      watch keeps running with this release\n" in again.out
+    assert "app      watch stays, with this release\n" in again.out
 
     left = edgekit("deploy", home / "newer.ekb", "--no-application")
     assert "app      watch stops: this release has none\n" in left.out
