@@ -31,7 +31,11 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
     "armv7l": ("arm-linux-gnueabihf.2.28", "cortex_a7"),
     "riscv64": ("riscv64-linux-gnu.2.28", "baseline_rv64"),
 }
-_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fno-sanitize=undefined", "-fno-builtin", "-fno-math-errno")
+# Functions begin with a cache line, so that a change of one moves the times of none that follow.
+_FLAGS = (
+    *("-std=gnu11", "-O2", "-g0", "-fno-sanitize=undefined", "-fno-builtin", "-fno-math-errno"),
+    "-falign-functions=64",
+)
 _LINK_FLAGS = ("-nostdlib", "-static", "-s")
 _HEADERS = ("ek.h", "gemm/gemm.h", "outlier/outlier.h", "sparse/sparse.h")
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
