@@ -1,10 +1,10 @@
 /* Multiplies activations by 8-bit weights with the outlier split, with warm caches:
  *
- *   runner outlier LIBRARY M K N THREADS THRESHOLD PACKING METHOD PATH...
+ *   runner outlier LIBRARY M K N THREADS THRESHOLD PATH...
  *
- * LIBRARY: a board's kernels; PACKING, METHOD: the methods that the weights are packed for and
- * multiplied with; PATH: ek_outlier_path. The files x, w and scale contain X [m][k] as f32, W
- * [k][n] as s8, and the scale of each column, padded. Each path is a region between marks; `y`
+ * LIBRARY: a board's kernels; PATH: ek_outlier_path. The files table, x, w and scale contain the
+ * board's table of products, from which the kernels choose their methods, X [m][k] as f32, W [k][n]
+ * as s8, and the scale of each column, padded. Each path is a region between marks; `y`
  * receives the result of the first, `report` its path, outliers and bytes as int64, and `costs`
  * its costs as doubles: 32-bit ARM converts them in a library that the runner lacks. */
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "outlier/outlier.h"
 #include "runner.h"
 
-enum { FIRST_PATH = 9, SIDE_B = 1, ALIGN = 64 };
+enum { FIRST_PATH = 7, SIDE_B = 1, ALIGN = 64 };
 
 typedef struct {
     int (*run)(const ek_outlier_args *, void *, size_t, ek_pool *, ek_outlier_report *);
@@ -40,17 +40,31 @@ static void allocate(product *p) {
     }
 }
 
-static ek_outlier_weights packed(const library *lib, long n, long k, ek_gemm_method how) {
+static ek_gemm_table *opened_table(const library *lib) {
+    ek_gemm_table *(*open)(const void *, size_t);
+    *(void **)&open = required_symbol(lib, "ek_gemm_table_open");
+    size_t bytes;
+    const void *data = read_file("table", &bytes);
+    ek_gemm_table *table = open(data, bytes);
+    if (!table)
+        fail("expected a table of products, found", "another file");
+    return table;
+}
+
+static ek_outlier_weights packed(const library *lib, ek_gemm_table *table, long n, long k) {
+    ek_gemm_method (*packing_of)(ek_gemm_table *, long, long);
     int (*dtype_of)(void);
     size_t (*bytes_of)(int, int, long, long, const ek_gemm_method *);
     void (*pack)(int, int, long, long, const ek_gemm_method *, const void *, long, long, void *);
     void (*excess_of)(const int8_t *, long, long, int32_t *);
+    *(void **)&packing_of = required_symbol(lib, "ek_outlier_packing");
     *(void **)&dtype_of = required_symbol(lib, "ek_outlier_dtype");
     *(void **)&bytes_of = required_symbol(lib, "ek_gemm_packed_bytes");
     *(void **)&pack = required_symbol(lib, "ek_gemm_pack");
     *(void **)&excess_of = required_symbol(lib, "ek_outlier_excess");
     size_t bytes;
     const int8_t *w = read_file("w", &bytes);
+    const ek_gemm_method how = packing_of(table, n, k);
     ek_outlier_weights made = {.n = n, .k = k, .group = k, .how = how};
     made.scale = read_file("scale", &bytes);
     int32_t *excess = block(bytes);
@@ -67,17 +81,22 @@ int time_outlier(int argc, char **argv) {
     if (argc <= FIRST_PATH)
         fail("expected a path of an outlier split, found", "none");
     const library *lib = usable_library(argv[1]);
-    product p = {.pool = pool_of(lib, (int)number_at(argv[5], NULL))};
+    const int threads = (int)number_at(argv[5], NULL);
+    product p = {.pool = pool_of(lib, threads)};
+    ek_gemm_method (*method_of)(ek_gemm_table *, const ek_outlier_weights *, long, int);
+    *(void **)&method_of = required_symbol(lib, "ek_outlier_method");
     *(void **)&p.run = required_symbol(lib, "ek_outlier_run");
     const long m = number_at(argv[2], NULL), k = number_at(argv[3], NULL);
     const long n = number_at(argv[4], NULL);
-    const ek_outlier_weights weights = packed(lib, n, k, method_of(argv[7]));
+    ek_gemm_table *table = opened_table(lib);
+    const ek_outlier_weights weights = packed(lib, table, n, k);
     size_t bytes;
     p.args = (ek_outlier_args){.weights = &weights, .m = m, .x_row = k, .y_row = n};
     p.args.x = read_file("x", &bytes);
     p.args.y = block((size_t)(m * n) * sizeof(float));
     p.args.check_finite = 1, p.args.rows_per_scale = 1;
-    p.args.threshold = (float)number_at(argv[6], NULL), p.args.how = method_of(argv[8]);
+    p.args.threshold = (float)number_at(argv[6], NULL);
+    p.args.how = method_of(table, &weights, m, threads);
     for (int i = FIRST_PATH; i < argc; i++) {
         p.args.path = (int)number_at(argv[i], NULL);
         allocate(&p);
