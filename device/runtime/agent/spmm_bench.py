@@ -1,6 +1,6 @@
 """Times pruned weights times pixels, and the dense product, on this board; standard library only.
 
-The request is a JSON file: {"weights": an .npz of the arrays of ek_spmm_weights and of its plan,
+The request is a JSON file: {"operands": an .npz of the arrays of ek_spmm_weights and of its plan,
 and the pixels x, "stored": their type, "pixels", "dense": {side: method}} and optionally "threads",
 "seconds" and "count". Sides are "none", or "a" for dense weights packed ahead.
 """
@@ -31,7 +31,7 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
     """Answers a request: the cost of the sparse product, and of the dense one by side."""
     request = read_request(path, "spmm-bench")
     try:
-        arrays = read_npz(Path(request["weights"]))
+        arrays = read_npz(Path(request["operands"]))
         dtype, pixels = request["stored"], int(request["pixels"])
         (rows, cols), (panels, pairs) = (
             memoryview(bytes(arrays[name].data)).cast("q") for name in ("shape", "plan")

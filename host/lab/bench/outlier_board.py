@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -110,33 +109,22 @@ class BoardOutlier:
 
     def __init__(self, device: BoardCalls, board: BoardProfile, emulated: bool) -> None:
         self.board = board
-        self._emulated = emulated
-        self._kernels = BoardKernels(device, board)
-
-    @property
-    def unit(self) -> str:
-        return "instructions" if self._emulated else "seconds"
+        self._kernels = BoardKernels(device, board, emulated)
+        self.unit = self._kernels.unit
 
     def measure(
         self, layer: Layer, dense: Method, threads: int
     ) -> tuple[Report, float, Sequence[float]]:
-        file = io.BytesIO()
         exact = _exact(layer).astype(np.float32)
-        np.savez(file, x=layer.x, values=layer.values, scale=layer.scale, y=exact)
-        name = self._kernels.send(file.getvalue(), ".npz")
+        operands = {"x": layer.x, "values": layer.values, "scale": layer.scale, "y": exact}
         request: dict[str, Any] = {
-            "operands": name,
             "paths": _PATHS,
             "dense": asdict(dense),
             "threshold": THRESHOLD,
             "threads": threads,
-            "seconds": _SECONDS,
-            "count": self._emulated,
         }
-        try:
-            found = fitting(self._kernels.ask("outlier-bench", request, _SECONDS), OutlierAnswer)
-        finally:
-            self._kernels.forget(name)
+        answer = self._kernels.measure("outlier-bench", operands, request, _SECONDS)
+        found = fitting(answer, OutlierAnswer)
         costs = [median_cost(found["paths"][path]) for path in _PATHS]
         return (
             Report(**found["report"]),

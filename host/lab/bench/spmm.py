@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -181,20 +180,15 @@ class BoardSpmm:
 
     def __init__(self, device: BoardCalls, board: BoardProfile, emulated: bool) -> None:
         self.board = board
-        self._emulated = emulated
-        self._kernels = BoardKernels(device, board)
-
-    @property
-    def unit(self) -> str:
-        return "instructions" if self._emulated else "seconds"
+        self._kernels = BoardKernels(device, board, emulated)
+        self.unit = self._kernels.unit
 
     def measure(
         self, weights: SparseWeights, pixels: int, dense: Mapping[Side, Method],
         threads: int, seconds: float,
     ) -> tuple[float, float]:  # fmt: skip
         arrays = weights.arrays(panel_of(self.board))
-        file = io.BytesIO()
-        fields = {
+        operands = {
             "shape": np.array(weights.shape, np.int64),
             "start": arrays.start,
             "index": arrays.index,
@@ -205,22 +199,16 @@ class BoardSpmm:
             "plan": np.array([arrays.pairs.panels, arrays.pairs.pairs], np.int64),
             "x": _pixels_of(weights, pixels),
         }
-        scale = {} if arrays.scale is None else {"scale": arrays.scale}
-        np.savez(file, **fields, **scale)
-        name = self._kernels.send(file.getvalue(), ".npz")
+        if arrays.scale is not None:
+            operands["scale"] = arrays.scale
         request = {
-            "weights": name,
             "stored": weights.stored,
             "pixels": pixels,
             "dense": {side: asdict(how) for side, how in dense.items()},
             "threads": threads,
-            "seconds": seconds,
-            "count": self._emulated,
         }
-        try:
-            found = fitting(self._kernels.ask("spmm-bench", request, seconds), SpmmAnswer)
-        finally:
-            self._kernels.forget(name)
+        answer = self._kernels.measure("spmm-bench", operands, request, seconds)
+        found = fitting(answer, SpmmAnswer)
         dense_costs = map(median_cost, found["dense"].values())
         return median_cost(found["sparse"]), min(dense_costs)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from edgekit.host.common.decode import NotAnAnswerError
 from edgekit.host.compiler.toolchain.kernels import build_kernels, build_tables
@@ -20,19 +23,43 @@ _TIMES_OVER = 20.0  # slow products exceed their time budget
 
 
 class BoardKernels:
-    """The kernels of `profile` and their table of products on a board, sent at once."""
+    """The kernels of `profile` and their table of products on a board, sent at once; `emulated`:
+    counts instructions."""
 
-    def __init__(self, board: BoardCalls, profile: BoardProfile) -> None:
+    def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
         self._board = board
+        self._emulated = emulated
         library, (table, _) = build_kernels(profile), build_tables(profile)
         self._library = f"{_FOLDER}/{_digest(library + table)}.so"
         self._put(table, f"{self._library}.table")
         self._put(library, self._library)
 
-    def send(self, data: bytes, suffix: str) -> str:
-        """Sends a file for later requests; returns its name on the board."""
-        name = f"{_FOLDER}/{_digest(data)}{suffix}"
-        self._put(data, name)
+    @property
+    def unit(self) -> str:
+        """What is measured: seconds or instructions."""
+        return "instructions" if self._emulated else "seconds"
+
+    def measure(
+        self,
+        command: str,
+        operands: Mapping[str, np.ndarray[Any, Any]],
+        request: Mapping[str, Any],
+        seconds: float,
+    ) -> dict[str, Any]:
+        """The answer of a command that measures products of these arrays for so many seconds."""
+        name = self.send(operands)
+        asked = {"operands": name, "seconds": seconds, "count": self._emulated, **request}
+        try:
+            return self.ask(command, asked, seconds)
+        finally:
+            self.forget(name)
+
+    def send(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+        """Sends operands for later requests; returns their file's name on the board."""
+        file = io.BytesIO()
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        name = f"{_FOLDER}/{_digest(file.getvalue())}.npz"
+        self._put(file.getvalue(), name)
         return name
 
     def forget(self, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -49,20 +48,15 @@ class SpmvMeasurer:
 
     def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
         self._emulated = emulated
-        self._kernels = BoardKernels(board, profile)
+        self._kernels = BoardKernels(board, profile, emulated)
+        self.unit = self._kernels.unit
         self._matrix = ""
-
-    @property
-    def unit(self) -> str:
-        return "instructions" if self._emulated else "seconds"
 
     def send(self, matrix: Csr) -> None:
         """Uploads the matrix that subsequent calls of `measure` use."""
         self.forget()
-        file = io.BytesIO()
-        shape = np.array(matrix.shape, np.int64)
-        np.savez(file, indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=shape)
-        self._matrix = self._kernels.send(file.getvalue(), ".npz")
+        arrays = {"indptr": matrix.indptr, "indices": matrix.indices, "data": matrix.data}
+        self._matrix = self._kernels.send({**arrays, "shape": np.array(matrix.shape, np.int64)})
 
     def forget(self) -> None:
         """Removes the matrix from the board."""
