@@ -24,7 +24,6 @@ from tests.support.kernel_runs import build, check, run_here, x86_boards
 from tests.support.method_cases import every_method, form_of_points, table_of_operators
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
-_A76 = load_profile("a76")
 _A57 = load_profile("a57")
 _SHAPE = GemmShape(30, 16, 24)
 
@@ -200,47 +199,6 @@ def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
 
 
 @pytest.mark.parametrize(
-    ("board", "rows"),
-    [("a53", 2), ("a7", 1), ("rv64gc", 2), ("rv64gcv", 1), ("bpi-f3", 2), ("x86-64-v3", 1),
-     ("x86-64-v4", 2)],
-)  # fmt: skip
-def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows):
-    profile, shape = load_profile(board), GemmShape(64, 9, 24)
-    form = Form("depthwise", shape, "f32", (1, 8, 8), (3, 3))
-    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
-    assert usual == [rows]
-
-
-@pytest.mark.parametrize(
-    ("board", "dtype", "side", "channels", "rows"),
-    [
-        ("rpi5", "f32", 6, 64, 2), ("rpi5", "s8", 6, 64, 2), ("rpi3", "f32", 12, 32, 2),
-        ("rk3566", "f32", 32, 28, 1),  # five lines of 64 x 28 floats exceed its L1
-        ("rpi4", "f32", 12, 32, 1), ("rpi4", "s8", 12, 32, 2), ("jetson-nano", "f32", 12, 32, 1),
-        ("bpi-f3", "f32", 12, 32, 1), ("x86-64-v4", "f32", 12, 32, 1),
-    ],
-)  # fmt: skip
-def test_depthwise_with_a_stride_makes_two_rows_where_that_gained(
-    board, dtype, side, channels, rows
-):
-    profile, shape = load_profile(board), GemmShape(side * side, 9, channels)
-    form = Form("depthwise", shape, dtype, (1, side, side), (3, 3), (2, 2))
-    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
-    assert usual == [rows]
-    several = candidates_of(form, profile.isa, profile, threads=4)
-    assert [c.method.mr for c in several if c.proven] == [1]
-
-
-def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
-    costs = []
-    for height in (2, 3):
-        form = Form("depthwise", GemmShape(8 * height, 9, 64), "f32", (1, height, 8), (3, 3))
-        one, two = (c.cost for c in candidates_of(form, _A76.isa, _A76))
-        costs.append(two / one)
-    assert costs[0] < costs[1] < 1
-
-
-@pytest.mark.parametrize(
     ("board", "columns"),
     [("rpi5", 32), ("rpi4", 12), ("rpi3", 12), ("rk3566", 12), ("generic-aarch64", 12)],
 )
@@ -374,35 +332,3 @@ def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family
         found[threads] = step.compiled.method.family, call.tasks
     assert found[1] == ("winograd", 1)
     assert found[4][0] == family and (found[4][1] or 0) >= 4
-
-
-@pytest.mark.parametrize(
-    ("height", "threads", "rows"), [(12, 1, 2), (12, 4, 1), (3, 1, 2), (3, 4, 1), (6, 4, 2)]
-)
-def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(height, threads, rows):
-    """On four threads, twelve rows are three per thread, or four for one thread in pairs: in
-    simulated board time the former takes 0.74 to 0.95 of the latter on A76 and A55, in f32 and 8
-    bits."""
-    profile = load_board("rpi5")
-    case = Case(
-        ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
-        (tensor((1, height, 12, 16)), constant(np.ones((1, 3, 3, 16), np.float32)), None),
-    )
-    table = KnowledgeBase((profile.platform,))
-    (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
-    assert step.compiled is not None and step.compiled.method.mr == rows
-
-
-@pytest.mark.parametrize(("width", "threads", "rows"), [(5, 1, 2), (5, 4, 2), (12, 4, 1)])
-def test_depthwise_rows_of_few_columns_are_made_in_twos(width, threads, rows):
-    """Between the borders of five columns no tile fits, and single columns are slower, but less so
-    in pairs of rows. A keyword spotter's 25 rows are 7 per thread, or 8 in pairs: in simulated
-    board time the latter takes 0.74 on four A76, 0.68 on A72, 0.62 on A55, 0.55 on A53."""
-    profile = load_board("rpi5")
-    case = Case(
-        ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
-        (tensor((1, 25, width, 64)), constant(np.ones((1, 3, 3, 64), np.float32)), None),
-    )
-    table = KnowledgeBase((profile.platform,))
-    (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
-    assert step.compiled is not None and step.compiled.method.mr == rows
