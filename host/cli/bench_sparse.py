@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_input import Csr
     from edgekit.device.runtime.arrays.sparse_table import Answer
     from edgekit.host.deploy.board import Board
+    from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.spmv import SpmvResult
     from edgekit.host.lab.tune.spmv_board import BoardResult
     from edgekit.host.simulator.spmv import StoredForm
@@ -107,15 +108,6 @@ def bench_sparse(
     as_json: Json = False,
 ) -> None:
     """Time products of sparse matrices, or estimate them."""
-    from edgekit.host.cli.bench_board import (
-        board_or_core,
-        closing_board,
-        refuse_estimate,
-        refuse_peers,
-    )
-    from edgekit.host.lab.bench.spmv_matrices import ESTIMATED, STANDARD, open_matrix
-    from edgekit.host.simulator.target import Target
-
     name = board_name(board)
     if weights is not None or pixels is not None:
         what = "--weights" if weights else "--pixels"
@@ -126,8 +118,35 @@ def bench_sparse(
             )
         work = SpmmWork(weights, pixels, threads, seconds, _STORAGE[dtype])
         bench_spmm(name, transport, work, as_json)
-        return
-    if peers:
+    else:
+        run = _SpmvWork(matrix, dtype, threads, seconds, peers, hotspots)
+        _bench_spmv(name, transport, run, as_json)
+
+
+@dataclass(frozen=True)
+class _SpmvWork:
+    """The options for products with a vector; `matrices`: None for the standard ones."""
+
+    matrices: list[str] | None
+    dtype: str
+    threads: int
+    seconds: float
+    peers: bool
+    hotspots: bool
+
+
+def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool) -> None:
+    from edgekit.host.cli.bench_board import (
+        board_or_core,
+        closing_board,
+        refuse_estimate,
+        refuse_peers,
+    )
+    from edgekit.host.lab.bench.spmv_matrices import ESTIMATED, STANDARD, open_matrix
+    from edgekit.host.simulator.target import Target
+
+    threads, seconds, hotspots = work.threads, work.seconds, work.hotspots
+    if work.peers:
         refuse_peers(name)
     where = board_or_core(name, transport)
     if hotspots:
@@ -135,10 +154,10 @@ def bench_sparse(
     standard = ESTIMATED if isinstance(where, Target) else STANDARD
     with closing_board(where):
         # A matrix may need the kernels of this machine, and compile them.
-        given = [(each, open_matrix(each, dtype)) for each in matrix or standard]
+        given = [(each, open_matrix(each, work.dtype)) for each in work.matrices or standard]
         if isinstance(where, Target):
             _tell_estimates(where, _by_estimate(where, given, threads), threads, as_json)
-        elif peers:
+        elif work.peers:
             results = _beside_peers(given, threads, seconds)
             found = _on_board(where, given, 1, seconds, only_hotspots=True) if hotspots else []
             _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
