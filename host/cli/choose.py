@@ -13,7 +13,7 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.many import Workers, boards_of, check_all, pool_for
-from edgekit.host.cli.options import Json, Kind, examples, file_kind, model_file
+from edgekit.host.cli.options import Json, Kind, ModelOnly, examples, file_kind, model_file
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 _SUFFIXES = (".csv", ".json")
 _LESS_IMPORTANT = (4,)  # column: inferences per second
 
-_Model = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        show_default=False,
-        autocompletion=complete.models,
-        help="Model (.tflite, .onnx, .prototxt) (default: edgekit.toml's).",
-    ),
-]
 _Fps = Annotated[
     float | None,
     typer.Option(
@@ -83,7 +74,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_compile_options()
 def choose(
-    model: _Model = None,
+    model: ModelOnly = None,
     fps: _Fps = None,
     within: _Within = None,
     boards: _Boards = None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import option_names, takes_compile_options
 from edgekit.host.cli.options import (
     BoardOption,
@@ -17,6 +16,7 @@ from edgekit.host.cli.options import (
     Explain,
     Json,
     Kind,
+    ModelOnly,
     board_name,
     examples,
     file_kind,
@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from edgekit.kb.targets.board import BoardProfile
 
 
-_Model = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        show_default=False,
-        autocompletion=complete.models,
-        help="Model (.tflite, .onnx or .prototxt) (default: edgekit.toml's).",
-    ),
-]
 _Output = Annotated[
     Path | None,
     typer.Option(
@@ -80,7 +71,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_compile_options(compiles=True)
 def compile_command(
-    model: _Model = None,
+    model: ModelOnly = None,
     board: BoardOption = None,
     output: _Output = None,
     explain: Explain = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from edgekit.host.cli.options import (
     BoardOption,
     Json,
     Kind,
+    ModelOnly,
     Signature,
     board_name,
     examples,
@@ -44,14 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            help="Model (.tflite, .onnx or .prototxt) (default: edgekit.toml's).",
-        ),
-    ] = None,
+    model: ModelOnly = None,
     board: BoardOption = None,
     input_shape: InputShapes = None,
     signature: Signature = "",

@@ -152,6 +152,15 @@ Model = Annotated[
         help="Model (.tflite, .onnx, .prototxt) or bundle (.ekb) (default: edgekit.toml's).",
     ),
 ]
+ModelOnly = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        autocompletion=complete.models,
+        help="Model (.tflite, .onnx, .prototxt) (default: edgekit.toml's).",
+    ),
+]
 
 
 _UNITS = {"": 1, "B": 1} | {
