@@ -104,7 +104,8 @@ def _run_networks(
     threads = {w.name: options.threads or w.threads for w in witnesses}
     listed = {w.name: row_of(w, rows, threads[w.name]) for w in witnesses}
     wanted = [n for n in paths if not options.network or any(t in n for t in options.network)]
-    fastest = {n: min(r.min_ms.get(n, 1e9) for r in listed.values() if r) for n in wanted}
+    rows_there = [row for row in listed.values() if row]
+    fastest = {n: min((r.min_ms.get(n, 1e9) for r in rows_there), default=1e9) for n in wanted}
     for name in sorted(fastest, key=lambda n: fastest[n]):
         for _, same in itertools.groupby(witnesses, key=lambda w: (w.core, w.wheel)):
             group = [

@@ -60,6 +60,10 @@ WITNESSES = (
     Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20230517", early=True, lent=True),
     Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
     Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20230517", early=True),
+    # Of an older README; add its rows to published.json ("core": "a73 2.4 GHz") to compare.
+    Witness(
+        "kirin970", "Kirin 970", "a73", "odroid-n2", 2362, "1.0.20230517", early=True, lent=True
+    ),
     Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410", kind="float"),
     # Wheels of 2024 do not use dot products on A76; the published version does.
     Witness("rpi5-int8", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20261020", kind="int8"),
