@@ -214,6 +214,7 @@ def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
+        (errors.EdgekitError("x"), 1),
         (errors.InputError("x"), 2),
         (errors.UnreachableError("x"), 3),
         (errors.AuthenticationError("x"), 4),

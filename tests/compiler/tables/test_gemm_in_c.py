@@ -10,7 +10,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, GemmMethod
@@ -76,6 +76,7 @@ def test_the_default_is_the_same_on_every_board(name, library_file):
 
     @settings(_SLOW, max_examples=150 if "EDGEKIT_TEST_ALL" in os.environ else 40)
     @given(_SHAPES, _DTYPES, _THREADS, _PACKED)
+    @example(GemmShape(34, 7, 3), "s8", 1, "a")  # one vector of columns: the cost of grouping it
     def same(shape, dtype, threads, packed):
         found = library.default(dtype, shape.m, shape.n, shape.k, threads, side(packed))
         assert in_python(found) == analytic_method(board, shape, dtype, threads, packed)

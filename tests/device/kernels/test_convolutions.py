@@ -50,3 +50,12 @@ def test_borders_of_many_channels_stay_in_scratch(kernel, stride, channels, tmp_
     graph = graph_of([Case(op, (tensor((1, 7, 6, channels)), w, None))])
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, load_board("local"), tmp_path), inputs), inputs)
+
+
+def test_nan_comes_through_where_no_activation_clamps(tmp_path):
+    """Bounds of minus and plus infinity would make it minus infinity."""
+    bias = constant(np.where(np.arange(64) == 5, np.nan, 0).astype(np.float32))
+    weights = constant(np.ones((64, 1, 1, 8), np.float32))
+    graph = graph_of([Case(ops.Conv2D(), (tensor((1, 5, 5, 8)), weights, bias))])
+    (y,) = run_here(build(graph, load_board("local"), tmp_path), inputs_of(graph)).values()
+    assert np.isnan(y).any(axis=(0, 1, 2)).nonzero()[0].tolist() == [5]

@@ -10,7 +10,9 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, State, Tensor
-from edgekit.host.compiler.options import WeightBits
+from edgekit.host.compiler.options import CompileOptions, WeightBits
+from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.passes.calibrate import Cost
 from edgekit.host.compiler.transforms.passes.calibrate import calibrate as calibrate_for
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
@@ -75,6 +77,20 @@ def test_outputs_come_closer_on_samples_not_seen(bits, gain):
     fitted = calibrate(floats, coded, bits, _samples(16, 2))
     unseen = _samples(8, 3)
     assert gain * _error(fitted, floats, unseen) < _error(coded, floats, unseen)
+
+
+@pytest.mark.parametrize(("changed", "fitted"), [(1, True), (4, False)])
+def test_every_fourth_sample_is_held_out(changed, fitted, tmp_path):
+    """Weights are fitted to the others; held-out samples show how near the outputs came."""
+    board, options = load_board("a57"), CompileOptions(weights="int4")
+    samples, weights = _samples(5, 2), []
+    for each in (samples[changed], _samples(1, 9)[0]):
+        samples[changed] = each
+        target = Target(board, options, None, table_of(board), tmp_path, samples=samples)
+        graph = run_pipeline(_layers(), target).imported
+        constants = (t.data for t in graph.tensors.values() if t.data is not None)
+        weights.append(b"".join(data.tobytes() for data in constants))
+    assert (weights[0] != weights[1]) is fitted
 
 
 def test_the_mean_of_outputs_is_that_of_floats():
