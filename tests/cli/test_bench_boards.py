@@ -76,3 +76,4 @@ def test_products_are_estimated(edgekit: Any, files: Path, words: tuple[str, ...
     else:
         (matrix,) = found["matrices"]
         assert matrix["height"] == 4 and 1 <= matrix["padding"] < 1.1 and matrix["seconds"] > 0
+        assert matrix["bytes"] > 4 * matrix["padding"] * matrix["nonzeros"]  # values and indices

@@ -12,7 +12,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Padding
 from edgekit.kb.targets.board import load_board
-from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
@@ -59,3 +59,14 @@ def test_nan_comes_through_where_no_activation_clamps(tmp_path):
     graph = graph_of([Case(ops.Conv2D(), (tensor((1, 5, 5, 8)), weights, bias))])
     (y,) = run_here(build(graph, load_board("local"), tmp_path), inputs_of(graph)).values()
     assert np.isnan(y).any(axis=(0, 1, 2)).nonzero()[0].tolist() == [5]
+
+
+@pytest.mark.parametrize("board", [pytest.param(b, id=b.simd) for b in x86_boards()[1:2]])
+def test_windows_of_bytes_are_widened_without_byte_products(board, tmp_path):
+    """Behind a window, only the rest of its depth is zeroed."""
+    weights = np.random.default_rng(0).integers(-127, 128, (9, 3, 3, 3)).astype(np.int8)
+    x, w = tensor((1, 5, 6, 3), DType.I8, quant(0.1, 3)), constant(weights, DType.I8, quant(0.1, 0))
+    op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+    graph = graph_of([Case(op, (x, w, None), quant(1.0, 0))])
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)

@@ -7,12 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, State, Tensor
 from edgekit.host.compiler.options import CompileOptions, WeightBits
-from edgekit.host.compiler.pipeline import Target, run_pipeline
-from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.passes.calibrate import Cost
 from edgekit.host.compiler.transforms.passes.calibrate import calibrate as calibrate_for
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
@@ -86,9 +85,8 @@ def test_every_fourth_sample_is_held_out(changed, fitted, tmp_path):
     samples, weights = _samples(5, 2), []
     for each in (samples[changed], _samples(1, 9)[0]):
         samples[changed] = each
-        target = Target(board, options, None, table_of(board), tmp_path, samples=samples)
-        graph = run_pipeline(_layers(), target).imported
-        constants = (t.data for t in graph.tensors.values() if t.data is not None)
+        made = prepare_graph(_layers(), board, options, samples=samples, cache=tmp_path)
+        constants = (t.data for t in made.imported.tensors.values() if t.data is not None)
         weights.append(b"".join(data.tobytes() for data in constants))
     assert (weights[0] != weights[1]) is fitted
 

@@ -88,6 +88,20 @@ def test_the_work_of_a_search_is_bounded():
     assert peaks == sorted(peaks, reverse=True) and peaks[2] < peaks[0]
 
 
+def _branches(b: Builder, x: str) -> list[str]:
+    """Both wide images before either is reduced: not the order of least memory."""
+    wide = [b.conv(x, 32), b.conv(x, 32)]
+    return [b.conv(each, 4) for each in wide]
+
+
+def test_an_order_that_fits_needs_no_split():
+    graph, board = drawn("branches", _branches, (24,), 1, DType.F32), load_board("rpi4")
+    one = 24 * 24 * 32 * 4
+    assert Live(graph).peak >= 2 * one
+    made = prepare_graph(graph, board, CompileOptions(memory_limit=3 * one // 2))
+    assert not made.origin and Live(made.graph).peak < 3 * one // 2
+
+
 @pytest.mark.slow
 def test_kernels_of_a_network_computed_twice_equal_the_unsplit_one(tmp_path):
     """The plan fits, its cost is noted, and codes are equal."""
