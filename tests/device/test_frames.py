@@ -137,6 +137,17 @@ def test_only_the_oldest_goes_again_after_silence() -> None:
     assert link.output(wake) == [first]
 
 
+@pytest.mark.parametrize(("round_trip", "wait"), [(0.02, 0.3), (0.5, 1.5), (4.0, 6.0)])
+def test_silence_lasts_three_round_trips_within_bounds(round_trip: float, wait: float) -> None:
+    link, other = (Link(SESSION, 0.0, caller=caller) for caller in (True, False))
+    link.send(b"words")
+    other.receive(b"".join(link.output(0.0)), round_trip)
+    link.receive(b"".join(other.output(round_trip)), round_trip)
+    link.send(b"more")
+    link.output(round_trip)
+    assert link.wake_at() == pytest.approx(round_trip + wait)
+
+
 def test_hangup_is_heard_in_any_session() -> None:
     link = Link(SESSION, 0.0, caller=False)
     link.receive(b"noise" + HANGUP, 0.0)

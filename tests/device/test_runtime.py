@@ -192,6 +192,13 @@ def test_errors_are_documents(
     assert answer.stderr == ""
 
 
+@pytest.mark.parametrize("command", ["spmv-bench", "spmm-bench", "outlier-bench"])
+def test_a_request_is_not_optional(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command]) == 2
+    message = json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "the following arguments are required: --request" in message
+
+
 def test_nothing_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(tmp_path), "bench"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]

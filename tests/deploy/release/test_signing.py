@@ -156,8 +156,15 @@ def test_own_board_is_enrolled_by_its_first_deploy(
         device.deploy(sign_bundle(tiny('TINY_NAME="other"'), stranger))
 
 
+_CUT_SHORT = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x21" + bytes(32)).decode()
+
+
 @pytest.mark.parametrize(
-    "line", ["", "ssh-rsa AAAA", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-ed25519 %", "x y z"]
+    "line",
+    [
+        *("", "ssh-rsa AAAA", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-ed25519 %", "x y z"),
+        f"ssh-ed25519 {_CUT_SHORT}",
+    ],
 )
 def test_odd_keys(line: str) -> None:
     with pytest.raises(DeviceInputError, match="expected a public key"):
