@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.common.files import atomic_write, atomic_writer
+from edgekit.host.common.files import atomic_write, atomic_writer, read_file
 
 
 def test_a_file_is_replaced_at_once(tmp_path: Path):
@@ -24,6 +24,14 @@ def test_a_device_or_pipe_is_never_replaced(tmp_path: Path):
         with pytest.raises(OSError, match="not a regular file"):
             atomic_write(target, b"data")
     assert pipe.is_fifo() and [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_file_of_more_than_64_mib_is_not_read(tmp_path: Path):
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(OSError, match="it has 67108865 bytes, more than 67108864"):
+        read_file(large)
 
 
 def test_a_folder_that_is_not_there_leaves_nothing(tmp_path: Path):

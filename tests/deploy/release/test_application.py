@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ import pytest
 from edgekit.device.runtime import application
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.agent.release import rollback
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import PlacementRequest
-from edgekit.device.runtime.agent.store import Store, committed
+from edgekit.device.runtime.agent.store import Store, committed, manifest_of
 from edgekit.device.runtime.application import watch
 from edgekit.device.runtime.application.follow import load
 from edgekit.device.runtime.application.loaded import Loaded
-from edgekit.device.runtime.errors import TooLittleMemoryError
+from edgekit.device.runtime.errors import TooLittleMemoryError, TransferError
 from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
@@ -236,6 +238,18 @@ def test_release_that_cannot_be_loaded_goes_back_while_the_old_one_runs(
     current = device.status().current
     assert current is not None
     assert current.id == good
+
+
+def test_a_library_of_another_model_is_not_kept_open(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    release, store = device.deploy(tiny()).release.id, Store(board_root)
+    manifest = manifest_of(ReleaseFiles(store.releases / release))
+    other = replace(manifest, memory=replace(manifest.memory, arena_bytes=128))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(TransferError, match="expected tensors and sizes as in the manifest"):
+        Loaded(store, ReleaseFiles(store.releases / release), other, PlacementRequest(), 1)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("fits", [True, False])

@@ -83,7 +83,7 @@ def body(kind: int, *fields: bytes) -> bytes:
     return bytes([kind]) + b"".join(fields)
 
 
-FILE = number(1) + struct.pack(">Q", 10**12)
+FILE = number(1) + struct.pack(">Q", (1 << 30) + 1)
 BEGINNING: dict[str, Lie] = {
     "ends": raw(INIT, b""),
     "talks": raw(INIT, b"Welcome to the \x1b[31mboard!\n"),
@@ -113,7 +113,7 @@ FETCHING: dict[str, tuple[Lie, str]] = {
     "cut size": (answering(FSTAT, body(ATTRS, number(1), b"\0")), "8 bytes more"),
     "cut times": (answering(FSTAT, body(ATTRS, number(9), bytes(8))), "8 bytes more"),
     "name in place of size": (answering(FSTAT, body(NAME, number(0))), "expected SFTP's answer"),
-    "a terabyte": (answering(FSTAT, body(ATTRS, FILE)), "found: a file of 1000000000000 bytes"),
+    "over a GiB": (answering(FSTAT, body(ATTRS, FILE)), "found: a file of 1073741825 bytes, more"),
     "more than asked": (answering(READ, body(DATA, string(bytes(70_000)))), "found 70000"),
     "nothing, again and again": (answering(READ, body(DATA, string(b""))), "became shorter"),
     "data beyond the end": (answering(READ, body(DATA, number(1 << 31))), "2147483648 bytes"),
