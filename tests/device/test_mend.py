@@ -81,6 +81,12 @@ def test_odd_link_is_mended_and_told(
     assert len(board.shown) == 1
 
 
+def test_two_links_to_one_release_become_links_to_two(board: Board, ids: tuple[str, str]) -> None:
+    board.set_links(Links(ids[0], ids[0]))
+    status(board)
+    assert board.links() == Links(*ids)
+
+
 def test_missing_target_of_current_goes_back_to_previous(
     board: Board, ids: tuple[str, str]
 ) -> None:
