@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.common.checked_files import WORK, in_use
 from edgekit.host.common.files import atomic_write, atomic_writer, read_file
 
 
@@ -56,3 +57,10 @@ def test_writing_that_fails_leaves_the_old_file(tmp_path: Path):
         file.write(b"half")
         raise ZeroDivisionError
     assert target.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_leftovers_that_cannot_be_removed_stop_nothing(tmp_path: Path):
+    left = tmp_path / f"{WORK}left"
+    left.touch()  # only folders are removed
+    with in_use(tmp_path):
+        assert left.exists()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from edgekit.host.compiler.ir.ops import Add, Cast, Clamp, HardSwish, Logistic, Mul, Quantize
+from edgekit.host.compiler.ir.ops import Add, Cast, Clamp, Clip, HardSwish, Logistic, Mul, Quantize
 from edgekit.host.compiler.ir.types import Activation, DType, ShapeError
 
 SHAPES = [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (5,)), ((2, 1, 5), (1, 3, 1)), ((3,), ())]
@@ -47,6 +47,12 @@ def test_clamp(apply, coded, rng, activation):
     found = apply(Clamp(activation), codes, to=coded(None, 0.1, -20))
     real = np.clip(codes.real, *activation.bounds)
     np.testing.assert_allclose(0.1 * (found.astype(float) + 20), real, atol=1e-6)
+
+
+def test_a_bound_that_is_left_out_clips_nothing(apply):
+    x = np.float32([-9, 0.2, 9])
+    np.testing.assert_array_equal(apply(Clip(high=0.5), x), np.float32([-9, 0.2, 0.5]))
+    np.testing.assert_array_equal(apply(Clip(low=-0.5), x), np.float32([-0.5, 0.2, 9]))
 
 
 def test_logistic(apply, coded):
