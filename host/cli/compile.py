@@ -203,7 +203,7 @@ def unsigned_bundle(file: Path, board: str, counter: int | None, options: Compil
     if file_kind(file) is Kind.BUNDLE:
         return load_bundle(file, board, counter, options)
     profile = load_board(profile_of(board))
-    found = recall(bundle_key(file, profile, options, counter or 0))
+    found = recall(bundle_key(file, profile, options, counter or 0), mark_used=False)
     if found is None:
         with working(f"compiling {file.name} for {board}"), scratch_of(cache_folder()) as cache:
             found = compile_now(file, profile, options, counter or 0, cache)

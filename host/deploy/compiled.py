@@ -99,13 +99,14 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
     notes: tuple[str, ...]
 
 
-def recall(key: str) -> Compiled | None:
+def recall(key: str, mark_used: bool = True) -> Compiled | None:
     """What was kept under a key; None if there is nothing, or if it was damaged."""
     about, file = _paths(key)
     try:
         found = msgspec.json.decode(about.read_bytes(), type=_About)
         bundle = Bundle.read(file)
-        os.utime(file)
+        if mark_used:
+            os.utime(file)
     except (OSError, msgspec.MsgspecError, InputError) as error:
         _LOG.debug("no bundle: %s", error)
         return None

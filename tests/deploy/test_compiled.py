@@ -77,6 +77,7 @@ def test_the_least_recently_used_bundles_are_removed(made: Compiled) -> None:
     for key in ("a", "b"):
         remember(key, made)
     recall("a")
+    recall("b", mark_used=False)  # as a dry run does
     size = (cache_folder() / "bundles" / "a.ekb").stat().st_size
     remember("c", made, most_bytes=2 * size)
     assert [recall(key) is not None for key in "abc"] == [True, False, True]
