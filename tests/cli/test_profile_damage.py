@@ -112,11 +112,11 @@ def test_damaged_files_stay_as_they_are_where_many_become_one(edgekit: Any, home
 
 
 @pytest.mark.parametrize("wrong", [None, b"", b"nonsense" * 1000])
-def test_a_catalogue_that_is_lost_or_damaged_takes_nothing_with_it(
+def test_a_catalog_that_is_lost_or_damaged_takes_nothing_with_it(
     edgekit: Any, home: Path, wrong: bytes | None
 ) -> None:
     ProfileStore().add("far", stream(1))
-    path = data_folder() / "profiles" / "catalogue.sqlite"
+    path = data_folder() / "profiles" / "catalog.sqlite"
     whole = path.read_bytes()
     if wrong is None:
         path.unlink()
@@ -125,7 +125,7 @@ def test_a_catalogue_that_is_lost_or_damaged_takes_nothing_with_it(
     Spool(home / "card").add(batch(2))
     for arguments in (*_ASKED[:3], ("profile", "pull", "--spool", "card", "--board", "far")):
         done = edgekit(*arguments)
-        assert (done.code, "catalogue" in done.complaint) == (2, True)
+        assert (done.code, "catalog" in done.complaint) == (2, True)
     path.write_bytes(whole)
     assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert _uuids(edgekit) == [1, 2]

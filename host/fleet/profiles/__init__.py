@@ -2,7 +2,7 @@
 
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.calls import CallTimes, call_times
-from edgekit.host.fleet.profiles.catalogue import BoardSummary
+from edgekit.host.fleet.profiles.catalog import BoardSummary
 from edgekit.host.fleet.profiles.compare import Change, Comparison, compare
 from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
 from edgekit.host.fleet.profiles.pull import Pulled, pull, switch

@@ -16,7 +16,7 @@ from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles.batch import Batch
-from edgekit.host.fleet.profiles.catalogue import Part
+from edgekit.host.fleet.profiles.catalog import Part
 
 if TYPE_CHECKING:
     import pyarrow

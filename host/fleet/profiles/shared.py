@@ -22,7 +22,7 @@ import msgspec
 from edgekit.host.common.files import atomic_writer
 from edgekit.host.common.text import printable
 from edgekit.host.errors import EdgekitError, InputError, TransferError
-from edgekit.host.fleet.profiles.catalogue import BoardSummary
+from edgekit.host.fleet.profiles.catalog import BoardSummary
 from edgekit.host.fleet.profiles.parquet import libraries, sync_folder, write_table
 
 if TYPE_CHECKING:

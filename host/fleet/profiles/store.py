@@ -1,6 +1,6 @@
 """The store of field profiles: batches arrive at least once and are kept exactly once.
 
-catalogue.sqlite                                 the batches and files that count; see catalogue.py
+catalog.sqlite                                 the batches and files that count; see catalog.py
 parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
 refused/<board>/                                 unreadable batches, unmodified; see refused.py
 lock                                             exclusive for changes, shared for reads
@@ -24,7 +24,7 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles.batch import Batch, decode_batch
 from edgekit.host.fleet.profiles.bus import Bus
-from edgekit.host.fleet.profiles.catalogue import BoardSummary, Catalogue, Part
+from edgekit.host.fleet.profiles.catalog import BoardSummary, Catalog, Part
 from edgekit.host.fleet.profiles.parquet import (
     Arrival,
     damaged,
@@ -118,9 +118,9 @@ class ProfileStore:
         came, found, refused = self._take_in(board, stream, most_batches)
         batches = {batch.uuid: batch for batch, _ in found}
         arrived = self._tables(board, list(batches.values()))
-        with self._exclusive_catalog() as catalogue:
-            known = catalogue.known(board, list(batches))
-            rows = self._store_tables(catalogue, board, arrived, known)
+        with self._exclusive_catalog() as catalog:
+            known = catalog.known(board, list(batches))
+            rows = self._store_tables(catalog, board, arrived, known)
         new = len(batches) - len(known)
         again = came - len(refused) - new
         return Stored(new, again, rows, tuple(why for _, why in refused))
@@ -147,15 +147,15 @@ class ProfileStore:
 
     def boards(self) -> list[BoardSummary]:
         """Summary of each board."""
-        with self.reading() as (catalogue, _):
-            return catalogue.boards()
+        with self.reading() as (catalog, _):
+            return catalog.boards()
 
     def compact(self) -> int:
         """Merges the small files of each partition; returns the number of files removed."""
         gone = 0
-        with self._exclusive_catalog() as catalogue:
+        with self._exclusive_catalog() as catalog:
             small: dict[str, list[Part]] = {}
-            for part in catalogue.parts():
+            for part in catalog.parts():
                 if part.bytes < _SMALL_BYTES and self._is_whole(part):
                     small.setdefault(part.path.rpartition("/")[0], []).append(part)
             for parts in small.values():
@@ -164,7 +164,7 @@ class ProfileStore:
                 if len(parts) > 1:
                     profile = parts[0].path.partition("/")[0].partition("=")[2]
                     new = self._write(self._parts, profile, parts[0].date, tables.values())
-                    catalogue.replace(parts, new)
+                    catalog.replace(parts, new)
                     self._delete_parts(parts)
                     gone += len(parts)
         return gone
@@ -181,15 +181,15 @@ class ProfileStore:
         """Deletes data that arrived more than `days` ago, and the oldest data above `most_bytes`;
         returns the counts of files and rows. UUIDs of deleted batches are kept, so that late
         duplicates stay out."""
-        with self._exclusive_catalog() as catalogue:
-            parts = catalogue.parts()  # oldest first
+        with self._exclusive_catalog() as catalog:
+            parts = catalog.parts()  # oldest first
             old = self._count_older(days, parts) if days is not None else 0
             if most_bytes is not None:
                 room = sum(part.bytes for part in parts[old:]) - most_bytes
                 while room > 0:
                     room -= parts[old].bytes
                     old += 1
-            catalogue.replace(parts[:old], None)
+            catalog.replace(parts[:old], None)
             self._delete_parts(parts[:old])
         return old, sum(part.rows for part in parts[:old])
 
@@ -199,20 +199,20 @@ class ProfileStore:
         return sum(part.date < last.date().isoformat() for part in parts)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
+    def reading(self) -> Iterator[tuple[Catalog, list[Path]]]:
         """The catalog and the Parquet files that count, locked against removal. TransferError names
         a missing or truncated file."""
         self._make_folder()
-        if not (self.folder / "catalogue.sqlite").exists():
+        if not (self.folder / "catalog.sqlite").exists():
             with self._exclusive_catalog():
                 pass
-        with locked(self.folder / "lock", shared=True), self._open_catalog() as catalogue:
-            parts = catalogue.parts()
+        with locked(self.folder / "lock", shared=True), self._open_catalog() as catalog:
+            parts = catalog.parts()
             for part in parts:
                 if not self._is_whole(part):
                     path = self._parts / part.path
                     raise damaged(path, f"not {part.bytes} bytes")
-            yield catalogue, [self._parts / part.path for part in parts]
+            yield catalog, [self._parts / part.path for part in parts]
 
     def _tables(self, board: str, batches: list[Batch]) -> list[_Arrived]:
         """The rows of batches that arrived now, by board type."""
@@ -228,7 +228,7 @@ class ProfileStore:
         ]
 
     def _store_tables(
-        self, catalogue: Catalogue, board: str, arrived: list[_Arrived], known: set[str]
+        self, catalog: Catalog, board: str, arrived: list[_Arrived], known: set[str]
     ) -> int:
         """Stores the batches that are not `known`; returns the rows."""
         stored: list[tuple[Part, list[Batch]]] = []
@@ -241,34 +241,34 @@ class ProfileStore:
                     part = self._write(self._parts, new.profile, date, [new.table])
                     stored.append((part, new.batches))
             if stored:
-                catalogue.add(board, received, stored)
+                catalog.add(board, received, stored)
         except Exception:
             self._delete_parts(part for part, _ in stored)
             raise
         return sum(part.rows for part, _ in stored)
 
     @contextlib.contextmanager
-    def _exclusive_catalog(self) -> Iterator[Catalogue]:
+    def _exclusive_catalog(self) -> Iterator[Catalog]:
         """The catalog, locked exclusively; first deletes uncataloged files left by a killed
         process."""
         self._make_folder()
-        with locked(self.folder / "lock"), self._open_catalog() as catalogue:
-            counted = {part.path for part in catalogue.parts()}
+        with locked(self.folder / "lock"), self._open_catalog() as catalog:
+            counted = {part.path for part in catalog.parts()}
             for path in self._parts.glob("*/*/*"):
                 if str(path.relative_to(self._parts)) not in counted:
                     path.unlink()
             for path in self._parts.glob("*/*/.*"):
                 path.unlink(missing_ok=True)
-            yield catalogue
+            yield catalog
 
     @contextlib.contextmanager
-    def _open_catalog(self) -> Iterator[Catalogue]:
+    def _open_catalog(self) -> Iterator[Catalog]:
         used = any(self._parts.glob("*/*/*.parquet"))
-        catalogue = Catalogue(self.folder / "catalogue.sqlite", used)
+        catalog = Catalog(self.folder / "catalog.sqlite", used)
         try:
-            yield catalogue
+            yield catalog
         finally:
-            catalogue.close()
+            catalog.close()
 
     def _make_folder(self) -> None:
         private_folder(self.folder)

@@ -15,7 +15,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.transport import Completed, LinkLostError, LocalTransport, OnLine
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.fleet.profiles import ProfileStore, pull, query, switch
-from edgekit.host.fleet.profiles.catalogue import Part
+from edgekit.host.fleet.profiles.catalog import Part
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")

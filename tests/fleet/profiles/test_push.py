@@ -25,7 +25,7 @@ from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
 from edgekit.host.fleet.profiles.admission import Limits
-from edgekit.host.fleet.profiles.catalogue import Part
+from edgekit.host.fleet.profiles.catalog import Part
 from edgekit.host.fleet.profiles.parquet import write_part
 from tests.long.hostile_clients import run as attack
 from tests.long.kill_profile_server import run as kill_server

@@ -325,25 +325,12 @@ def test_a_board_that_knows_the_uuid_of_another_does_not_suppress_its_batch(
     assert [board.batches for board in store.boards()] == [2, 4]
 
 
-def test_a_store_of_an_older_edgekit_keeps_its_batches(store: ProfileStore) -> None:
+def test_a_store_of_another_edgekit_is_refused(store: ProfileStore) -> None:
     store.add("x", stream(1))
-    (path,) = [str(p.relative_to(store.folder / "parts")) for p in store.folder.rglob("*.parquet")]
-    with contextlib.closing(sqlite3.connect(store.folder / "catalogue.sqlite")) as database:
-        database.executescript(f"""
-            DROP TABLE batches;
-            CREATE TABLE batches (
-                uuid TEXT PRIMARY KEY, board TEXT NOT NULL, spool TEXT NOT NULL,
-                sequence INTEGER NOT NULL, boot TEXT NOT NULL, release TEXT NOT NULL,
-                received REAL NOT NULL, part TEXT NOT NULL
-            ) STRICT, WITHOUT ROWID;
-            INSERT INTO batches VALUES ('{1:032x}', 'x', 's', 1, 'b', 'r', 1.0, '{path}');
-            CREATE TABLE releases (release TEXT PRIMARY KEY) STRICT;
-            PRAGMA user_version = 1;
-        """)
-    assert [board.batches for board in store.boards()] == [1]
-    assert store.add("x", stream(1, 2)).known == 1
-    assert store.add("y", stream(1)).new == 1
-    assert uuids(store) == [1, 1, 2]
+    with contextlib.closing(sqlite3.connect(store.folder / "catalog.sqlite")) as database:
+        database.execute("PRAGMA user_version = 1")
+    with pytest.raises(InputError, match="expected a catalog of version 2, found 1; move the"):
+        store.add("x", stream(2))
 
 
 def test_only_its_owner_enters_the_store(tmp_path: Path) -> None:
@@ -356,6 +343,6 @@ def test_only_its_owner_enters_the_store(tmp_path: Path) -> None:
         store = ProfileStore(tmp_path / f"{id(make)}" / "profiles")
         make(store)
         assert store.folder.stat().st_mode & 0o777 == 0o700
-    store.folder.chmod(0o755)  # as an older edgekit left it
+    store.folder.chmod(0o755)  # too open
     store.add("x", stream(1))
     assert store.folder.stat().st_mode & 0o777 == 0o700

@@ -16,29 +16,15 @@ from typing import Any
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.batch import Batch
 
-_BATCHES = """
-CREATE TABLE batches (
-    board TEXT NOT NULL, uuid TEXT NOT NULL, spool TEXT NOT NULL, sequence INTEGER NOT NULL,
-    boot TEXT NOT NULL, release TEXT NOT NULL, received REAL NOT NULL, part TEXT NOT NULL,
-    PRIMARY KEY (board, uuid)
-) STRICT, WITHOUT ROWID
-"""
 _CREATE = (
     "CREATE TABLE parts (path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, rows INTEGER NOT NULL,"
     " date TEXT NOT NULL) STRICT",
-    _BATCHES,
+    "CREATE TABLE batches (board TEXT NOT NULL, uuid TEXT NOT NULL, spool TEXT NOT NULL,"
+    " sequence INTEGER NOT NULL, boot TEXT NOT NULL, release TEXT NOT NULL, received REAL NOT NULL,"
+    " part TEXT NOT NULL, PRIMARY KEY (board, uuid)) STRICT, WITHOUT ROWID",
     "CREATE TABLE boards (board TEXT NOT NULL, spool TEXT NOT NULL, profile TEXT NOT NULL,"
     " dropped INTEGER NOT NULL, quarantined INTEGER NOT NULL, last REAL NOT NULL,"
     " PRIMARY KEY (board, spool)) STRICT",
-)
-# In version 1, a UUID was known whichever board had sent it.
-_UPDATE = (
-    "ALTER TABLE batches RENAME TO batches_1",
-    _BATCHES,
-    "INSERT INTO batches SELECT board, uuid, spool, sequence, boot, release, received, part"
-    " FROM batches_1",
-    "DROP TABLE batches_1",
-    "DROP TABLE releases",
 )
 _VERSION = 2
 _ASKED = 500  # UUIDs per query
@@ -68,7 +54,7 @@ class BoardSummary:
     last: float
 
 
-class Catalogue:
+class Catalog:
     """The SQLite file at `path`; writers must hold the store's lock. If the store already has rows
     (`used`), a missing catalog is an error: a new empty one would lose them."""
 
@@ -77,31 +63,30 @@ class Catalogue:
         try:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             version = self._version()
-            if version > _VERSION:
+            if version not in (0, _VERSION):
                 raise InputError(
-                    f"{path}: expected a catalogue of version {_VERSION}, found {version}; "
-                    "use a newer edgekit"
+                    f"{path}: expected a catalog of version {_VERSION}, found {version}; move the "
+                    "store away to start a new one, or use the edgekit that wrote it"
                 )
             if version == 0 and used:
                 raise InputError(
-                    f"{path}: expected the catalogue of these profiles, found none; restore it "
+                    f"{path}: expected the catalog of these profiles, found none; restore it "
                     "from a backup, or move the profiles away"
                 )
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            if version < _VERSION:
-                self._update()
+            if version == 0:
+                self._create_tables()
         except sqlite3.Error as error:
             raise self._catalog_error(error) from None
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def _update(self) -> None:
-        """Brings the tables to the current version, unless another process did meanwhile."""
+    def _create_tables(self) -> None:
+        """Creates the tables, unless another process did meanwhile."""
         with self._transaction():
-            version = self._version()
-            for statement in _CREATE if version == 0 else _UPDATE if version == 1 else ():
+            for statement in _CREATE if self._version() == 0 else ():
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
 
@@ -191,6 +176,6 @@ class Catalogue:
 
     def _catalog_error(self, error: sqlite3.Error) -> InputError:
         return InputError(
-            f"{self._path}: expected to read and write the catalogue, found: {error}; free some "
+            f"{self._path}: expected to read and write the catalog, found: {error}; free some "
             "space, or restore it from a backup"
         )
