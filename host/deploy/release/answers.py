@@ -8,13 +8,25 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta
 
 from edgekit.host.common.decode import Count, Number, Text, fitting, parsed
-from edgekit.host.deploy.release.manifest_answers import LossAnswer, PlacementSpecAnswer
 from edgekit.host.deploy.release.probe_answers import ProbeAnswer, Time
 
 Document = dict[str, Any]
 
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 Shapes = dict[Text, tuple[Count, ...]]
+
+
+class PlacementSpecAnswer(TypedDict):
+    cluster: Text
+    core: Text
+    threads: Count
+    cost_us: Number
+    alone_us: Number
+
+
+class LossAnswer(TypedDict):
+    cosine: Number
+    off: Number
 
 
 class ErrorAnswer(TypedDict):
