@@ -39,11 +39,11 @@ def local_library(run: Run = subprocess.run, messages: TextIO | None = None) -> 
     """The path of the library for this machine, which is built if necessary. IncompatibleError if
     that fails.
 
-    `run` runs the compiler, as subprocess.run; `messages` is where someone who waits is told why,
+    `run` runs the compiler, as subprocess.run; `messages` is where someone who waits sees why,
     by default standard error.
     """
     path = local_path()
-    if not _is_whole(path):
+    if not _is_intact(path):
         _build_library(path, run, sys.stderr if messages is None else messages)
     return path
 
@@ -53,7 +53,7 @@ def local_path() -> Path:
     return cache_folder() / "kernels" / f"libedgekit-kernels-{_kernels_fingerprint()}.so"
 
 
-def _is_whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     """Whether the library is intact; one truncated by a crash or a full disk is rebuilt."""
     try:
         check_elf(path)

@@ -34,7 +34,7 @@ _M, _K = 16, 72
 _WIDTHS = [32 * 2**i for i in range(9)]
 _CAPTION = (
     "Two pixels make a register (half 0, half 1), so three pixels and a pad make two writes",
-    "(nndwf), and groups of 32 channels stand at a pitch of four columns. The last two columns",
+    "(nndwf), and groups of 32 channels have a pitch of four columns. The last two columns",
     "are never written here: no valid window reads them. The FRAM of NNA 1 holds the left half.",
     "FRAM 1 holds the next 128 channels: it is filled while the array reads FRAM 0.",
 )

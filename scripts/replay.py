@@ -65,7 +65,7 @@ def _run_git(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _board_names() -> list[str]:
-    """All boards to compile for; `local` stands for one of the x86 profiles."""
+    """All boards to compile for; `local` is one of the x86 profiles."""
     named = set(board_names())
     return [n for n in profile_names() if n in named or load_profile(n).arch == "x86_64"]
 

@@ -153,17 +153,17 @@ def _print_outcomes(
     conclude: Any,
 ) -> None:
     """Prints the result of every board, including those whose keys were rejected."""
-    from edgekit.host.cli.fleet_view import Beside
+    from edgekit.host.cli.fleet_view import Extra
 
     added = sum(outcome.ok for outcome in found.outcomes)
     lines = [f"added    {added} boards to {file}"]
     if there:
         lines.append(f"known    {len(there)} were known already; their labels are up to date")
-    beside = Beside(
+    extra = Extra(
         {"file": str(file), "known": [entry.name for entry in there]},
         lines,
     )
-    conclude(replace(found, outcomes=(*found.outcomes, *refused)), presentation, as_json, beside)
+    conclude(replace(found, outcomes=(*found.outcomes, *refused)), presentation, as_json, extra)
 
 
 def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:

@@ -172,7 +172,7 @@ def _at_work(each: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Extra:
     """Extra output of a command: keys of its document, lines under its table."""
 
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -180,19 +180,19 @@ class Beside:
 
 
 def conclude(
-    run: FleetRun[_T], presentation: Presentation[_T], as_json: bool, beside: Beside | None = None
+    run: FleetRun[_T], presentation: Presentation[_T], as_json: bool, extra: Extra | None = None
 ) -> None:
     """Prints the result of every board, failed ones last. Raises the exception that stopped the
     run, or PartialError if boards failed."""
-    beside = beside or Beside()
+    extra = extra or Extra()
     states = [presentation.state(outcome) for outcome in run.outcomes]
     counts = {state: states.count(state) for state in ("ok", "failed", "canceled")}
     if as_json:
         boards = [_outcome_to_json(outcome, presentation) for outcome in run.outcomes]
-        emit({"schema": presentation.schema, **beside.document, "counts": counts, "boards": boards})
+        emit({"schema": presentation.schema, **extra.document, "counts": counts, "boards": boards})
     else:
         _print_outcomes(run, presentation)
-        for line in beside.lines:
+        for line in extra.lines:
             print(line)
     if run.stopped is not None:
         raise run.stopped

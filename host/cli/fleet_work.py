@@ -51,7 +51,7 @@ def run_on(
 
     `write` puts the outputs of a board into a file.
     """
-    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
+    from edgekit.host.cli.fleet_view import Extra, Presentation, conclude
     from edgekit.host.cli.output import warn
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
 
@@ -82,7 +82,7 @@ def run_on(
     odd = odd_ones(found)
     if odd:
         warn(f"{', '.join(odd)}: outputs differ from most boards with that release")
-    conclude(found, presentation, as_json, Beside({"differs": list(odd)}))
+    conclude(found, presentation, as_json, Extra({"differs": list(odd)}))
 
 
 def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
@@ -132,7 +132,7 @@ def bench_on(
     as_json: bool,
 ) -> None:
     """Times a model on many boards; compiles it once per kind of board."""
-    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
+    from edgekit.host.cli.fleet_view import Extra, Presentation, conclude
 
     model, *more = models or (None,)
     if more:
@@ -158,8 +158,8 @@ def bench_on(
     )
     found = _run_on_boards("timing", boards, work, presentation, parallel)
     medians = [o.value.median_ms for o in found.outcomes if o.value is not None]
-    beside = Beside(lines=[_format_spread(medians)] if len(medians) > 1 else [])
-    conclude(found, presentation, as_json, beside)
+    extra = Extra(lines=[_format_spread(medians)] if len(medians) > 1 else [])
+    conclude(found, presentation, as_json, extra)
 
 
 def pull_from(
@@ -171,7 +171,7 @@ def pull_from(
     """Pulls the waiting profiles of many boards; turns their sampling on or off first."""
     from dataclasses import asdict
 
-    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
+    from edgekit.host.cli.fleet_view import Extra, Presentation, conclude
     from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
@@ -198,8 +198,8 @@ def pull_from(
     store.compact()
     values = [o.value.stored for o in found.outcomes if o.value is not None]
     new, rows = sum(v.new for v in values), sum(v.rows for v in values)
-    beside = Beside({"new": new, "rows": rows}, [f"stored   {new} batches with {rows} rows"])
-    conclude(found, presentation, as_json, beside)
+    extra = Extra({"new": new, "rows": rows}, [f"stored   {new} batches with {rows} rows"])
+    conclude(found, presentation, as_json, extra)
 
 
 def _select_boards(select: list[str]) -> tuple[BoardEntry, ...]:

@@ -73,7 +73,7 @@ def put_checked(made: Path, path: Path) -> None:
     _hash_file(path).write_bytes(digest.encode())  # a truncated hash never matches
 
 
-def is_whole(path: Path) -> bool:
+def is_intact(path: Path) -> bool:
     """Whether `path` exists and still has the content that was put there."""
     try:
         expected = _hash_file(path).read_bytes()

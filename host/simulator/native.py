@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.common.checked_files import is_whole, put_checked
+from edgekit.host.common.checked_files import is_intact, put_checked
 from edgekit.host.common.files import locked
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.process import run_watched
@@ -38,12 +38,12 @@ class Build:
 def built(build: Build) -> Path:
     """The program or library, built unless it is in the cache."""
     target = _target_path(build)
-    if is_whole(target):
+    if is_intact(target):
         return target
     cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "locks" / build.name), tempfile.TemporaryDirectory(dir=cache) as work:
-        if not is_whole(target):
+        if not is_intact(target):
             made = _make(build, Path(work), cache)
             made.chmod(0o755)
             put_checked(made, target)
@@ -52,7 +52,7 @@ def built(build: Build) -> Path:
 
 def is_built(build: Build) -> bool:
     """Whether the result is already in the cache."""
-    return is_whole(_target_path(build))
+    return is_intact(_target_path(build))
 
 
 def _make(build: Build, work: Path, cache: Path) -> Path:

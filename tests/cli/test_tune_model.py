@@ -257,7 +257,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
     clockwork.beside = 3.0
-    found = tune(search=replace(_METHODS, most_wholes=0)).document
+    found = tune(search=replace(_METHODS, most_combinations=0)).document
     assert found["after_ms"] == found["default_ms"] and found["gain"] == 1.0
     assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
 
@@ -269,7 +269,7 @@ def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5
-    found = tune("--threads", "2", search=replace(_METHODS, most_wholes=0)).document
+    found = tune("--threads", "2", search=replace(_METHODS, most_combinations=0)).document
     assert found["finished"] and found["measured"] > 0
     assert found["after_ms"] == pytest.approx(found["before_ms"])
     assert found["after_ms"] < found["default_ms"]

@@ -5,10 +5,10 @@
 
 /* Maps output rows (or columns) to input rows (or columns). */
 typedef struct {
-    long size;      /* of the whole input */
-    long held;      /* of the part of it that x is, */
-    long origin;    /* which begins here */
-    long begin;     /* of the part of the result that y is */
+    long size;      /* of the entire input */
+    long held;      /* of x, which may be a part of the input */
+    long origin;    /* first row of x in the input */
+    long begin;     /* first row of y in the result, of which it may be a part */
     float scale;    /* f32, u8: input pixels per output pixel */
     int half_pixel; /* pixel centers are at half-integers */
     long step;      /* s8, s16: input pixels per output pixel, with EK_RESIZE_BITS fractional

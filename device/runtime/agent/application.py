@@ -6,7 +6,7 @@ import re
 from typing import Tuple
 
 from edgekit.device.runtime.agent.specs import path_of
-from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
+from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, text
 from edgekit.device.runtime.record import Record
 
 FOLDER = "app"  # the release folder with its files
@@ -40,8 +40,8 @@ def application_of(raw: object) -> ApplicationSpec:
         matching(keys["name"], "application.name", _NAME, "1 to 32 of a-z, 0-9, '-' and '_'"),
         path_of(keys["entry"], "application.entry"),
         each(keys["arguments"], "application.arguments", text),
-        whole(keys["watchdog_seconds"], "application.watchdog_seconds", 0, MOST_SECONDS),
-        whole(keys["memory_bytes"], "application.memory_bytes"),
+        integer(keys["watchdog_seconds"], "application.watchdog_seconds", 0, MOST_SECONDS),
+        integer(keys["memory_bytes"], "application.memory_bytes"),
         each(keys["files"], "application.files", path_of),
     )
     if not 0 < len(found.files) <= MOST_FILES:

@@ -33,12 +33,12 @@ from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.strict import (
     distinct_keys,
     each,
+    integer,
     keys_of,
     matching,
     no_constant,
     number,
     short,
-    whole,
 )
 from edgekit.device.runtime.agent.variants import numbered
 from edgekit.device.runtime.errors import BusyError, DeviceError, InputError
@@ -53,10 +53,10 @@ _RELEASE = re.compile("[0-9a-f]{16}")
 _NAME = re.compile("[a-z0-9_-]{0,63}")
 _GOVERNOR = re.compile("[A-Za-z0-9_-]{1,63}")
 _NUMBERS = ("frequency_mhz", "temperature_c", "others", "load")
-_WHOLES = ("available_bytes", "resident_bytes")
+_INTEGERS = ("available_bytes", "resident_bytes")
 _KEYS = (
     *("uuid", "boot", "name", "release", "threads", "began_ns", "ended_ns", "clock", "lost"),
-    *("inferences", "core", "governor", "throttled", *_NUMBERS, *_WHOLES, "whole", "operators"),
+    *("inferences", "core", "governor", "throttled", *_NUMBERS, *_INTEGERS, "whole", "operators"),
 )
 
 
@@ -101,9 +101,9 @@ def _parse_batch(board: Store, path: Path) -> Batch:
         manifest = (board.named(name) if name else board).manifest(release)
     except DeviceError as error:
         raise InputError(f"{path.name}: release {release}: {short(error)}") from None
-    threads = whole(raw["threads"], "threads", 0, 1 << 16)
+    threads = integer(raw["threads"], "threads", 0, 1 << 16)
     rows = each(raw["operators"], "operators", _parse_spread)
-    number = whole(raw.get("variant", 0), "variant")
+    number = integer(raw.get("variant", 0), "variant")
     specs = numbered(manifest.every_variant(), number).operators
     if len(rows) != len(specs):
         raise InputError(f"{path.name}: expected {len(specs)} operators, found {len(rows)}")
@@ -117,18 +117,18 @@ def _build_batch(
     subject: MeasuredRelease,
 ) -> Batch:
     inferences, total = (
-        whole(raw["inferences"], "inferences", 1),
+        integer(raw["inferences"], "inferences", 1),
         _parse_spread(raw["whole"], "whole"),
     )
-    core = whole(raw["core"], "core", -1, 1 << 16)
+    core = integer(raw["core"], "core", -1, 1 << 16)
     governor = raw["governor"]
     return Batch(
         uuid=matching(raw["uuid"], "uuid", _HEX, "32 hexadecimal digits"),
         boot=matching(raw["boot"], "boot", _BOOT, "a boot id").replace("-", ""),
-        began_ns=whole(raw["began_ns"], "began_ns", 0, _MOST_NS),
-        ended_ns=whole(raw["ended_ns"], "ended_ns", 0, _MOST_NS),
+        began_ns=integer(raw["began_ns"], "began_ns", 0, _MOST_NS),
+        ended_ns=integer(raw["ended_ns"], "ended_ns", 0, _MOST_NS),
         clock=number(raw["clock"], "clock"),
-        lost=whole(raw["lost"], "lost"),
+        lost=integer(raw["lost"], "lost"),
         subject=subject,
         inferences=inferences,
         every=inferences / total.samples,
@@ -139,13 +139,13 @@ def _build_batch(
             governor=governor and matching(governor, "governor", _GOVERNOR, "a governor"),
             throttled=None if raw["throttled"] is None else bool(raw["throttled"]),
             **{key: _or_none(number, raw[key], key) for key in _NUMBERS},
-            **{key: _or_none(whole, raw[key], key) for key in _WHOLES},
+            **{key: _or_none(integer, raw[key], key) for key in _INTEGERS},
         ),
     )
 
 
 def _parse_spread(raw: object, where: str) -> Spread:
-    numbers = each(raw, where, lambda n, at: whole(n, at, 0, _MOST_NS))
+    numbers = each(raw, where, lambda n, at: integer(n, at, 0, _MOST_NS))
     if len(numbers) != len(Spread._fields) or not numbers[0]:
         raise InputError(f"{where}: expected samples, median, 90th percentile and maximum")
     return Spread(*numbers)

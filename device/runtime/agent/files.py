@@ -73,7 +73,7 @@ def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> D
         installed = known.get((entry.sha256, entry.bytes), [])
         if entry.path == RUNTIME:
             installed = [*installed, *_kit_runtimes(store, entry)]
-        source = next((p for p in (sent / entry.path, *installed) if _is_whole(p, entry)), None)
+        source = next((p for p in (sent / entry.path, *installed) if _is_intact(p, entry)), None)
         if source is not None:
             found[entry.path] = source
         elif must:
@@ -148,7 +148,7 @@ class Install:
         known = _installed_by_hash(self._store)
         for entry in self._manifest.files:
             for twin in known[entry.sha256, entry.bytes]:
-                if not _is_whole(twin, entry):
+                if not _is_intact(twin, entry):
                     _replace_file(self.folder / entry.path, twin, entry.path)
 
     def _all_sources(self) -> Dict[str, Path]:
@@ -199,7 +199,7 @@ def _kit_runtimes(store: Store, entry: FileEntry) -> List[Path]:
     return [r / "runtime" / f"{entry.sha256[:16]}.pyz" for r in (store.root, store.board)]
 
 
-def _is_whole(path: Path, entry: FileEntry) -> bool:
+def _is_intact(path: Path, entry: FileEntry) -> bool:
     try:
         return path.lstat().st_size == entry.bytes and sha256_file(path) == entry.sha256
     except OSError:

@@ -118,9 +118,9 @@ def parse_request(line: str) -> Request:
         raise InputError(f"expected the fields {', '.join(sorted(known))}, found {unknown[0]!r}")
     _check_field(fields, "dtype", lambda v: v in DTYPES, f"one of {', '.join(DTYPES)}")
     for name in ("m", "n", "k"):
-        _check_field(fields, name, lambda v: _is_whole(v, 0, _LARGEST), f"0 to {_LARGEST}")
+        _check_field(fields, name, lambda v: _is_integer(v, 0, _LARGEST), f"0 to {_LARGEST}")
     optional = (
-        ("threads", lambda v: _is_whole(v, 1, _MOST_THREADS), f"1 to {_MOST_THREADS}"),
+        ("threads", lambda v: _is_integer(v, 1, _MOST_THREADS), f"1 to {_MOST_THREADS}"),
         ("side", lambda v: v is None or v in SIDES, "a, b or null"),
         ("seconds", _is_duration, f"more than 0 and at most {_MOST_SECONDS:g}"),
         ("count", lambda v: isinstance(v, bool), "true or false"),
@@ -254,7 +254,7 @@ def _check_field(
         raise InputError(f"expected {name} of {wanted}, found {str(value)[:60]!r}")
 
 
-def _is_whole(value: Any, low: int, high: int) -> bool:
+def _is_integer(value: Any, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 

@@ -33,11 +33,11 @@ from edgekit.device.runtime.agent.strict import (
     bad,
     distinct_keys,
     each,
+    integer,
     keys_of,
     matching,
     no_constant,
     text,
-    whole,
 )
 from edgekit.device.runtime.dtypes import count
 from edgekit.device.runtime.errors import InputError
@@ -267,7 +267,7 @@ def _parse_file(raw: object, where: str) -> FileEntry:
     keys = keys_of(raw, where, FileEntry.field_names)
     return FileEntry(
         path_of(keys["path"], f"{where}.path"),
-        whole(keys["bytes"], f"{where}.bytes"),
+        integer(keys["bytes"], f"{where}.bytes"),
         matching(keys["sha256"], f"{where}.sha256", _SHA256, "64 hex digits"),
     )
 
@@ -278,7 +278,7 @@ def _parse_board(raw: object) -> BoardNeeds:
         text(keys["profile"], "board.profile"),
         text(keys["machine"], "board.machine"),
         each(keys["features"], "board.features", text),
-        whole(keys["vlen_bits"], "board.vlen_bits", 0, 1 << 16),
+        integer(keys["vlen_bits"], "board.vlen_bits", 0, 1 << 16),
     )
 
 
@@ -301,7 +301,7 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
     return Manifest(
         id=matching(root["id"], "id", RELEASE_ID, "16 hex digits"),
         kit_version=text(root["kit_version"], "kit_version"),
-        counter=whole(root["counter"], "counter"),
+        counter=integer(root["counter"], "counter"),
         model=ModelRef(
             text(model["name"], "model.name"),
             matching(model["sha256"], "model.sha256", _SHA256, "64 hex digits"),

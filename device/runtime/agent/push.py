@@ -20,7 +20,7 @@ from typing import Callable, Optional
 
 from edgekit.device.runtime.agent.retry import LONGEST_WAIT, waits
 from edgekit.device.runtime.agent.spool import Fetched, Spool
-from edgekit.device.runtime.agent.strict import distinct_keys, keys_of, matching, short, whole
+from edgekit.device.runtime.agent.strict import distinct_keys, integer, keys_of, matching, short
 from edgekit.device.runtime.errors import DeviceError, IncompatibleError, InputError
 from edgekit.device.runtime.record import Record, asdict
 
@@ -86,11 +86,11 @@ def read_home(path: Path) -> Home:
     keys_of(raw, path.name, Home.field_names)
     return Home(
         matching(raw["host"], "host", _HOST, "a host"),
-        whole(raw["port"], "port", 1, 65535),
+        integer(raw["port"], "port", 1, 65535),
         matching(raw["board"], "board", _BOARD, "a name"),
         matching(raw["token"], "token", _HEX, "64 hexadecimal digits"),
         matching(raw["certificate"], "certificate", _HEX, "64 hexadecimal digits"),
-        whole(raw["bits_per_second"], "bits_per_second", 1000),
+        integer(raw["bits_per_second"], "bits_per_second", 1000),
     )
 
 

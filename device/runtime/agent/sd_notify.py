@@ -16,7 +16,7 @@ _MOST_BYTES = 4096
 _MOST_AT_ONCE = 64
 
 
-class Signs:
+class NotifySocket:
     """The socket that an application writes to, in the abstract namespace under a kernel-chosen
     name."""
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Optional, Tuple
 
-from edgekit.device.runtime.agent.strict import MAX_WHOLE, bad, each, keys_of, number, text, whole
+from edgekit.device.runtime.agent.strict import (
+    MAX_INTEGER,
+    bad,
+    each,
+    integer,
+    keys_of,
+    number,
+    text,
+)
 from edgekit.device.runtime.dtypes import BY_NAME, count
 from edgekit.device.runtime.record import Record
 
@@ -136,16 +144,16 @@ def tensor_of(raw: object, where: str) -> TensorSpec:
     keys = keys_of(raw, where, ("name", "dtype", "shape", "scale", "zero_point"))
     if not isinstance(keys["dtype"], str) or keys["dtype"] not in BY_NAME:
         raise bad(f"{where}.dtype", "one of " + ", ".join(BY_NAME), keys["dtype"])
-    shape = each(keys["shape"], f"{where}.shape", whole)
-    if len(shape) > _MAX_RANK or count(shape) > MAX_WHOLE:
-        raise bad(f"{where}.shape", f"at most {_MAX_RANK} axes and {MAX_WHOLE} elements", shape)
+    shape = each(keys["shape"], f"{where}.shape", integer)
+    if len(shape) > _MAX_RANK or count(shape) > MAX_INTEGER:
+        raise bad(f"{where}.shape", f"at most {_MAX_RANK} axes and {MAX_INTEGER} elements", shape)
     scale, zero = keys["scale"], keys["zero_point"]
     return TensorSpec(
         text(keys["name"], f"{where}.name"),
         keys["dtype"],
         shape,
         None if scale is None else number(scale, f"{where}.scale"),
-        None if zero is None else whole(zero, f"{where}.zero_point", -(1 << 31), 1 << 31),
+        None if zero is None else integer(zero, f"{where}.zero_point", -(1 << 31), 1 << 31),
     )
 
 
@@ -156,7 +164,7 @@ def operator_of(raw: object, where: str) -> OperatorSpec:
 
 def memory_of(raw: object, where: str) -> Memory:
     keys = keys_of(raw, where, Memory.field_names)
-    return Memory(**{k: whole(v, f"{where}.{k}") for k, v in keys.items()})
+    return Memory(**{k: integer(v, f"{where}.{k}") for k, v in keys.items()})
 
 
 def golden_of(raw: object, where: str) -> GoldenFiles:
@@ -179,7 +187,7 @@ def placement_of(raw: object, where: str) -> PlacementSpec:
     return PlacementSpec(
         text(keys["cluster"], f"{where}.cluster"),
         text(keys["core"], f"{where}.core"),
-        whole(keys["threads"], f"{where}.threads", 1, MOST_THREADS),
+        integer(keys["threads"], f"{where}.threads", 1, MOST_THREADS),
         number(keys["cost_us"], f"{where}.cost_us"),
         number(keys["alone_us"], f"{where}.alone_us"),
     )
@@ -191,4 +199,4 @@ def loss_of(raw: object, where: str) -> LossSpec:
     cosine, off = (number(keys[k], f"{where}.{k}") for k in ("cosine", "off"))
     if not -1 <= cosine <= 1:
         raise bad(f"{where}.cosine", "a number from -1 to 1", cosine)
-    return LossSpec(cosine, off, whole(keys["samples"], f"{where}.samples"))
+    return LossSpec(cosine, off, integer(keys["samples"], f"{where}.samples"))

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 from edgekit.device.runtime.errors import InputError
 
-MAX_WHOLE = 1 << 40
+MAX_INTEGER = 1 << 40
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def matching(raw: object, where: str, pattern: "re.Pattern[str]", what: str) -> 
     return raw
 
 
-def whole(raw: object, where: str, low: int = 0, high: int = MAX_WHOLE) -> int:
+def integer(raw: object, where: str, low: int = 0, high: int = MAX_INTEGER) -> int:
     """Returns an integer within bounds."""
     if not isinstance(raw, int) or isinstance(raw, bool) or not low <= raw <= high:
         raise bad(where, f"a whole number from {low} to {high}", repr(raw))

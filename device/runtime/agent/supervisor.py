@@ -37,7 +37,7 @@ from edgekit.device.runtime.agent.child import Child, compile_runtime
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest
 from edgekit.device.runtime.agent.process import Process
 from edgekit.device.runtime.agent.retry import PERIOD_SECONDS
-from edgekit.device.runtime.agent.sd_notify import Signs
+from edgekit.device.runtime.agent.sd_notify import NotifySocket
 from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.agent.uploader import Courier
@@ -106,7 +106,7 @@ class Supervisor:
         with _try_lock(self._folder.lock) as mine, _wakeup_descriptor(self._on_signal) as wake:
             if not mine:
                 return False
-            self._signs, courier = Signs(), self._make_courier()
+            self._notify_socket, courier = NotifySocket(), self._make_courier()
             with selectors.DefaultSelector() as selector:
                 # Not what the application writes: one that never pauses would keep this process
                 # busy, and the disk. While its pipe is full, it waits for the next poll.
@@ -127,7 +127,7 @@ class Supervisor:
                     # The folder is gone if the model was removed.
                     if self._store.root.is_dir() and self._state.state != NOTHING:
                         self._update_state(state=STOPPED, pid=0)
-                    self._signs.close()
+                    self._notify_socket.close()
         return True
 
     def _stops(self) -> bool:
@@ -167,7 +167,7 @@ class Supervisor:
         if data := self._child.read():
             self._folder.write_log(data)
         changed: Dict[str, str] = {}
-        for line in self._signs.received():
+        for line in self._notify_socket.received():
             self._seen = self._clock()
             if line.startswith(_STATUS):
                 changed.update(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
@@ -281,7 +281,7 @@ class Supervisor:
             "PYTHONPATH": str(folder / RUNTIME),
             "PYTHONFAULTHANDLER": "1",
             "EDGEKIT_ROOT": str(self._store.root.absolute()),
-            "NOTIFY_SOCKET": self._signs.name,
+            "NOTIFY_SOCKET": self._notify_socket.name,
         }
         if spec.watchdog_seconds:
             found["WATCHDOG_USEC"] = str(spec.watchdog_seconds * 1_000_000)

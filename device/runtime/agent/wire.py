@@ -13,7 +13,7 @@ import struct
 from typing import Any, Callable, Dict, Mapping, Tuple
 
 from edgekit.device.runtime.agent.npz import Array
-from edgekit.device.runtime.agent.strict import bad, each, no_constant, short, text, whole
+from edgekit.device.runtime.agent.strict import bad, each, integer, no_constant, short, text
 from edgekit.device.runtime.dtypes import BY_NAME, count
 from edgekit.device.runtime.errors import InputError
 
@@ -75,7 +75,7 @@ def _parse_arrays(listed: object, data: bytes) -> Dict[str, Array]:
 def _parse_entry(raw: object, where: str) -> Tuple[str, str, Tuple[int, ...]]:
     if not isinstance(raw, list) or len(raw) != 3:
         raise bad(where, "a name, a type and a shape", raw)
-    name, dtype, shape = text(raw[0], where), text(raw[1], where), each(raw[2], where, whole)
+    name, dtype, shape = text(raw[0], where), text(raw[1], where), each(raw[2], where, integer)
     if dtype not in BY_NAME or len(shape) > _MOST_RANK:
         raise bad(where, f"a known type and at most {_MOST_RANK} axes", raw)
     return name, dtype, shape

@@ -14,7 +14,7 @@ from typing import Optional
 _SHARE = 4  # heartbeats per watchdog period
 
 
-class Signs:
+class Notifier:
     """The notification socket, and the time of the last heartbeat."""
 
     def __init__(self) -> None:
@@ -28,13 +28,13 @@ class Signs:
         self._every = int(period) / 1e6 / _SHARE if period.isdigit() else 60.0
         self._next = 0.0
 
-    def lives(self) -> None:
+    def send_heartbeat(self) -> None:
         """Sends a heartbeat if one is due."""
         if self._socket is not None and time.monotonic() >= self._next:
             self._send(b"WATCHDOG=1")
             self._next = time.monotonic() + self._every
 
-    def says(self, text: str) -> None:
+    def send_status(self, text: str) -> None:
         """Sends a status line before the heartbeat, so that the reader of the heartbeat already has
         it."""
         line = " ".join(text.split()).encode("utf-8", "replace")
@@ -46,13 +46,13 @@ class Signs:
                 self._socket.sendto(data, self._address)
 
 
-_signs = Signs()
+_notifier = Notifier()
 
 
 def alive(status: str = "") -> None:
     """Sends a heartbeat. Needed only in a program that waits without running inferences, since
     `Model.run` sends one too. `status` is a line for `edgekit app status`."""
     if status:
-        _signs.says(status)
+        _notifier.send_status(status)
     else:
-        _signs.lives()
+        _notifier.send_heartbeat()

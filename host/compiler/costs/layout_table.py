@@ -229,9 +229,9 @@ def read_layouts(path: Path) -> LayoutTable:
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
     optional = [named & set(pair) for pair in (WINDOWS, CODES)]
-    is_whole = named - {CHAIN} == {*KERNELS}.union(*optional)
-    is_whole &= all(len(pair) != 1 for pair in optional)
-    if not is_whole or min(c.cost for c in cases) <= 0:
+    is_complete = named - {CHAIN} == {*KERNELS}.union(*optional)
+    is_complete &= all(len(pair) != 1 for pair in optional)
+    if not is_complete or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected costs above 0 of {', '.join(KERNELS)}, found "
             f"{', '.join(sorted(named)) or 'none'}; measure it again: "

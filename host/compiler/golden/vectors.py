@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.common.checked_files import WORK, in_use, is_whole, put_checked
+from edgekit.host.common.checked_files import WORK, in_use, is_intact, put_checked
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.golden.margins import flips, margin_of, moved
 from edgekit.host.compiler.golden.noise import noisy_runs, terms_of
@@ -276,7 +276,7 @@ def _reference_hash() -> str:
 
 def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
     """Return None for a missing or damaged entry."""
-    if not is_whole(path):
+    if not is_intact(path):
         return None
     try:
         with np.load(path) as data:

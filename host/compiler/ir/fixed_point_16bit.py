@@ -1,7 +1,7 @@
 """16-bit fixed-point logistic and tanh, bit-exact with TFLite's integer LSTM kernels.
 
 Numbers are int64 arrays that hold int16 values; Qk has k integer bits and 15−k fraction bits.
-The stand-alone operators LOGISTIC and TANH on 16-bit tensors are computed differently.
+The standalone operators LOGISTIC and TANH on 16-bit tensors are computed differently.
 """
 
 from __future__ import annotations

@@ -100,16 +100,16 @@ def choose_among(
     second = min(others, key=lambda c: (not c.proven, c.cost), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
 
-    def beside(other: Candidate) -> RunnerUp:
+    def runner_up_of(other: Candidate) -> RunnerUp:
         cost = other.cost / taken.cost if taken.cost else 1.0
         return RunnerUp(other.method, cost, rows_at_once(other.method, form, board, threads))
 
     return taken.method, replace(
         choice,
-        runner_up=None if second is None else beside(second),
+        runner_up=None if second is None else runner_up_of(second),
         form=form,
         cost=taken.cost,
-        default=beside(usual),
+        default=runner_up_of(usual),
     )
 
 
@@ -130,13 +130,13 @@ def _by_rows(
         how = carried
     if how is not None:
         how = banded(how, rows_at_once(how, form, board, threads), form, board, threads)
-    dear = 0.0
+    relative = 0.0
     if row is not None and how in known:
-        dear = _relative_cost(row, form, known[how], cheapest)
-        if not dear:
+        relative = _relative_cost(row, form, known[how], cheapest)
+        if not relative:
             return known[how], Choice(rule, why, row)
         label = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
-        why += f"; {label} costs {dear:.2f} times the analytic choice here"
+        why += f"; {label} costs {relative:.2f} times the analytic choice here"
     elif how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
         why += f", whose {how.family}{of} does not apply here"
@@ -156,8 +156,8 @@ def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Can
     near = 100.0 * form.shape.log_distance(row.shape) <= measured
     if near or not cheapest.cost:
         return 0.0
-    dear = found.cost / cheapest.cost
-    return dear if dear > _RELAXES else 0.0
+    relative = found.cost / cheapest.cost
+    return relative if relative > _RELAXES else 0.0
 
 
 def _walked_by_rule(method: OperatorMethod, candidates: Sequence[Candidate]) -> OperatorMethod:

@@ -220,8 +220,8 @@ def _assign_outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, .
     taken = {name for name in ctx.graph.outputs if name in written}
     for name in ctx.graph.outputs:
         base = base_of(ctx.aliases, name)
-        is_whole = base.offset == 0 and sizes.get(base.base) == sizes.get(name)
-        if name in written or (base.base in written and is_whole and base.base not in taken):
+        is_entire = base.offset == 0 and sizes.get(base.base) == sizes.get(name)
+        if name in written or (base.base in written and is_entire and base.base not in taken):
             taken.add(base.base)
             buffers.append(base.base)
             continue

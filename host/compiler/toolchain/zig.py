@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device.runtime import kernel_facts
-from edgekit.host.common.checked_files import WORK, in_use, is_whole, put_checked
+from edgekit.host.common.checked_files import WORK, in_use, is_intact, put_checked
 from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
 from edgekit.host.compiler.toolchain.process import run_watched
@@ -125,7 +125,7 @@ class Toolchain:
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
-        if not is_whole(library):
+        if not is_intact(library):
             self._link(objects, library, soname)
         return library.read_bytes()
 
@@ -150,7 +150,7 @@ class Toolchain:
         key = hashlib.sha256(repr((flags, names, compiler, str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
-            if target not in self._seen and not is_whole(target):
+            if target not in self._seen and not is_intact(target):
                 atomic_write(source, "".join(f"#include <{name}>\n" for name in names).encode())
                 with tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as work:
                     made = Path(work) / "out.pch"
@@ -168,10 +168,10 @@ class Toolchain:
         digest.update(headers_hash(text, folder, unit.macros, kernels))
         digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
-        if is_whole(target):
+        if is_intact(target):
             return target
         with locked(self._cache / "locks" / target.name[:2]):
-            if not is_whole(target):
+            if not is_intact(target):
                 self._compile(unit, flags, target)
         return target
 

@@ -18,7 +18,7 @@ from edgekit.device.runtime.agent.specs import (
     operator_of,
     tensor_of,
 )
-from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
+from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, text
 from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -253,7 +253,7 @@ def _parse_hello(hello: Document) -> Served:
     return Served(
         matching(keys["release"], "release", RELEASE_ID, "16 hex digits"),
         text(keys["model"], "model"),
-        whole(keys["threads"], "threads", 1),
+        integer(keys["threads"], "threads", 1),
         variants,
     )
 
@@ -277,14 +277,14 @@ def _to_numpy(array: Array) -> NDArray[Any]:
 
 
 def _parse_timings(served: Served, variant: ServedVariant, document: Document) -> Timings:
-    spent = each(document.get("operators_ns"), "operators_ns", whole)
+    spent = each(document.get("operators_ns"), "operators_ns", integer)
     if len(spent) != len(variant.operators):
         raise bad("operators_ns", f"{len(variant.operators)} times", len(spent))
     total = sum(spent) or 1
     return Timings(
         served.release,
         served.threads,
-        whole(document.get("ns"), "ns", 0, 1 << 62) / 1e6,
+        integer(document.get("ns"), "ns", 0, 1 << 62) / 1e6,
         tuple(
             OperatorTime(spec.name, spec.op, spec.kernel, ns / 1e3, ns / total)
             for spec, ns in zip(variant.operators, spent, strict=True)

@@ -40,7 +40,7 @@ _SMALL = 65536  # bytes; up to this size a file is sent again from the start
 
 
 class CallbackError(Exception):
-    """An exception from the caller's progress callback, to be told apart from a cut link."""
+    """An exception from the caller's progress callback, to be distinguished from a cut link."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))

@@ -156,7 +156,7 @@ class ProfileStore:
         with self._exclusive_catalog() as catalog:
             small: dict[str, list[Part]] = {}
             for part in catalog.parts():
-                if part.bytes < _SMALL_BYTES and self._is_whole(part):
+                if part.bytes < _SMALL_BYTES and self._is_intact(part):
                     small.setdefault(part.path.rpartition("/")[0], []).append(part)
             for parts in small.values():
                 tables = self._read_tables(parts) if len(parts) > _MOST_SMALL else {}
@@ -209,7 +209,7 @@ class ProfileStore:
         with locked(self.folder / "lock", shared=True), self._open_catalog() as catalog:
             parts = catalog.parts()
             for part in parts:
-                if not self._is_whole(part):
+                if not self._is_intact(part):
                     path = self._parts / part.path
                     raise damaged(path, f"not {part.bytes} bytes")
             yield catalog, [self._parts / part.path for part in parts]
@@ -274,7 +274,7 @@ class ProfileStore:
         private_folder(self.folder)
         self._parts.mkdir(mode=0o700, exist_ok=True)
 
-    def _is_whole(self, part: Part) -> bool:
+    def _is_intact(self, part: Part) -> bool:
         """Whether the file exists with its recorded size; Parquet itself checks the footer."""
         path = self._parts / part.path
         return path.is_file() and path.stat().st_size == part.bytes

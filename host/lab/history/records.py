@@ -30,14 +30,14 @@ class Values:
     def __init__(self, columns: Sequence[str], row: tuple[object, ...]) -> None:
         self._values = dict(zip(columns, row, strict=True))
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         value = self._values[name]
         if not isinstance(value, int):
             raise ValueError(f"expected a whole number for {name}, found {value!r}")
         return value
 
-    def whole_or_none(self, name: str) -> int | None:
-        return None if self._values[name] is None else self.whole(name)
+    def integer_or_none(self, name: str) -> int | None:
+        return None if self._values[name] is None else self.integer(name)
 
     def real(self, name: str) -> float:
         value = self._values[name]
@@ -66,8 +66,8 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
     if family is None:
         raise ValueError(f"expected a family of kernels, found {v.text('family')}")
     split = split_of(v.text("split"))
-    sizes = (v.whole("mr") or None, v.whole("nr") or None, split, v.whole("kc") or None)
-    band = v.whole_or_none("band")
+    sizes = (v.integer("mr") or None, v.integer("nr") or None, split, v.integer("kc") or None)
+    band = v.integer_or_none("band")
     if band not in (None, *BANDS):
         raise ValueError(f"expected a band of {BANDS} quarters of the last cache, found {band}")
     return OperatorMeasurement(
@@ -76,9 +76,9 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
         model=v.text("model"),
         operator=v.text("operator"),
         form=v.text("form"),
-        threads=v.whole("threads"),
-        shape=GemmShape(v.whole("m"), v.whole("k"), v.whole("n")),
-        method=OperatorMethod(family, v.text("precision"), *sizes, v.whole("members"), band),
+        threads=v.integer("threads"),
+        shape=GemmShape(v.integer("m"), v.integer("k"), v.integer("n")),
+        method=OperatorMethod(family, v.text("precision"), *sizes, v.integer("members"), band),
         cost=v.real("cost"),
         default_cost=v.real("default_cost"),
         when=v.text("when"),
@@ -111,7 +111,7 @@ def order_measurement(row: tuple[object, ...]) -> OrderMeasurement:
         graph=v.text("graph"),
         order=order,
         searched=searched,
-        threads=v.whole("threads"),
+        threads=v.integer("threads"),
         cost=v.real("cost"),
         default_cost=v.real("default_cost"),
         when=v.text("when"),

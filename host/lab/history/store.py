@@ -262,17 +262,18 @@ def _to_row(m: Measurement) -> tuple[object, ...]:
 
 def _from_row(row: tuple[object, ...]) -> Measurement:
     v = Values(_COLUMNS, row)
-    whole, real = v.whole, v.real
+    integer, real = v.integer, v.real
     method = Method(
-        whole("mc"), whole("kc"), whole("nc"), bool(whole("pack_a")), bool(whole("pack_b")),
-        whole("mr"), whole("nr"), split_of(v.text("split")),
+        integer("mc"), integer("kc"), integer("nc"),
+        bool(integer("pack_a")), bool(integer("pack_b")),
+        integer("mr"), integer("nr"), split_of(v.text("split")),
     )  # fmt: skip
     return Measurement(
         board=v.text("board"),
         platform=v.text("platform"),
         dtype=v.text("dtype"),
-        threads=whole("threads"),
-        shape=GemmShape(whole("m"), whole("k"), whole("n")),
+        threads=integer("threads"),
+        shape=GemmShape(integer("m"), integer("k"), integer("n")),
         method=method,
         cost=real("cost"),
         default_cost=real("default_cost"),

@@ -191,17 +191,17 @@ def methods_to_try(
     by_key: dict[GemmKey, list[TunableOp]] = defaultdict(list)
     for each in operators:
         by_key[each.key].append(each)
-    return {key: _promising_methods(standing, worth) for key, standing in by_key.items()}
+    return {key: _promising_methods(operators, worth) for key, operators in by_key.items()}
 
 
-def _promising_methods(standing: Sequence[TunableOp], most: float) -> list[OperatorMethod]:
-    defaults = {each.default for each in standing}
+def _promising_methods(operators: Sequence[TunableOp], most: float) -> list[OperatorMethod]:
+    defaults = {each.default for each in operators}
     least: dict[OperatorMethod, float] = {}
-    for each in standing:
+    for each in operators:
         for method, cost in each.costs.items():
             least[method] = min(cost, least.get(method, cost))
     worth = sorted(least, key=lambda m: least[m])
-    if not standing[0].is_group:  # group costs are less certain, and there are few candidates
+    if not operators[0].is_group:  # group costs are less certain, and there are few candidates
         worth = [m for m in worth if least[m] <= most]
     # The default of all operators is already known; the default of some may help the others.
     worth = [m for m in worth if defaults != {m}]

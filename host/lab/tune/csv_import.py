@@ -69,7 +69,7 @@ def _parse_flag(row: Mapping[str, str], name: str) -> bool:
 
 
 def _parse_measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measurement:
-    def whole(name: str) -> int:
+    def integer(name: str) -> int:
         try:
             return int(row[name])
         except ValueError:
@@ -88,16 +88,16 @@ def _parse_measurement(row: Mapping[str, str], kit_version: str, when: str) -> M
         return value
 
     method = Method(
-        whole("mc"), whole("kc"), whole("nc"),
+        integer("mc"), integer("kc"), integer("nc"),
         _parse_flag(row, "pack_a"), _parse_flag(row, "pack_b"),
-        whole("mr"), whole("nr"), split_of(row.get("split") or "m"),
+        integer("mr"), integer("nr"), split_of(row.get("split") or "m"),
     )  # fmt: skip
     return Measurement(
         board=row["board"],
         platform=row["platform"],
         dtype=row["dtype"],
-        threads=whole("threads"),
-        shape=GemmShape(whole("m"), whole("k"), whole("n")),
+        threads=integer("threads"),
+        shape=GemmShape(integer("m"), integer("k"), integer("n")),
         method=method,
         cost=time("seconds"),
         default_cost=time("default_seconds"),

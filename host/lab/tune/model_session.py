@@ -18,7 +18,7 @@ from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.operator_times import LEAST_SECONDS, EstimatedTimes, MeasuredTimes
 from edgekit.host.lab.tune.operators import (
-    MOST_WHOLES,
+    MOST_COMBINATIONS,
     ModelOutcome,
     ModelPlan,
     ModelProgress,
@@ -48,14 +48,14 @@ class ModelSearch:
     """How to search. `operators` and `orders` make what estimates them for a core without a board;
     `orders_wanted` tells whether to try orders of a model; `order_runs`: runs of their final
     comparison; `least`: seconds of an operator on a board that are not lost in noise;
-    `most_wholes`: as in `ModelPlan`."""
+    `most_combinations`: as in `ModelPlan`."""
 
     operators: Callable[[TuningTask, Callable[[str], None]], OperatorMeasurer] = EstimatedTimes
     orders: Callable[[Target, int, Callable[[str], None]], OrderMeasurer] = EstimatedOrders
     orders_wanted: Callable[[OrderJob], bool] = has_untried_orders
     order_runs: int = _AGAIN
     least: float = LEAST_SECONDS
-    most_wholes: int = MOST_WHOLES
+    most_combinations: int = MOST_COMBINATIONS
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def tune_model(
                 "found none; there is nothing to tune"
             )
         left = max(end - time.monotonic(), 0.0)
-        most = job.search.most_wholes
+        most = job.search.most_combinations
         plan = ModelPlan(job.board, subject, left, VERSION, job.check, most)
         pace = _Pace(on_progress)
         try:

@@ -28,7 +28,7 @@ from edgekit.kb.features import GemmKey
 _BETTER = 0.99  # times the best so far: an improvement
 _PATIENCE = 5  # methods of a key without improvement before it is considered exhausted
 _SHARE = 0.01  # of the model's time that a round's operators must account for
-MOST_WHOLES = 4
+MOST_COMBINATIONS = 4
 _MOST_SETTLED = 4  # attempts to find a combination that is not slower than before
 
 
@@ -64,15 +64,15 @@ class OperatorMeasurer(Protocol):
 @dataclass(frozen=True)
 class ModelPlan:
     """What to tune: `board` is its name; `seconds` of budget. `check` raises if the board has
-    become too noisy to continue; measurements up to then are kept. `most_wholes`: combinations of
-    best methods that are measured together."""
+    become too noisy to continue; measurements up to then are kept. `most_combinations`: of best
+    methods, measured together."""
 
     board: str
     subject: TuningTask
     seconds: float
     kit_version: str
     check: Callable[[], None] = lambda: None
-    most_wholes: int = MOST_WHOLES
+    most_combinations: int = MOST_COMBINATIONS
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class ModelTuner:
         return taken >= _SHARE * self._state.default.total and bool(asked)
 
     def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
-        for _ in range(self._plan.most_wholes):
+        for _ in range(self._plan.most_combinations):
             best = self._best_methods()
             if self._non_default_methods(best) in self._state.totals:
                 return True
@@ -247,8 +247,8 @@ class ModelTuner:
         """The key's first untested method; None after many without improvement."""
         best, since = 1.0, 0
         for method in self._to_try[key]:
-            standing = [s for s in self._by_key[key] if method in s.costs]
-            ratios = [self._state.known.get((s.name, method)) for s in standing]
+            operators = [s for s in self._by_key[key] if method in s.costs]
+            ratios = [self._state.known.get((s.name, method)) for s in operators]
             found = [r for r in ratios if r is not None]
             if len(found) < len(ratios):
                 return method

@@ -57,7 +57,7 @@ static void consecutive(const struct ek_pattern *pattern, uint32_t word, struct 
     ek_read(insn, EK_REG_VL);
 }
 
-static void whole(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+static void whole_registers(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t count = ek_field(pattern, word, 'n') + 1;
     begin(pattern, word, insn);
     if (ek_fails(insn))
@@ -108,7 +108,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0iiiiiiiiiiisssss111ddddd1010111", v_setvl, v, "Xd xs", set_length),
     EK_H("11iiiiiiiiiiuuuuu111ddddd1010111", v_setvl, v, "Xd", set_length),
     EK_H("1000000tttttsssss111ddddd1010111", v_setvl, v, "Xd xs xt", set_length),
-    EK_H("nnn0001 01000 ssssswwwddddd0l00111", load_v, v, "", whole),
+    EK_H("nnn0001 01000 ssssswwwddddd0l00111", load_v, v, "", whole_registers),
     EK_H("0000001 01011 sssss000ddddd0l00111", load_v, v, "", mask_bits),
     EK_H("nnn000k 00000 ssssswwwddddd0l00111", load_v, v, "", consecutive),
     EK_H("nnn000k 10000 ssssswwwddddd0000111", load_v, v, "", consecutive), // fault-only-first

@@ -158,10 +158,10 @@ def test_a_row_holds_for_a_neighbor_whose_rows_stay_in_the_cache():
 def test_the_tuner_tries_other_bands_than_that_of_the_rule(tmp_path):
     path = tmp_path / "dense.tflite"
     path.write_bytes(write_tflite(_graph(shape=GemmShape(128, 1536, 384))))
-    (standing,) = tuning_task_of(path, load_board("orangepi-pc"), DEFAULT_OPTIONS).operators
-    (methods,) = methods_to_try([standing]).values()
+    (operator,) = tuning_task_of(path, load_board("orangepi-pc"), DEFAULT_OPTIONS).operators
+    (methods,) = methods_to_try([operator]).values()
     bands = {m.band for m in methods if m.split == "n"}
-    assert standing.default.split == "n" and bands == {None, 1, 4}  # 0 costs too much
+    assert operator.default.split == "n" and bands == {None, 1, 4}  # 0 costs too much
     assert len({(m.mr, m.nr) for m in methods}) > 3
 
 

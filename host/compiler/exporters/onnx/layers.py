@@ -62,7 +62,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
         y = call.step("Add", [y, *bias]) if bias else y
     else:
         if len(x.shape) != 2:
-            rows = call.step("Reshape", [rows, call.whole((-1, w.shape[1]))])
+            rows = call.step("Reshape", [rows, call.integers((-1, w.shape[1]))])
         y = call.step("Gemm", [rows, call.weights(w, (0, 1)), *bias], transB=1)
     sink.put(call.out, call.activated(y, op.activation))
 

@@ -172,7 +172,7 @@ def layer_norm(call: Call, op: ops.LayerNorm) -> None:
     ins = [sink.get(x), sink.constant(np.ones(row, x.dtype.numpy))]
     for i, term in enumerate(terms):
         if term is not None:
-            name = call.step("Reshape", [sink.get(term), call.whole(row)])
+            name = call.step("Reshape", [sink.get(term), call.integers(row)])
             ins = [ins[0], name] if i == 0 else [*ins, name]
     y = call.step("LayerNormalization", ins, axis=-op.axes, epsilon=float(op.epsilon))
     sink.put(call.out, y)
@@ -191,7 +191,7 @@ def reduction(kind: str) -> Row:
         if not op.axes:
             y = call.step("Identity", [name])
         elif kind == "ReduceSum":
-            y = call.step(kind, [name, call.whole(axes)], keepdims=int(op.keep_dims))
+            y = call.step(kind, [name, call.integers(axes)], keepdims=int(op.keep_dims))
         else:
             y = call.step(kind, [name], axes=axes, keepdims=int(op.keep_dims))
         y = call.step("Cast", [y], to=DType.BOOL) if flag else y
@@ -218,7 +218,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
 @writes(ops.TopK)
 def top_k(call: Call, op: ops.TopK) -> None:
     x, (values, places) = call.operand(0), call.outs
-    ins = [call.sink.get(x), call.whole((op.k,))]
+    ins = [call.sink.get(x), call.integers((op.k,))]
     made = call.sink.steps("TopK", ins, 2, axis=-1, largest=int(not op.smallest))
     call.sink.put(values, made[0])
     found = made[1] if op.index is DType.I64 else call.step("Cast", [made[1]], to=op.index)

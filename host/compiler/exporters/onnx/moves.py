@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.types import DType
 @writes(ops.Reshape)
 def reshape(call: Call, op: ops.Reshape) -> None:
     x = call.sink.get(call.operand(0), real=False)
-    call.sink.put(call.out, call.step("Reshape", [x, call.whole(op.shape)]), real=False)
+    call.sink.put(call.out, call.step("Reshape", [x, call.integers(op.shape)]), real=False)
 
 
 @writes(ops.Transpose)
@@ -35,7 +35,7 @@ def pad(call: Call, op: ops.Pad) -> None:
     order = TO_IMAGE if image else range(len(x.shape))
     rows = [op.before[i] for i in order] + [op.after[i] for i in order]
     value = zero_point_of(call.out) if call.out.quant is not None else 0
-    ins = [call.sink.get(x, image, False), call.whole(rows)]
+    ins = [call.sink.get(x, image, False), call.integers(rows)]
     ins.append(call.sink.constant(np.array(value, x.dtype.numpy)))
     call.sink.put(call.out, call.step("Pad", ins), image, False)
 
@@ -53,7 +53,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
 def split(call: Call, op: ops.Split) -> None:
     image, outs = call.image and all(len(t.shape) == 4 for t in call.outs), call.outs
     axis = TO_IMAGE.index(op.axis) if image else op.axis
-    ins = [call.sink.get(call.operand(0), image, False), call.whole(op.sizes)]
+    ins = [call.sink.get(call.operand(0), image, False), call.integers(op.sizes)]
     made = call.sink.steps("Split", ins, len(outs), axis=axis)
     for t, name in zip(outs, made, strict=True):
         call.sink.put(t, name, image, False)
@@ -70,9 +70,9 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
     ends = [e if e >= 0 else -x.shape[i] - 1 for i, e in zip(order, ends, strict=True)]
     bounds = [begin, ends, range(len(order)), steps]
     y = call.sink.get(x, image, False)
-    y = call.step("Slice", [y, *(call.whole(values) for values in bounds)])
+    y = call.step("Slice", [y, *(call.integers(values) for values in bounds)])
     if call.out.shape != op.extent:
-        y = call.step("Reshape", [y, call.whole(call.out.shape)])
+        y = call.step("Reshape", [y, call.integers(call.out.shape)])
     call.sink.put(call.out, y, image, False)
 
 
@@ -94,7 +94,7 @@ def gather(call: Call, op: ops.Gather) -> None:
 
 @writes(ops.BroadcastTo)
 def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
-    ins = [call.sink.get(call.operand(0), real=False), call.whole(op.shape)]
+    ins = [call.sink.get(call.operand(0), real=False), call.integers(op.shape)]
     call.sink.put(call.out, call.step("Expand", ins), real=False)
 
 
@@ -109,7 +109,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     mode = "align_corners" if op.align_corners else "asymmetric"
     mode = "half_pixel" if op.half_pixel_centers else mode
     n, h, w, c = call.out.shape
-    ins = [call.sink.get(call.operand(0), True), "", "", call.whole((n, c, h, w))]
+    ins = [call.sink.get(call.operand(0), True), "", "", call.integers((n, c, h, w))]
     y = call.step("Resize", ins, mode="linear", coordinate_transformation_mode=mode)
     call.sink.put(call.out, y, True)
 
@@ -119,12 +119,12 @@ def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     top, bottom, left, right = op.padding
     value = zero_point_of(out) if out.is_quantized else 0
-    ins = [call.sink.get(x, real=False), call.whole((0, top, left, 0, 0, bottom, right, 0))]
+    ins = [call.sink.get(x, real=False), call.integers((0, top, left, 0, 0, bottom, right, 0))]
     y = call.step("Pad", [*ins, call.sink.constant(np.array(value, x.dtype.numpy))])
     _, h, w, c = out.shape
-    y = call.step("Reshape", [y, call.whole((x.shape[0], h, rows, w, columns, c))])
+    y = call.step("Reshape", [y, call.integers((x.shape[0], h, rows, w, columns, c))])
     y = call.step("Transpose", [y], perm=(2, 4, 0, 1, 3, 5))
-    call.sink.put(out, call.step("Reshape", [y, call.whole(out.shape)]), real=False)
+    call.sink.put(out, call.step("Reshape", [y, call.integers(out.shape)]), real=False)
 
 
 @writes(ops.BatchToSpace)
@@ -133,11 +133,11 @@ def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
     _, h, w, c = x.shape
     n, top, left = out.shape[0], op.crop[0], op.crop[2]
     y = call.sink.get(x, real=False)
-    y = call.step("Reshape", [y, call.whole((rows, columns, n, h, w, c))])
+    y = call.step("Reshape", [y, call.integers((rows, columns, n, h, w, c))])
     y = call.step("Transpose", [y], perm=(2, 3, 0, 4, 1, 5))
-    y = call.step("Reshape", [y, call.whole((n, h * rows, w * columns, c))])
+    y = call.step("Reshape", [y, call.integers((n, h * rows, w * columns, c))])
     ends = (top + out.shape[1], left + out.shape[2])
-    bounds = [call.whole(v) for v in ((top, left), ends, (1, 2))]
+    bounds = [call.integers(v) for v in ((top, left), ends, (1, 2))]
     call.sink.put(out, call.step("Slice", [y, *bounds]), real=False)
 
 

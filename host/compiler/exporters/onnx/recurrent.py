@@ -64,7 +64,7 @@ def _input_sequence(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
         if isinstance(node.op, ops.Transpose):
             name = call.step("Transpose", [name], perm=node.op.permutation)
         elif moved != shape:
-            name = call.step("Reshape", [name, call.whole(moved)])
+            name = call.step("Reshape", [name, call.integers(moved)])
         shape = moved
     return name
 
@@ -75,7 +75,7 @@ def _store_results(call: Call, made: Sequence[str]) -> None:
     users = graph.consumers()
     for t, name in zip(call.outs, made, strict=True):
         if users[t.name] or t.name in graph.outputs:
-            call.sink.put(t, call.step("Reshape", [name, call.whole(t.shape)]))
+            call.sink.put(t, call.step("Reshape", [name, call.integers(t.shape)]))
 
 
 def _one_way(t: Tensor) -> Tensor:
@@ -112,14 +112,14 @@ def _optional_operand(call: Call, index: int) -> str:
         return ""
     if index == 2:
         return call.sink.get(given)
-    return call.step("Reshape", [call.sink.get(given), call.whole((1, *given.shape))])
+    return call.step("Reshape", [call.sink.get(given), call.integers((1, *given.shape))])
 
 
 def _peepholes(call: Call) -> str:
     given = call.operands[5] if len(call.operands) > 5 else None
     if given is None:
         return ""
-    return call.step("Reshape", [call.sink.get(given), call.whole((1, given.elements))])
+    return call.step("Reshape", [call.sink.get(given), call.integers((1, given.elements))])
 
 
 def _node_attributes(op: ops.Recurrent, hidden: int) -> Mapping[str, object]:

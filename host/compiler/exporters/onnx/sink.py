@@ -174,7 +174,7 @@ class Call:
         dtype = DType.F32 if like.is_quantized else like.dtype
         return self.sink.constant(np.array(value, dtype.numpy))
 
-    def whole(self, values: Sequence[int]) -> str:
+    def integers(self, values: Sequence[int]) -> str:
         return self.sink.constant(np.array(values, np.int64))
 
     @property

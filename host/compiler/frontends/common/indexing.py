@@ -16,7 +16,7 @@ _DEPTH_LIMIT = 1 << 26
 
 def gather(call: Emitter, x: Tensor, indices: Tensor, axis: int, batch: int = 0) -> Tensor:
     """x[b..., :, i, ...] for all i = indices[b..., ...], with `batch` shared leading axes."""
-    indices = whole(call, indices)
+    indices = as_indices(call, indices)
     check_indices(indices, (x.shape[axis],))
     if not batch:
         return call.emit(ops.Gather(axis), x, indices, quant=x.quant)
@@ -101,7 +101,7 @@ def one_hot(
     return call.emit(ops.Where(), hit, on, off, quant=on.quant)
 
 
-def whole(call: Emitter, indices: Tensor) -> Tensor:
+def as_indices(call: Emitter, indices: Tensor) -> Tensor:
     """Integer indices as s32 or s64."""
     if indices.dtype in (DType.I32, DType.I64):
         return indices
@@ -133,7 +133,7 @@ def _row_numbers(call: Emitter, shape: Shape, indices: Tensor, batch: int) -> tu
         or indices.shape[:batch] != shape[:batch]
     ):
         raise ShapeError(f"expected indices into {list(shape)}, found {list(indices.shape)}")
-    sizes, indices = shape[batch : batch + depth], whole(call, indices)
+    sizes, indices = shape[batch : batch + depth], as_indices(call, indices)
     check_indices(indices, sizes)
     steps = _dense_strides(sizes)
     positive = _wrap_negative(call, indices, sizes)
@@ -152,7 +152,7 @@ def _along_axis(call: Emitter, shape: Shape, indices: Tensor, axis: int) -> Tens
     others = [i for i in range(len(shape)) if i != axis]
     if len(indices.shape) != len(shape) or any(indices.shape[i] > shape[i] for i in others):
         raise ShapeError(f"expected indices into {list(shape)}, found {list(indices.shape)}")
-    indices = whole(call, indices)
+    indices = as_indices(call, indices)
     check_indices(indices, (shape[axis],))
     steps = _dense_strides(shape)
     grid = np.zeros((1,) * len(shape), np.int64)

@@ -51,19 +51,19 @@ def _parse_equation(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]]
         (len(t.shape) - len(n.replace("...", "")) for n, t in zip(names, tensors, strict=True)
          if "..." in n), default=0,
     )  # fmt: skip
-    stand = "".join(chr(0x3B1 + i) for i in range(max(dots, 0)))
+    greek = "".join(chr(0x3B1 + i) for i in range(max(dots, 0)))
     terms = []
     for name, x in zip(names, tensors, strict=True):
         own = len(x.shape) - len(name.replace("...", ""))
-        letters = name.replace("...", stand[len(stand) - own :] if own > 0 else "")
+        letters = name.replace("...", greek[len(greek) - own :] if own > 0 else "")
         if len(letters) != len(x.shape) or "." in letters:
             raise ShapeError(f"expected a letter per axis of {list(x.shape)}, found {name:.40}")
         terms.append((x, letters))
     every = "".join(letters for _, letters in terms)
     if not arrow:
-        once = sorted(s for s in set(every) if every.count(s) == 1 and s not in stand)
-        return terms, stand + "".join(once)
-    out = out.replace("...", stand)
+        once = sorted(s for s in set(every) if every.count(s) == 1 and s not in greek)
+        return terms, greek + "".join(once)
+    out = out.replace("...", greek)
     if len(set(out)) != len(out) or len(set(every)) > _LETTERS:
         raise ShapeError(f"expected different letters on the right, found {equation:.40}")
     return terms, out

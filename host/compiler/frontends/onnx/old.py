@@ -37,7 +37,7 @@ MOVED: Mapping[str, tuple[int, Mapping[str, int]]] = {
 
 
 def moved_operands(op: str, opset: int, attributes: Mapping[str, Any]) -> dict[int, Array]:
-    """The constants that attributes of `op` stand for, by the index of the operand."""
+    """The constants that attributes of `op` represent, by the index of the operand."""
     since, places = MOVED.get(op, (0, {}))
     if opset >= since:
         return {}

@@ -204,7 +204,7 @@ def max_unpool(call: Call) -> Tensor:
         raise ShapeError(f"expected an image of a sensible size, found {sizes}")
     shape = (*x.shape[:2], *sizes)
     empty = call.filled(shape, 0, x.dtype.numpy)
-    y = indexing.place(call, empty, indexing.whole(call, at), x, shape)
+    y = indexing.place(call, empty, indexing.as_indices(call, at), x, shape)
     asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
     if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):
         raise ShapeError(f"expected an output of at least {list(shape)}, found {list(asked)}")

@@ -58,7 +58,7 @@ _Step = Callable[[Call, Tensor, _Cell, list[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
+class _Fused:
     """The operator for all steps, its gate bias, and its operand after the states."""
 
     op: ops.Recurrent
@@ -72,23 +72,23 @@ class _Kind:
     states: int
     functions: tuple[str, ...]
     step: _Step
-    whole: Callable[[Call, Sequence[Operator], _Cell], _Whole]
+    fused: Callable[[Call, Sequence[Operator], _Cell], _Fused]
 
 
 def lstm(call: Call, before: Before | None = None) -> list[Tensor]:
     """[Y, Y_h, Y_c]"""
     functions = ("Sigmoid", "Tanh", "Tanh")
-    return _import_recurrent(call, _Kind(4, 2, functions, _lstm_step, _whole_lstm), before)
+    return _import_recurrent(call, _Kind(4, 2, functions, _lstm_step, _fused_lstm), before)
 
 
 def gru(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _import_recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _whole_gru))
+    return _import_recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _fused_gru))
 
 
 def rnn(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _import_recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _whole_rnn))
+    return _import_recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _fused_rnn))
 
 
 def _import_recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
@@ -186,40 +186,40 @@ def _emit_layer(
     can = cell.r.data is not None and cell.before is None and not call.integer("input_forget", 0)
     if x.shape[0] == 1 or len(known) < len(functions) or not can:
         return _in_steps(call, x, cell, states, backwards, kind.step)
-    whole = kind.whole(call, known, cell)
+    fused = kind.fused(call, known, cell)
     if cell.r.quant is not None:
         call.builder.note("weights of recurrent layers: 8-bit in the file, converted to f32")
-    gates = cell.dense(call, x, cell.w, whole.bias)
-    op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
+    gates = cell.dense(call, x, cell.w, fused.bias)
+    op = replace(fused.op, backwards=backwards, clip=cell.functions[0].clip)
     lengths = _sequence_lengths(call, *x.shape[:2])
-    y, *ends = call.builder.emit_all(op, [gates, cell.r, lengths, *states, whole.more])
+    y, *ends = call.builder.emit_all(op, [gates, cell.r, lengths, *states, fused.more])
     return y, ends
 
 
-def _whole_rnn(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
-    return _Whole(ops.Rnn(squash=functions[0]), _add(call, cell.input_bias, cell.hidden_bias))
+def _fused_rnn(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
+    return _Fused(ops.Rnn(squash=functions[0]), _add(call, cell.input_bias, cell.hidden_bias))
 
 
-def _whole_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
+def _fused_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
     gate, squash, last = functions
     rows = [call.reshape(p, (1, cell.hidden)) for p in cell.peepholes]
-    return _Whole(
+    return _Fused(
         ops.Lstm(gate=gate, squash=squash, last=last),
         _add(call, cell.input_bias, cell.hidden_bias),
         _concat(call, 0, rows) if rows else None,
     )
 
 
-def _whole_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
+def _fused_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
     gate, squash = functions
     linear = bool(call.integer("linear_before_reset", 0))
     op = ops.Gru(gate=gate, squash=squash, linear_before_reset=linear)
     added, size = cell.hidden_bias, cell.hidden
     if not linear:
-        return _Whole(op, _add(call, cell.input_bias, added))
+        return _Fused(op, _add(call, cell.input_bias, added))
     first, inner = call.builder.emit_all(ops.Split(0, (2 * size, size)), [added])
     zeros = call.constant(np.zeros(size, np.float32))
-    return _Whole(op, _add(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
+    return _Fused(op, _add(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
 
 
 def _in_steps(
@@ -227,7 +227,7 @@ def _in_steps(
 ) -> tuple[Tensor, list[Tensor]]:
     """One set of nodes per time step: unrolled if there are few, else a loop."""
     time, batch, _ = x.shape
-    whole = cell.dense(call, x, cell.w, cell.input_bias)
+    projected = cell.dense(call, x, cell.w, cell.input_bias)
     lengths = _sequence_lengths(call, time, batch)
 
     def one(given: Sequence[Value | None]) -> list[Value | None]:
@@ -245,8 +245,8 @@ def _in_steps(
     call.builder.need_room((time,), np.int32)
     numbers = np.arange(time, dtype=np.int32)
     if time > _UNROLLED_STEPS:
-        rows = [in_direction(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
-                else numbers)]  # fmt: skip
+        steps = call.constant(np.flip(numbers, 0) if backwards else numbers)
+        rows = [in_direction(call, projected, backwards), steps]
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
         found = emit_rolled_loop(call, one, operands, time, range(len(states)), len(states), None)
         return in_direction(call, found.rows[0], backwards), found.states
@@ -254,7 +254,7 @@ def _in_steps(
     width = cell.w.shape[0]
     for t in reversed(range(time)) if backwards else range(time):
         pick = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, batch, width), (batch, width))
-        parts = [call.emit(pick, whole), call.constant(numbers[t : t + 1].reshape(()))]
+        parts = [call.emit(pick, projected), call.constant(numbers[t : t + 1].reshape(()))]
         *states, y = (v for v in one([*states, *parts]) if isinstance(v, Tensor))
         made.append(call.reshape(y, (1, *y.shape)))
     if backwards:

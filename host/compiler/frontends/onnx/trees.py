@@ -94,28 +94,28 @@ def forest_of_nodes(call: Call, entries: str, dtype: np.dtype[Any]) -> Forest:
 
 def forest_of_branches(call: Call, dtype: np.dtype[Any]) -> Forest:
     """The trees of opset 5: leaves are apart from nodes."""
-    whole = np.dtype(np.int64)
-    numbers = numbers_of(call, "nodes_modes", whole)
+    integer = np.dtype(np.int64)
+    numbers = numbers_of(call, "nodes_modes", integer)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(_MODES):
         raise ShapeError(f"expected modes from 0 to {len(_MODES) - 1}, found others")
     limits, features = (
         numbers_of(call, f"nodes_{name}", kind)
-        for name, kind in (("splits", dtype), ("featureids", whole))
+        for name, kind in (("splits", dtype), ("featureids", integer))
     )
-    missing = numbers_of(call, "nodes_missing_value_tracks_true", whole)
+    missing = numbers_of(call, "nodes_missing_value_tracks_true", integer)
     missing = missing if missing.size else np.zeros(len(numbers), np.int64)
-    ends = [numbers_of(call, f"nodes_{side}nodeids", whole) for side in ("true", "false")]
-    apart = [numbers_of(call, f"nodes_{side}leafs", whole) for side in ("true", "false")]
+    ends = [numbers_of(call, f"nodes_{side}nodeids", integer) for side in ("true", "false")]
+    apart = [numbers_of(call, f"nodes_{side}leafs", integer) for side in ("true", "false")]
     sizes = {len(v) for v in (numbers, limits, features, missing, *ends, *apart)}
     if len(sizes) != 1 or not numbers.size:
         raise ShapeError(
             f"expected the same number of all nodes_ attributes, found {sorted(sizes)}"
         )
-    targets = numbers_of(call, "leaf_targetids", whole)
+    targets = numbers_of(call, "leaf_targetids", integer)
     values = numbers_of(call, "leaf_weights", np.dtype(np.float32))
     if len(targets) != len(values):
         raise ShapeError(f"expected {len(targets)} leaf_weights, found {len(values)}")
-    roots = numbers_of(call, "tree_roots", whole)
+    roots = numbers_of(call, "tree_roots", integer)
     for leaf, at in ((np.zeros(len(roots)), roots), *zip(apart, ends, strict=True)):
         if np.any((at < 0) | (at >= np.where(leaf != 0, len(targets), len(numbers)))):
             raise ShapeError("expected roots and branches that exist, found others")

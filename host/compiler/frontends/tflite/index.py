@@ -119,7 +119,7 @@ def embedding_lookup_sparse(call: Call) -> Tensor:
 
 
 def one_hot(call: Call) -> Tensor:
-    indices = indexing.whole(call, call.tensor(0, "indices"))
+    indices = indexing.as_indices(call, call.tensor(0, "indices"))
     axis = call.axis(call.option("Axis"), len(indices.shape) + 1)
     on, off = call.tensor(2, "on value"), call.tensor(3, "off value")
     return indexing.one_hot(call, indices, call.integer(1, "depth"), on, off, axis)
@@ -153,7 +153,7 @@ def unsorted_segment(join: str) -> Callable[[Call], Tensor]:
 
 def _reduce_segments(call: Call, count: int, join: str) -> Tensor:
     """Rows of x combined by segment id; negative ids belong to no segment."""
-    x, ids = call.tensor(0, "input"), indexing.whole(call, call.tensor(1, "segment numbers"))
+    x, ids = call.tensor(0, "input"), indexing.as_indices(call, call.tensor(1, "segment numbers"))
     if not 1 <= count <= _SEGMENT_LIMIT or x.shape[: len(ids.shape)] != ids.shape:
         raise ShapeError(f"expected segments of {list(x.shape)}, found {list(ids.shape)}")
     limits = np.finfo(np.float32) if x.dtype is DType.F32 else np.iinfo(x.dtype.numpy)

@@ -109,7 +109,7 @@ class Mul(Operator):
 
 @dataclass(frozen=True)
 class Clamp(Operator):
-    """A stand-alone clamping activation (RELU, RELU6, …) of any dtype."""
+    """A standalone clamping activation (RELU, RELU6, …) of any dtype."""
 
     kind: ClassVar[str] = "clamp"
     elementwise = True

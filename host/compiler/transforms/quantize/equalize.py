@@ -77,11 +77,11 @@ def _find_streams(graph: Graph) -> Iterable[_Stream]:
             members.setdefault(groups.of(name), []).append(name)
     ends = {groups.of(name) for name in (*graph.inputs, *graph.outputs)}
     producer, consumers = graph.producer(), graph.consumers()
-    for stands, names in members.items():
+    for root, names in members.items():
         makers = {n.name: n for t in names if (n := producer[t]).name not in passing}
         readers = {n.name: n for t in names for n in consumers[t] if n.name not in passing}
         fits = (
-            stands not in ends
+            root not in ends
             and readers
             and all(_is_scalable_producer(graph, n) for n in makers.values())
         )

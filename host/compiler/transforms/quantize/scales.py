@@ -52,14 +52,14 @@ def scales_of(
     )
     merged: dict[str, Histogram] = {}
     for name in names:
-        stands, own = groups.of(name), observed.histograms.get(name, Histogram())
-        merged[stands] = merged[stands].merged(own) if stands in merged else own
+        root, own = groups.of(name), observed.histograms.get(name, Histogram())
+        merged[root] = merged[root].merged(own) if root in merged else own
     given = {groups.of(name) for name in graph.inputs}
     quants = {
-        stands: fixed.get(stands)
+        root: fixed.get(root)
         # For graph inputs, data beyond these samples may use the full range.
-        or histogram_quant(found, "extremes" if stands in given else method)
-        for stands, found in merged.items()
+        or histogram_quant(found, "extremes" if root in given else method)
+        for root, found in merged.items()
     }
     return {name: quants[groups.of(name)] for name in names}
 
