@@ -1,4 +1,4 @@
-"""Blocks of README and guide run as they stand, in order: `sh` in a shell, `python` in Python."""
+"""Blocks of README and guide run as written, in order: `sh` in a shell, `python` in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHIM = "#!{python}\nfrom edgekit.host.cli.main import run\n\nrun()\n"
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block; `heading` is the section it stands in."""
+    """One fenced block; `heading` is its section."""
 
     heading: str
     language: str
@@ -132,7 +132,7 @@ def test_the_index_names_every_page() -> None:
 
 
 def test_messages_of_the_troubleshooting_page_are_ours() -> None:
-    """Each quoted message stands in the code; … is what differs."""
+    """The code has each quoted message; … is what differs."""
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(quoted) >= 12

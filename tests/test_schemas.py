@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r'"(edgekit\.[a-z._]+/[0-9]+)"')
 
 
-def test_each_name_of_a_document_is_told_by_one_file():
+def test_each_name_of_a_document_is_written_by_one_file():
     files: Counter[str] = Counter()
     for folder in ("device", "host", "kb"):
         for path in (_ROOT / folder).rglob("*.py"):

@@ -240,9 +240,9 @@ def test_application_that_fails_gives_way_to_the_release_before(
     found = edgekit("status", "--json").document
     assert found["current"]["id"] == before
     assert reason in found["last_failure"]["reason"]
-    told = edgekit("app", "status").out
-    assert f"failed   release {found['last_failure']['release']}: bad failed 3 times" in told
-    assert reason in told
+    shown = edgekit("app", "status").out
+    assert f"failed   release {found['last_failure']['release']}: bad failed 3 times" in shown
+    assert reason in shown
     assert edgekit("app", "install", write(home / "good", GOOD)).code == 0
     assert "failed" not in edgekit("app", "status", "--lines", "0").out
 
@@ -329,7 +329,7 @@ def test_library_for_c_programs_is_written(edgekit: Any, home: Path) -> None:
     assert edgekit("app", "library", home / "c", "--board", "nothing").code == 2
 
 
-def test_what_is_not_there_is_said(edgekit: Any, home: Path) -> None:
+def test_a_missing_application_is_reported(edgekit: Any, home: Path) -> None:
     for command in ("status", "stop"):
         done = edgekit("app", command)
         assert done.code == 2

@@ -91,7 +91,7 @@ def test_program_that_fails_gives_way_to_the_release_before(
     assert edgekit("status", "--json").document["current"]["id"] == before
 
 
-def test_what_is_neither_python_nor_a_program_is_named(
+def test_a_file_that_is_neither_python_nor_a_program_is_named(
     edgekit: Any, home: Path, deployed: None
 ) -> None:
     done = edgekit("app", "install", written(home / "odd", "notes.txt", b"to do"))

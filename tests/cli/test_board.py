@@ -39,7 +39,7 @@ def test_addresses(text: str, found: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "@host", "pi@", "host:0", "host:70000", "::1", "a b", "h:x"])
-def test_what_is_no_address(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"expected \[USER@\]ADDRESS\[:PORT\]"):
         parse_address(text)
 
@@ -55,7 +55,7 @@ def test_what_is_no_address(text: str) -> None:
         (["--profile", "a57", "--host", "h", "--device", "x"], "no --device"),
     ],
 )
-def test_add_says_what_is_missing(edgekit: Any, options: list[str], expected: str) -> None:
+def test_add_names_the_missing_option(edgekit: Any, options: list[str], expected: str) -> None:
     done = edgekit("board", "add", "b", *options)
     assert (done.code, done.out) == (2, "")
     assert expected in done.complaint
@@ -102,7 +102,7 @@ def test_added_board_is_pinned_enrolled_and_used(
 
 
 @pytest.mark.sshd
-def test_model_beside_the_deployed_one_is_timed_over_ssh(
+def test_a_model_that_is_not_deployed_is_timed_over_ssh(
     edgekit: Any, server: Sshd, pinned: None, face_model: Path
 ) -> None:
     small = face_model.with_name("okay_nabu.tflite")
@@ -332,7 +332,7 @@ def test_status_and_down(edgekit: Any, up: Up) -> None:
     assert edgekit("board", "down", "a57", "--json").document["boards"] == []
 
 
-def test_no_such_virtual_board(edgekit: Any) -> None:
+def test_an_unknown_virtual_board_is_refused(edgekit: Any) -> None:
     done = edgekit("board", "up", "nosuch")
     assert (done.code, done.out) == (2, "")
     assert "a57, a7, a72, rv64, rv64v" in done.complaint

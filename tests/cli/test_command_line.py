@@ -189,7 +189,7 @@ def test_an_interrupt_during_imports_is_quiet(tmp_path: Path, module: str) -> No
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_verbose_says_what_is_done_wherever_it_stands(edgekit: Any) -> None:
+def test_verbose_logs_each_step_wherever_it_is_given(edgekit: Any) -> None:
     quiet = edgekit("status")
     for line in (("--verbose", "status"), ("status", "--verbose")):
         done = edgekit(*line)
@@ -370,7 +370,7 @@ def test_options_are_sent_to_workers_as_they_were_given() -> None:
         ((0.0,), ("0.000", "ms")),
     ],
 )
-def test_short_times_are_told_in_microseconds(
+def test_short_times_are_shown_in_microseconds(
     values: tuple[float, ...], shown: tuple[str, ...]
 ) -> None:
     from edgekit.host.cli.output import duration, milliseconds

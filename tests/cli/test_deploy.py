@@ -96,7 +96,7 @@ def test_a_deploy_of_an_unchanged_model_loads_neither_compiler_nor_numpy(
     assert heavy.isdisjoint(loaded)
 
 
-def test_a_dry_run_over_what_is_deployed_and_damaged_writes_nothing(
+def test_a_dry_run_over_a_damaged_release_writes_nothing(
     edgekit: Any, tmp_path: Path, ekb: Any
 ) -> None:
     old, new = ekb(), ekb('TINY_NAME="new"')
@@ -200,7 +200,7 @@ def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned
 def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     edgekit: Any, home: Path, face_model: Path, ekb: Any
 ) -> None:
-    def told() -> list[str]:
+    def recorded() -> list[str]:
         """Lines of the log on what went into the history, and why some did not."""
         log = home.parent / "home" / "state" / "edgekit.log"
         return [line for line in log.read_text().splitlines() if "in the history" in line]
@@ -208,10 +208,10 @@ def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     History().close()
     small = face_model.with_name("okay_nabu.tflite")
     assert edgekit("deploy", small).code == 0
-    (line,) = told()  # a busy machine is a reason not to keep it
+    (line,) = recorded()  # a busy machine is a reason not to keep it
     assert "okay_nabu.tflite on local" in line
     assert edgekit("deploy", ekb(counter=5)).code == 0
-    assert len(told()) == 1  # not kept: a bundle does not record its compile options
+    assert len(recorded()) == 1  # not kept: a bundle does not record its compile options
 
 
 def test_what_goes_into_the_history_was_measured_on_a_quiet_board(

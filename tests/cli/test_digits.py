@@ -51,11 +51,11 @@ def test_classes_that_were_learned_survive_quantization(edgekit: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("columns", [64, 1])
-def test_another_table_is_told(columns: int, tmp_path: Path) -> None:
+def test_another_table_is_refused(columns: int, tmp_path: Path) -> None:
     done = _script(_table(tmp_path / "digits.csv.gz", columns), "-o", tmp_path)
     assert done.returncode == 2 and "rows of 65 numbers, found" in done.stderr
 
 
-def test_a_missing_table_is_told(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported(tmp_path: Path) -> None:
     done = _script(tmp_path / "none.csv.gz", "-o", tmp_path)
     assert done.returncode == 2 and "none.csv.gz" in done.stderr and "Trace" not in done.stderr

@@ -98,7 +98,7 @@ def test_more_threads_than_cores_are_refused(edgekit, face_model):
     assert done.complaint.endswith("expected at most 4, as many as rpi4 has cores, found 5")
 
 
-def test_operators_that_overlap_are_not_told_apart(edgekit, bundle, emulate):
+def test_overlapping_operators_have_no_times(edgekit, bundle, emulate):
     emulate(document=answer(laps=[1, 2, 3]))
     assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document["operators"] == []
     assert (
@@ -106,7 +106,7 @@ def test_operators_that_overlap_are_not_told_apart(edgekit, bundle, emulate):
     )
 
 
-def test_a_program_is_told_by_region_and_lap(edgekit, emulate, home):
+def test_a_program_is_shown_by_region_and_lap(edgekit, emulate, home):
     emulate(document=answer(laps=(1800, 3600), cycles=5400))
     program = write_program(home / "program")
     found = edgekit("estimate", "--board", "rpi4", "--json", "--", program, "-x").document
@@ -117,7 +117,7 @@ def test_a_program_is_told_by_region_and_lap(edgekit, emulate, home):
     assert proof_text(proof_of(1)) in out and "  lap 2" in out
 
 
-def test_a_core_whose_estimates_were_not_validated_is_told_as_such(edgekit, emulate, home):
+def test_estimates_of_a_core_say_if_they_were_not_validated(edgekit, emulate, home):
     emulate(name="qemu-arm")
     command = ("--board", "a7", "--", write_program(home / "program", "armv7l"))
     found = edgekit("estimate", "--json", *command).document

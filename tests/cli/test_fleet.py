@@ -68,7 +68,7 @@ def test_a_selection_gives_names_one_on_each_line(edgekit: Any) -> None:
     assert "profiles" not in document
 
 
-def test_what_selects_nothing_is_named(edgekit: Any) -> None:
+def test_a_selection_without_boards_is_named(edgekit: Any) -> None:
     done = edgekit("doctor", "--select", "site=labb")
     assert (done.code, done.out) == (2, "")
     assert "known values: lab (1), field (1)" in done.complaint
@@ -132,7 +132,7 @@ def test_profiles_of_a_fleet_come_home(edgekit: Any) -> None:
     assert done.out.splitlines()[-1] == "stored   0 batches with 0 rows"
 
 
-def test_trouble_at_home_ends_the_whole_with_its_name(
+def test_an_error_on_the_host_ends_the_run_and_is_named(
     home: Path, capsys: pytest.CaptureFixture[str], both: None
 ) -> None:
     def full(file: Path, data: bytes) -> None:

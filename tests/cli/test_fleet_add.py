@@ -146,7 +146,7 @@ def test_files_that_are_wrong_are_named_by_line(
     assert not (home / "edgekit.toml").exists()
 
 
-def test_what_is_missing_is_said(edgekit: Any, home: Path) -> None:
+def test_a_missing_option_is_named(edgekit: Any, home: Path) -> None:
     assert "--csv FILE, or --ssh" in edgekit("fleet", "add").complaint
     assert "found none" in edgekit("fleet", "add", "--csv", "no.csv").complaint
     file = write(home, "name,host", "a,h")

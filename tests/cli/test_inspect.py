@@ -145,7 +145,7 @@ def test_names_of_the_file_reach_no_terminal(edgekit: Any, home: Path) -> None:
     assert found["inputs"][0]["name"] == name
 
 
-def test_what_cannot_be_read_is_one_line(edgekit: Any, home: Path) -> None:
+def test_an_unreadable_model_is_one_line(edgekit: Any, home: Path) -> None:
     for name, content in (("a.tflite", b"\x1c\0\0\0TFL3"), ("b.onnx", b"\x08\xff"), ("c", b"hi")):
         (home / name).write_bytes(content)
         done = edgekit("inspect", home / name)

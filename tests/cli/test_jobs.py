@@ -182,7 +182,7 @@ def test_an_address_that_is_none_of_a_cluster_is_named(edgekit: Any, shapes: Pat
     assert "--dask: expected tcp://HOST:PORT or tls://HOST:PORT, found" in done.err
 
 
-def test_a_cluster_that_is_none_is_named() -> None:
+def test_an_unknown_cluster_is_named() -> None:
     with pytest.raises(UnreachableError) as raised:
         DaskPool("tcp://127.0.0.1:1", connect_seconds=1.0)
     assert str(raised.value).startswith("--dask: expected a Dask scheduler at tcp://127.0.0.1:1")

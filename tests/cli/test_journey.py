@@ -271,7 +271,7 @@ def test_bench_of_several_models_tells_of_failures_and_goes_on(
 
 @pytest.mark.peers
 @pytest.mark.slow
-def test_bench_beside_peers(edgekit: Any, face_model: Path) -> None:
+def test_bench_with_peers(edgekit: Any, face_model: Path) -> None:
     done = edgekit("bench", "model", face_model, "--runs", "20", "--peers", "--json")
     assert done.code == 0, done.err
     litert = done.document["peers"]["litert"]

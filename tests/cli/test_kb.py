@@ -197,7 +197,9 @@ def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"", b"m,k,n\n1,2,3\n"])
-def test_import_of_what_is_no_csv_file(edgekit: Any, tmp_path: Path, content: bytes | None) -> None:
+def test_import_refuses_a_file_that_is_not_csv(
+    edgekit: Any, tmp_path: Path, content: bytes | None
+) -> None:
     file = tmp_path / "past.csv"
     if content is not None:
         file.write_bytes(content)

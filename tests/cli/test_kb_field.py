@@ -154,7 +154,7 @@ def test_a_spoiled_table_is_mended_by_profiles_alone(edgekit, face_model, releas
     assert _left(bad, release()) == set()
 
 
-def test_each_changed_row_is_told(edgekit, face_model, release, field):
+def test_each_changed_row_is_reported(edgekit, face_model, release, field):
     spoil(face_model)
     field.run(release())
     out = edgekit("lab", "kb", "build", "--board", _BOARD).out
@@ -291,10 +291,10 @@ def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, fac
 
 @pytest.mark.long
 @pytest.mark.cross
-def test_a_model_is_faster_by_board_time_after_what_boards_measured(
+def test_measurements_of_boards_make_a_model_faster_in_the_simulator(
     edgekit, face_model, release, field
 ):
-    """The estimated cycles of the core stand in for measurements from boards."""
+    """The estimated cycles of the core replace measurements from boards."""
     spoil(face_model)
     bad = release()
     slow = edgekit("estimate", face_model, "--board", _BOARD, "--json").document

@@ -30,7 +30,7 @@ def test_a_near_miss_gets_a_proposal(edgekit: Any, line: str, meant: str) -> Non
 
 
 @pytest.mark.parametrize("line", ["nosuch", "lab list", "deploy a.tflite b", "boards a b"])
-def test_what_is_like_nothing_gets_none(edgekit: Any, line: str) -> None:
+def test_unlike_words_get_no_suggestion(edgekit: Any, line: str) -> None:
     done = edgekit(*line.split())
     assert (done.code, done.out) == (2, "")
     assert "did you mean" not in done.complaint and "--help" in done.complaint

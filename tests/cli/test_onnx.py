@@ -104,7 +104,7 @@ def test_inputs_of_tflite_models_are_resized_by_name(edgekit: Any, face_model: P
     assert done.document["shapes"] == [{"input": [1, 96, 128, 3]}]
 
 
-def test_what_is_not_supported_is_listed_and_nothing_written(edgekit: Any, home: Path) -> None:
+def test_unsupported_operators_are_listed_and_nothing_is_written(edgekit: Any, home: Path) -> None:
     nodes = [node("ImageDecoder", ["x"], ["a"]), node("StringNormalizer", ["a"], ["y"])]
     done = edgekit("compile", save(model(nodes, [value("x", [2])], ["y"]), home))
     assert done.code == 2

@@ -74,7 +74,7 @@ def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> N
     assert "written  net.pruned.onnx" in done.out
 
 
-def test_zeros_that_save_no_time_are_told(edgekit: Any, home: Path) -> None:
+def test_zeros_that_save_no_time_are_reported(edgekit: Any, home: Path) -> None:
     path, data = pointwise_net(home), _saved(home, 12)
     done = edgekit("prune", path, "--samples", data, "--board", "rpi4", "--sparsity", "0.1")
     assert done.code == 0, done.err

@@ -76,5 +76,5 @@ def test_an_address_is_no_cluster_of_cores(edgekit: Any) -> None:
     assert "--cluster tcp://10.0.0.1:8786 is now --dask tcp://10.0.0.1:8786" in done.complaint
 
 
-def test_an_unknown_option_is_refused_as_ever(edgekit: Any) -> None:
+def test_an_unknown_option_is_refused(edgekit: Any) -> None:
     assert "an option of this command, found --from" in edgekit("status", "--from", "x").complaint

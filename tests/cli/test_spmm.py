@@ -30,7 +30,7 @@ def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
     "data, complaint",
     [(b"", "expected an .npz of weights"), (None, "expected weights of 2 dimensions or more")],
 )
-def test_what_is_no_weights_is_refused(
+def test_invalid_weights_are_refused(
     edgekit: Any, home: Path, data: bytes | None, complaint: str
 ) -> None:
     path = home / "w.npz"

@@ -13,7 +13,7 @@ from edgekit.device.runtime.arrays.sparse_table import read_table
 _SMALL = ("--matrix", "banded:400:3", "--seconds", "0.1")
 
 
-def test_a_board_is_timed_beside_its_memory(edgekit: Any) -> None:
+def test_sparse_products_are_compared_with_the_memory_bandwidth(edgekit: Any) -> None:
     done = edgekit("lab", "bench", "sparse", *_SMALL, "--matrix", "power:300:5", "--json")
     assert done.code == 0
     found = done.document
@@ -75,7 +75,7 @@ def test_a_look_up_says_its_rule(edgekit: Any, home: Path) -> None:
     assert both.code == 2 and "expected --gemm or --spmv, found both" in both.complaint
 
 
-def test_bottlenecks_are_told_apart() -> None:
+def test_bottlenecks_are_distinguished() -> None:
     calm = {"wa": 0, "b": 0, "si": 0, "so": 0}
     assert classify(calm, 100.0, 0.3).kind == "cpu"
     assert classify(calm, 100.0, 0.8).kind == "memory"

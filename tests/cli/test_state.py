@@ -134,7 +134,9 @@ def test_python_keeps_it_too(decoder: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_is_told(edgekit: Any, decoder: Path, given: str, message: str) -> None:
+def test_an_invalid_state_is_one_line(
+    edgekit: Any, decoder: Path, given: str, message: str
+) -> None:
     done = edgekit("compile", decoder, "--state", given)
     assert done.code == 2
     assert "--state: " in done.complaint

@@ -42,7 +42,7 @@ def test_a_release_says_on_how_many_threads_it_runs_and_its_cost(edgekit: Any, h
     assert edgekit("status", "--json").document["current"]["placement"]["threads"] == 2
 
 
-def test_what_the_inventory_says_of_a_board_stands_over_its_releases(
+def test_the_inventory_overrides_what_a_release_says(
     edgekit: Any, home: Path, small_bundle: Path
 ) -> None:
     (home / "edgekit.toml").write_text(BOARD + 'threads = 2\ncluster = "all"\n')
@@ -60,7 +60,7 @@ def test_what_the_inventory_says_of_a_board_stands_over_its_releases(
         ('cluster = "big one"', r"boards\.gate\.cluster: expected big, little, all, or a kind"),
     ],
 )
-def test_a_cluster_that_is_none_is_told_in_a_line(
+def test_an_unknown_cluster_is_one_line(
     edgekit: Any, home: Path, small_bundle: Path, keys: str, said: str
 ) -> None:
     (home / "edgekit.toml").write_text(BOARD)

@@ -110,7 +110,7 @@ def test_an_interrupt_ends_a_stream_in_silence(home: Path) -> None:
     ],
     ids=["none", "fails", "missing", "odd", "two", "json", "pixels", "alone", "nothing"],
 )
-def test_what_is_no_stream_is_named(edgekit: Any, arguments: list[str], complaint: str) -> None:
+def test_an_invalid_stream_is_named(edgekit: Any, arguments: list[str], complaint: str) -> None:
     done = edgekit("run", *arguments)
     assert done.code == 2
     assert complaint in done.complaint

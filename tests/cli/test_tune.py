@@ -145,7 +145,7 @@ def test_bad_options_are_one_line(options: tuple[str, ...], words: str, edgekit:
     assert done.code == 2 and words in done.complaint and done.out == ""
 
 
-def test_a_second_tuner_is_told_who_tunes(edgekit: Any, shapes: Path) -> None:
+def test_a_second_tuner_learns_who_tunes(edgekit: Any, shapes: Path) -> None:
     with tuning_alone("local", "ann@desk, process 7"):
         done = edgekit(*_TUNE, "--shapes", shapes)
     assert done.code == 6 and "ann@desk, process 7" in done.complaint

@@ -54,7 +54,7 @@ def _shown_methods(capfd: Any, as_json: bool, timer_of: Any = _Timer) -> str:
     return str(capfd.readouterr().out)
 
 
-def test_the_best_methods_stand_beside_their_estimates(capfd: Any) -> None:
+def test_the_best_methods_are_shown_with_their_estimates(capfd: Any) -> None:
     out = _shown_methods(capfd, as_json=False)
     assert "estimated µs on a72" in out
     assert "1000.0" in out and "2000.0" in out and "± " in out
@@ -90,7 +90,7 @@ def _shown_settings(capfd: Any, as_json: bool) -> str:
     return str(capfd.readouterr().out)
 
 
-def test_settings_of_sparse_matrices_stand_beside_their_estimates(capfd: Any) -> None:
+def test_settings_of_sparse_matrices_are_shown_with_their_estimates(capfd: Any) -> None:
     out = _shown_settings(capfd, as_json=False)
     assert "estimated µs on a72" in out and "1000.0" in out and "± " in out
     (found,) = json.loads(_shown_settings(capfd, as_json=True))["estimates"]

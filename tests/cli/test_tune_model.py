@@ -309,7 +309,7 @@ def test_bad_options_are_one_line(
     assert "Traceback" not in done.err
 
 
-def test_what_is_no_model_is_one_line(edgekit: Any, home: Path) -> None:
+def test_an_invalid_model_is_one_line(edgekit: Any, home: Path) -> None:
     (home / "b.ekb").write_bytes(b"PK\x03\x04")
     done = edgekit("lab", "tune", "model", "b.ekb", "--board", _BOARD)
     assert done.code == 2 and "found a bundle" in done.complaint
@@ -320,7 +320,7 @@ def test_a_core_without_a_timing_model_is_named(edgekit: Any, face_model: Path) 
     assert done.code == 2 and "expected a board whose core has a timing model" in done.complaint
 
 
-def test_a_second_tuner_is_told_who_tunes(tune: Any) -> None:
+def test_a_second_tuner_learns_who_tunes(tune: Any) -> None:
     with tuning_alone(_BOARD, "ann@desk, process 7"):
         done = tune()
     assert done.code == 6 and "ann@desk, process 7" in done.complaint
@@ -342,7 +342,7 @@ def test_on_this_machine_it_measures_time(edgekit: Any, face_model: Path) -> Non
 
 @pytest.mark.cross
 @pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs Debian's qemu-user")
-def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: Path) -> None:
+def test_tuning_in_the_simulator_is_reproducible(edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")
     command = ("lab", "tune", "model", model, "--board", "rpi4", "--json")
     first, again = (edgekit(*command).document for _ in range(2))

@@ -126,7 +126,7 @@ def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: P
     assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
 
 
-def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> None:
+def test_the_loss_relative_to_floats_is_reported(edgekit: Any, transformer: Path) -> None:
     """Measured on the golden outputs, which a second compile with equal options reproduces."""
     board, shown = load_board("local"), []
     for bits in ("int8", "int4"):
@@ -186,7 +186,7 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     assert shown and float(shown[1]) == pytest.approx(float(min(cosines)), abs=3e-4)
 
 
-def test_what_is_taken_apart_is_told_with_its_error_and_cost(
+def test_outlier_splits_are_reported_with_error_and_cost(
     edgekit: Any, home: Path, transformer: Path
 ) -> None:
     rng = np.random.default_rng(3)

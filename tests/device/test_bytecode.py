@@ -152,7 +152,7 @@ def test_bytecode_of_another_runtime_is_never_run(warm: Board) -> None:
 
 
 def test_each_python_has_bytecode_of_its_own(warm: Board) -> None:
-    """`-O` stands in for a second Python: its bytecode differs."""
+    """`-O` replaces a second Python: its bytecode differs."""
     assert "edgekit/device/runtime/agent/status.py" in warm.start(options=["-O"]).compiled
     assert len(list(warm.folder.iterdir())) == 2
     assert warm.start().compiled == warm.start(options=["-O"]).compiled == _ALWAYS

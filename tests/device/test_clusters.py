@@ -115,5 +115,5 @@ def test_the_cores_of_this_machine_are_those_it_may_use() -> None:
     assert set(usable) <= os.sched_getaffinity(0)
 
 
-def test_numbers_of_cores_are_told_in_ranges() -> None:
+def test_numbers_of_cores_are_shown_as_ranges() -> None:
     assert ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"

@@ -37,7 +37,7 @@ def test_one_wrong_bit_is_noticed(payload: bytes, bit: int, text: bool) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_what_is_no_frame_is_none(chunk: bytes) -> None:
+def test_an_invalid_frame_is_none(chunk: bytes) -> None:
     assert decode(chunk, SESSION) is None
 
 

@@ -128,6 +128,6 @@ def test_a_requests_file_that_is_not_there(runtime, library, tmp_path):
         ({"other": 1}, "found 'other'"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said(change, message):
+def test_an_invalid_request_is_described(change, message):
     with pytest.raises(InputError, match=message):
         parse_request(json.dumps({**_REQUEST, **change}))

@@ -50,7 +50,7 @@ def test_a_busy_child_is_found_in_mapped_code(take: object) -> None:
         assert os.waitpid(process, os.WNOHANG) == (0, 0)  # the child is still running
 
 
-def test_threads_that_are_gone_are_told() -> None:
+def test_sampling_ended_threads_is_an_error() -> None:
     process = os.fork()
     if process == 0:
         os._exit(0)

@@ -89,7 +89,7 @@ def test_missing_and_unknown_keys_are_refused(text: bytes) -> None:
         (b" " * (5 << 20), "5242880 bytes"),
     ],
 )
-def test_what_is_no_manifest(data: bytes, found: str) -> None:
+def test_an_invalid_manifest_is_refused(data: bytes, found: str) -> None:
     with pytest.raises(InputError, match=found) as caught:
         parse_manifest(data)
     assert "\n" not in str(caught.value)

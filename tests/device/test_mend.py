@@ -57,7 +57,7 @@ def _damage(path: Path) -> None:
 
 @pytest.mark.parametrize("odd", ["dangling", "elsewhere", "folder", "file"])
 @pytest.mark.parametrize("name", ["current", "previous"])
-def test_odd_link_is_mended_and_told(
+def test_an_odd_link_is_repaired_and_reported(
     board: Board, ids: tuple[str, str], name: str, odd: str
 ) -> None:
     path = board.root / name
@@ -107,7 +107,7 @@ def test_copy_of_a_release_in_place_of_the_link_is_that_release(
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"current": "0123456789abcdef"}', None]
 )
-def test_garbage_in_pending_is_struck_and_told(
+def test_garbage_in_pending_is_removed_and_reported(
     board: Board, ids: tuple[str, str], garbage: bytes | None
 ) -> None:
     if garbage is None:
@@ -133,7 +133,7 @@ def test_garbage_in_other_notes_stops_nothing(
     assert _apply(board, send(board, paper("third"))).end == "committed"
 
 
-def test_nothing_odd_nothing_told(board: Board) -> None:
+def test_nothing_is_reported_if_nothing_is_odd(board: Board) -> None:
     for look in (recover_if_needed, status, verify, current_release):
         look(board)
     assert board.shown == []
@@ -253,7 +253,7 @@ def test_release_of_an_older_kit_gets_its_record(board: Board, ids: tuple[str, s
     assert board.shown == []
 
 
-def test_damaged_record_is_told_and_made_anew(board: Board, ids: tuple[str, str]) -> None:
+def test_a_damaged_record_is_reported_and_rebuilt(board: Board, ids: tuple[str, str]) -> None:
     record = board.releases / ids[0] / "installed.json"
     whole = record.read_bytes()
     record.write_bytes(whole.replace(b"{", b"[", 1))

@@ -51,7 +51,7 @@ def test_the_release_s_best_cluster_is_the_default(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_a_user_asks_for_stands_over_the_release(
+def test_options_of_the_user_override_the_release(
     tmp_path: Path, asked: PlacementRequest, expected: Placement
 ) -> None:
     assert place(SPECS, asked, board(tmp_path)) == expected

@@ -1,4 +1,4 @@
-"""Records, which stand in for frozen dataclasses."""
+"""Records, which replace frozen dataclasses."""
 
 from __future__ import annotations
 

@@ -138,9 +138,9 @@ def test_a_python_without_a_module_is_named(root: Path) -> None:
         assert done.returncode == code
         with pytest.raises(
             IncompatibleError, match=rf"standard library, found: .*{module}"
-        ) as told:
+        ) as caught:
             document_of("b", "probe", Completed(code, done.stdout, done.stderr))
-        assert "python3" in str(told.value)
+        assert "python3" in str(caught.value)
 
 
 def test_probe_tells_of_this_machine(root: Path) -> None:
@@ -247,7 +247,7 @@ def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> 
 
 
 @pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])
-def test_a_full_disk_is_told_from_a_broken_one(
+def test_a_full_disk_is_distinguished_from_a_broken_one(
     capsys: pytest.CaptureFixture[str],
     number: int,
     code: int,

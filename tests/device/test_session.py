@@ -48,7 +48,7 @@ def test_a_command_whose_host_is_gone_is_waited_for(store):
     os.waitpid(child, 0)
 
 
-def test_a_command_that_does_not_end_is_told_after_a_while(store):
+def test_a_command_that_does_not_end_is_reported_after_a_while(store):
     child = _held(store)
     other = Session(store, "other", "bob on his laptop", command_seconds=0.2)
     with pytest.raises(BusyError, match="by a command on the board"), alone(store, other):

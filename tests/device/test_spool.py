@@ -171,7 +171,7 @@ def test_a_batch_that_is_too_long_is_refused(tmp_path: Path) -> None:
     assert numbers(spool.fetch(1).data) == [0]
 
 
-def test_two_processes_at_once_are_told(tmp_path: Path) -> None:
+def test_two_processes_at_once_are_reported(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     with spool._locked(), pytest.raises(BusyError, match="another process"):
         spool.fetch(1)

@@ -199,7 +199,7 @@ def test_no_fate_touches_more_boards_than_the_policy_allows(
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "101%", "1.5", "5 %%"])
-def test_a_share_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_share_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--batch: expected a number of boards"):
         parse_share(text, "--batch")
 

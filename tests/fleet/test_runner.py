@@ -92,7 +92,7 @@ def test_a_board_that_fails_is_its_own_trouble() -> None:
     assert found.stopped is None
 
 
-def test_who_watches_is_told_all_in_the_thread_that_asked() -> None:
+def test_the_watcher_is_called_in_the_calling_thread() -> None:
     def work(turn: Turn) -> None:
         turn.tell("probe")
 
@@ -123,7 +123,7 @@ def test_stop_begins_no_more_and_lets_those_at_work_end() -> None:
     assert found.stopped is None
 
 
-def test_trouble_at_home_ends_the_whole_and_what_is_known_comes_back() -> None:
+def test_an_error_on_the_host_ends_the_run_and_returns_known_results() -> None:
     def work(turn: Turn) -> int:
         if turn.board.name == "b2":
             raise OSError(28, "No space left on device")

@@ -46,7 +46,7 @@ def test_a_class_without_rows_has_the_figures_of_what_it_is_like():
         ("order =", "order", "core 'x': "),
     ],
 )
-def test_a_wrong_figure_is_told(old: str, new: str, said: str):
+def test_a_wrong_figure_is_refused(old: str, new: str, said: str):
     assert old in A53
     with pytest.raises(cores.CoreError, match="core 'x'") as caught:
         cores.parse_core("x", A53.replace(old, new))

@@ -37,7 +37,7 @@ def test_boards_name_the_core_and_clock_of_their_fastest_cluster(board):
     assert all(origin.text for origin in cluster.origins)
 
 
-def test_a_board_s_memory_stands_in_place_of_the_core_s():
+def test_the_memory_of_a_board_replaces_that_of_its_core():
     core, own = load_core("a55"), load_board("rk3588").timing[1].timed()
     assert (own.name, own.operations) == (core.name, core.operations)
     assert (own.clock_mhz, own.dram.latency_ns, own.l2.bytes) == (1800, 121, 131072)
@@ -73,7 +73,7 @@ def _table(**changes: object) -> dict[str, object]:
         (_table(l2_bytes={"value": 9, "source": "x"}), "expected l2_ways, l2_latency, l2_per_core"),
     ],
 )
-def test_a_table_that_is_wrong_is_told_in_one_line(table, expected):
+def test_a_wrong_table_is_one_line(table, expected):
     with pytest.raises(ValueError, match=expected) as error:
         parse_cluster("board profile 'x'", "cpu", table)
     assert "\n" not in str(error.value)

@@ -61,7 +61,7 @@ def test_clusters_are_units_beside_the_core():
     assert hash(board) != hash(load_board("a55"))
 
 
-def test_a_core_that_nothing_is_told_of_is_assumed():
+def test_a_core_without_sources_is_assumed():
     (unit,) = load_board("a57").speeds
     assert (unit.name, unit.kind) == ("cpu", "cpu")
     assert {origin.kind for origin in unit.origins} == {"assumption"}

@@ -110,6 +110,6 @@ def test_words_become_the_longest_pieces_that_are_known(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_too_few_sentences_are_told(folder: Path) -> None:
+def test_too_few_sentences_are_refused(folder: Path) -> None:
     done = _script("sentences", folder, "-o", folder / "none.npz", folder / "vocab.txt")
     assert done.returncode != 0 and "expected 100 sentences in the texts, found" in done.stderr

@@ -171,7 +171,7 @@ def test_words_are_the_earliest_merges(weights: Any, tmp_path: Path) -> None:
     assert found == expected
 
 
-def test_what_is_no_gguf_file_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.gguf"
     file.write_bytes(b"TFL3" + bytes(40))
     done = _script("export", file, "-o", tmp_path / "m.onnx")

@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 
 def tracked_files() -> set[str]:
-    """Files of the packages that git knows, as they must stand in the wheel."""
+    """Files of the packages that git knows, as they must be in the wheel."""
     listed = run("git", "ls-files", "-z", "--", *PACKAGES, cwd=ROOT).split("\0")
     return {f"edgekit/{name}" for name in listed if name and (ROOT / name).exists()}
 

@@ -171,7 +171,7 @@ def test_everything_that_one_can_use_has_a_name(browser: Browser, file: Path) ->
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_the_fleet_stands_first_and_leads_to_its_models(
+def test_the_fleet_is_first_and_links_to_its_models(
     browser: Browser, folder: Path, width: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -195,7 +195,7 @@ def test_the_fleet_stands_first_and_leads_to_its_models(
         browser.picture(Path(place) / f"fleet-{width}.png")
 
 
-def test_hot_spots_stand_on_the_page_of_a_benchmark(browser: Browser, folder: Path) -> None:
+def test_the_page_of_a_benchmark_shows_hot_spots(browser: Browser, folder: Path) -> None:
     """As text only; a page without hot spots has no empty section."""
     operators = (OperatorTime("a", "conv2d", "k", 1.0, 1.0),)
     clock = Conditions(None, None, None)

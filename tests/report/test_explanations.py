@@ -31,7 +31,7 @@ def test_the_newest_stay(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x1f\x8b", b"[]", b"\xff" * 40])
-def test_what_is_damaged_is_not_there(folder: Path, damage: bytes) -> None:
+def test_a_damaged_explanation_counts_as_missing(folder: Path, damage: bytes) -> None:
     remember("0" * 16, {})
     (folder / f"{'0' * 16}.json.gz").write_bytes(damage)
     assert recall("0" * 16) is None

@@ -61,7 +61,7 @@ def test_of_three_boards_none_is_far_from_the_others() -> None:
     assert made.fleet.groups[0].stragglers == ()
 
 
-def test_of_eight_boards_the_slow_and_the_old_one_are_told() -> None:
+def test_the_slow_and_the_outdated_of_eight_boards_are_reported() -> None:
     made = report(8)
     assert made.fleet is not None
     assert [one.board for one in made.fleet.groups[0].stragglers] == ["pi-0003", "pi-0007"]

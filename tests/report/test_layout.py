@@ -18,7 +18,7 @@ EDGES = st.integers(1, 40).flatmap(
 
 
 @given(EDGES)
-def test_an_operator_stands_below_all_that_it_reads_and_alone(
+def test_an_operator_is_below_its_operands_and_alone(
     graph: tuple[int, set[tuple[int, int]]],
 ) -> None:
     count, edges = graph
@@ -31,7 +31,7 @@ def test_a_chain_is_one_column() -> None:
     assert places(4, [(0, 1), (1, 2), (2, 3), (0, 3)]) == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
-def test_branches_stand_side_by_side() -> None:
+def test_branches_are_side_by_side() -> None:
     assert places(4, [(0, 1), (0, 2), (1, 3), (2, 3)]) == [(0, 0), (0, 1), (1, 1), (0, 2)]
 
 

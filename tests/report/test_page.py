@@ -72,7 +72,7 @@ def test_names_of_models_boards_and_operators_cannot_become_elements() -> None:
     assert [o["name"] for o in subject["releases"][-1]["operators"]] == [o[0] for o in operators]
 
 
-def test_times_rules_and_runners_up_stand_beside_each_other() -> None:
+def test_times_rules_and_runners_up_are_in_one_row() -> None:
     (subject,) = data_of(page(report_of()))["subjects"]
     old, new = subject["releases"]
     assert (old["release"], new["release"], subject["board_type"]) == (OLD, NEW, "a57")
@@ -89,7 +89,7 @@ def test_times_rules_and_runners_up_stand_beside_each_other() -> None:
     assert old["whole"]["median"] / new["whole"]["median"] == pytest.approx(1.25, rel=0.01)
 
 
-def test_boards_stand_from_the_slowest_on_with_their_own_times() -> None:
+def test_boards_are_listed_slowest_first_with_their_own_times() -> None:
     (subject,) = data_of(page(report_of()))["subjects"]
     boards = subject["releases"][-1]["boards"]
     assert [b["board"] for b in boards] == ["west", "north", "east"]

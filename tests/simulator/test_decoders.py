@@ -65,7 +65,7 @@ def _assert_bounded(insn: Insn) -> None:
         assert insn.base in insn.reads
 
 
-def test_what_is_cut_off_is_no_instruction():
+def test_a_truncated_instruction_is_none():
     assert library().ek_decode_a64(b"\x1f\x20\x03\xd5", 3, 0, None) == 0
 
 
@@ -94,7 +94,7 @@ _BLOCKS = (
 
 
 @pytest.mark.parametrize("text", _BLOCKS)
-def test_blocks_of_a32_and_t32_are_told_apart(text: str):
+def test_blocks_of_a32_and_t32_are_distinguished(text: str):
     a32 = assemble(A32, "start:\n" + text.replace(".w", ""))
     t32 = assemble(T32, "start:\n" + text.replace("cmpeq", "cmp"))
     assert not library().ek_is_t32(a32, ctypes.c_size_t(len(a32)))
@@ -147,7 +147,7 @@ def test_an_accumulator_of_several_registers_is_one_run_of_sources():
         ("vsetvli zero, zero, e32, m1, ta, ma", -3),
     ],
 )
-def test_the_length_asked_for_is_told(text: str, avl: int):
+def test_the_requested_vector_length_is_decoded(text: str, avl: int):
     assert decode(RV64, assemble(RV64, text))[0].avl == avl
 
 

@@ -58,7 +58,7 @@ def test_a_program_that_cannot_run_is_refused_in_one_line(made, root, message, t
 @pytest.mark.parametrize(
     "content", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x02" + bytes(99)]
 )
-def test_what_is_no_program_is_refused(content, tmp_path):
+def test_an_invalid_program_is_refused(content, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"expected a program for Linux \(ELF\)"):

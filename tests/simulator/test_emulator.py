@@ -54,7 +54,7 @@ def test_where_plugins_are_missing_another_emulator_is_fetched(tmp_path, monkeyp
     assert found == Emulator(str(kept), (7, 2), fetched=True)
 
 
-def test_where_fetching_is_forbidden_what_was_found_is_told(tmp_path, monkeypatch):
+def test_the_error_says_what_was_found_if_fetching_is_forbidden(tmp_path, monkeypatch):
     write_emulator(tmp_path, usage="-strace", version="10.0.13")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("EDGEKIT_NO_FETCH", "1")

@@ -33,7 +33,7 @@ def a72() -> str:
     return text.partition("[[validation]]")[0]
 
 
-def test_a_time_stands_beside_the_median_error():
+def test_a_time_is_shown_with_the_median_error():
     assert sentence(12.34, "rpi4", _FLOAT) == "estimated 12.3 ms ± 6 % on rpi4"
     assert sentence(1234.5, "rpi4", None) == "estimated 1234 ms (not validated) on rpi4"
 
@@ -54,7 +54,7 @@ def test_the_error_is_that_of_the_kind_of_network_and_of_threads():
     assert target.proof("int8", 1) is None
 
 
-def test_what_bounds_a_stretch_is_told_largest_first():
+def test_limits_of_a_region_are_listed_largest_first():
     cost = Cost(100, 50, {"dram": 25, "unit:vector": 60, "branch": 15})
     assert bound_text(cost) == "vector unit 60 %, DRAM 25 %, branches 15 %"
     assert bound_text(Cost(100, 50, {"issue": 91, "l2": 9})) == "issue 91 %"

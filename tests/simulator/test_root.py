@@ -42,7 +42,7 @@ def test_nothing_is_fetched_where_that_is_forbidden(tmp_path, monkeypatch, arch)
         wheels(SystemRoot(arch, tmp_path, "3.11"), ["ncnn"], print)
 
 
-def test_a_machine_without_apt_is_told_what_to_install(tmp_path, monkeypatch):
+def test_a_machine_without_apt_learns_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -38,14 +38,14 @@ def refused(folder: Path, program: Path, job: dict | None = None, **fake) -> str
     return str(error.value)
 
 
-def test_regions_and_laps_come_as_the_plugin_told_them(tmp_path, program):
+def test_regions_and_laps_are_returned_as_the_plugin_reports_them(tmp_path, program):
     found = run(tmp_path, program, document=answer(laps=(100, 300), regions=2))
     assert [region.cost.cycles for region in found.regions] == [1800, 1800]
     assert [lap.cycles for lap in found.regions[0].laps] == [100, 300]
     assert found.regions[0].cost.bound == {"issue": 1800}
 
 
-def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
+def test_the_plugin_gets_the_options_of_the_job(tmp_path, program):
     job = {"whole": True, "counter_laps": True}
     run(tmp_path, program, job, does=f'echo "$@" > {tmp_path}/said')
     said = (tmp_path / "said").read_text()
@@ -53,17 +53,17 @@ def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
     assert "entire=1,laps=counter" in said and said.endswith(f"{program} 1\n")
 
 
-def test_a_program_without_marks_is_told_how_to_set_them(tmp_path, program):
+def test_the_error_for_a_program_without_marks_says_how_to_set_them(tmp_path, program):
     message = refused(tmp_path, program, document=answer(regions=0))
     assert "expected the mark close(777001)" in message and "--entire-program" in message
 
 
-def test_a_crash_is_told_with_its_signal(tmp_path, program):
+def test_a_crash_names_its_signal(tmp_path, program):
     message = refused(tmp_path, program, does="echo at work >&2; kill -SEGV $$")
     assert "found it killed by SIGSEGV (at work)" in message
 
 
-def test_an_exit_code_is_told_with_the_last_words(tmp_path, program):
+def test_an_exit_code_is_shown_with_the_last_line(tmp_path, program):
     message = refused(tmp_path, program, does="echo no file; exit 4")
     assert "expected exit code 0, found 4 (no file)" in message
 
@@ -93,7 +93,7 @@ def test_a_program_of_another_architecture_is_refused(tmp_path):
     assert "expected a program for aarch64 (rpi4), found one for riscv64" in message
 
 
-def test_what_is_no_program_is_refused(tmp_path):
+def test_an_invalid_program_is_refused(tmp_path):
     script = tmp_path / "run.sh"
     script.write_text("#!/bin/sh\n")
     assert "expected a program for Linux (ELF), found b'#!/b'" in refused(tmp_path, script)

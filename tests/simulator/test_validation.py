@@ -73,7 +73,7 @@ def test_pairs_that_boards_of_a_core_do_not_tell_apart_are_left_out_of_the_secon
     assert (row["kendall_tau"], row["clear_tau"], row["clear_pairs"]) == ("0.33", "1.00", "2")
 
 
-def test_a_core_s_error_is_told_from_rows_that_are_not_older_than_the_kernels():
+def test_the_error_of_a_core_is_computed_from_rows_as_new_as_the_kernels():
     assert proofs([_table(), _table(_OLD)], "a53") == [_table()]
     assert proofs([_table(_OLD)], "a53") == [_table(_OLD)]
 

@@ -29,7 +29,7 @@ _ALL = [*models(".tflite"), *models(".onnx")]
 
 
 @pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
-def test_what_is_written_computes_the_same(path, tmp_path):
+def test_an_exported_model_computes_the_same(path, tmp_path):
     """Bit-exact for float models; integer operators become floats between Q and DQ pairs."""
     graph = _imported(path)
     content = write_onnx(graph)
@@ -81,7 +81,7 @@ def test_onnx_models_become_tflite_files(path):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_transposes_stand_only_where_layouts_meet():
+def test_transposes_are_only_where_layouts_meet():
     """At the input, and before the NHWC reshapes of four outputs."""
     content = write_onnx(import_model(SHIPPED / "face_detection_front.tflite"))
     kinds = [node.op_type for node in onnx.load_from_string(content).graph.node]

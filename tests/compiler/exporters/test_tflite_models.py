@@ -17,7 +17,7 @@ _SPARSE = {"face_detection_full_range_sparse": 46, "pose_detection": 38, "hand_l
 
 
 @pytest.mark.parametrize("path", models(".tflite"), ids=lambda p: p.stem)
-def test_what_is_written_is_the_same_graph(path):
+def test_an_exported_model_is_the_same_graph(path):
     graph = import_model(path)
     content = write_tflite(graph)
     again = graph_from_tflite(content, path.stem)

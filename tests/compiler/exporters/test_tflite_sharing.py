@@ -51,7 +51,7 @@ def _places(content: bytes) -> dict[str, list[tuple[object, int]]]:
     return found
 
 
-def test_equal_vectors_and_tables_stand_once(coded: Graph) -> None:
+def test_equal_vectors_and_tables_are_stored_once(coded: Graph) -> None:
     for places in _places(write_tflite(coded)).values():
         assert len(places) >= _LAYERS
         assert len({place for _, place in places}) == len({content for content, _ in places})

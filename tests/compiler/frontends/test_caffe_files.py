@@ -170,7 +170,7 @@ def test_texts_are_refused_in_one_line(name, tmp_path):
     _refused(save(text, {}, tmp_path), match)
 
 
-def test_a_text_that_is_none_is_refused(tmp_path):
+def test_an_invalid_text_is_refused(tmp_path):
     path = tmp_path / "net.prototxt"
     path.write_bytes(b"\xff\xfe\x00\x80" * 9)
     _refused(path, "expected the text of a Caffe network, found other bytes")

@@ -302,7 +302,7 @@ def test_a_missing_initial_subgraph_is_refused(files, number):
         (b"\x10\x00\x00\x00TFL2" + bytes(100), "TFL3 at byte 4"),
     ],
 )
-def test_what_is_not_a_model_is_refused_by_name(tmp_path, content, message):
+def test_a_file_that_is_not_a_model_is_refused_by_name(tmp_path, content, message):
     path = tmp_path / "thing.tflite"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as error:

@@ -153,6 +153,6 @@ def test_equals_litert_run_after_run(files, litert_session, name):
         ({"cell_scale": 2.0**-8}, "0 to 6 integer bits"),
     ],
 )
-def test_what_is_not_supported_is_named(files, fields, named):
+def test_unsupported_options_are_named(files, fields, named):
     with pytest.raises(InputError, match=named):
         graph_from_tflite(_lstm(1, **fields).content(files), "case")

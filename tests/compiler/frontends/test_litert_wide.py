@@ -157,6 +157,6 @@ def _refused(code, options, bias, zero=0):
         (_refused("CONV_2D", "Conv2DOptions", np.float32), "expected bias of type s64 or s32"),
     ],
 )
-def test_what_does_not_fit_is_refused(files, single, message):
+def test_inconsistent_quantization_is_refused(files, single, message):
     with pytest.raises(InputError, match=message):
         graph_from_tflite(single.content(files), "case")

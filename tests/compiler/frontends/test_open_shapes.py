@@ -1,4 +1,4 @@
-"""Dynamic shapes in files: batches become 1, a name stands for one size, and sizes are proposed."""
+"""Dynamic shapes in files: batches become 1, a name means one size, and sizes are proposed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_fixed_shapes_are_taken_as_they_are() -> None:
     assert found.shapes == {"x": (2, 3), "scalar": ()} and not found.notes
 
 
-def test_a_name_stands_for_one_size() -> None:
+def test_a_name_has_one_size() -> None:
     names = ("ids", "mask", "types")
     inputs = [_input("batch", "sequence", name=n, dtype=I64) for n in names]
     assert _proposed(inputs) == {"ids": (1, 128)}

@@ -63,7 +63,7 @@ def test_the_line_stays_short_and_printable():
         ("Never heard of", "application"),
     ],
 )
-def test_what_comes_nearest_is_told(kind, shown):
+def test_the_nearest_operator_is_suggested(kind, shown):
     assert shown in advice(kind)
 
 

@@ -49,7 +49,7 @@ def test_the_only_signature_changes_nothing_unless_it_is_named(files: Any) -> No
         graph_from_tflite(plain, "m", signature="encode")
 
 
-def test_signatures_may_stand_for_any_subgraph(files: Any) -> None:
+def test_a_signature_may_name_any_subgraph(files: Any) -> None:
     """Also one that has the inputs of another in another order, and fewer outputs."""
     made = [files.signature("b", 2, {"q": 1, "p": 0}, {"r": 3}), files.signature("a", 0, {}, {})]
     content = files.model(*graphs(files), signatures=made)

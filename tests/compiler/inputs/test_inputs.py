@@ -41,7 +41,7 @@ def test_a_picture_in_either_layout_and_order(photo: Path) -> None:
     np.testing.assert_array_equal(picture(photo, NHWC, bgr)[0], PIXELS[..., ::-1])
 
 
-def test_how_pixels_are_scaled_is_told_by_options_before_the_model(photo: Path) -> None:
+def test_options_for_scaling_pixels_override_the_model(photo: Path) -> None:
     notes = InputNotes((127.5,), (127.5,))
     for options, expected in (
         (InputOptions(), PIXELS / 255),
@@ -75,7 +75,7 @@ def test_a_picture_is_resized_made_gray_and_turned_upright(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"GIF89a"])
-def test_what_is_no_picture_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_picture_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(InputError, match=r"x\.png: expected a picture that Pillow reads, found"):
         picture(tmp_path / "x.png", NHWC, InputOptions())

@@ -64,7 +64,7 @@ def _with_members(operator: dict[str, Any]) -> Iterator[dict[str, Any]]:
         *(("hand_landmark_lite", b) for b in ("a76",)),
     ],
 )
-def test_the_method_that_is_told_is_the_kernel_that_is_called(model, board):
+def test_the_explained_method_is_the_kernel_that_is_called(model, board):
     story, code = _shown(model, board)
     for operator in story["operators"]:
         assert (operator["method"] is not None) == (operator["op"] in _MULTIPLY), operator
@@ -83,7 +83,7 @@ def test_the_method_that_is_told_is_the_kernel_that_is_called(model, board):
             assert other is None or other["relative_cost"] >= 1 or shown["row"] is not None, shown
 
 
-def test_members_of_a_chain_are_told():
+def test_members_of_a_chain_are_shown():
     story, _ = _shown("hand_landmark_lite", "x86-64-v4")
     chains = [o for o in story["operators"] if o["op"] == ops.RowChain.kind]
     assert chains
@@ -94,7 +94,7 @@ def test_members_of_a_chain_are_told():
         assert "_".join(short) in chain["kernel"]
 
 
-def test_what_else_there_was_is_told_with_its_cost():
+def test_rejected_candidates_are_explained_with_their_costs():
     story, _ = _shown("face_detection_short_range", "a53")
     others = [o["runner_up"] for o in story["operators"] if o["op"] == "conv2d"]
     assert all(o is not None and o["relative_cost"] > 0 for o in others)

@@ -125,7 +125,7 @@ def _product_of(k: int) -> Graph:
         (_layer(ops.DepthwiseConv2D(), (1, 8, 8, 4), (1, 1, 4, 4)), "3x3, found 1x4"),
     ],
 )
-def test_why_a_layer_does_not_fit_is_told(graph, said):
+def test_the_reason_why_a_layer_does_not_fit_is_reported(graph, said):
     why = misfit(graph, graph.nodes[0])
     assert why is not None and why.startswith("expected ") and said in why
     assert not fits_nna(graph, graph.nodes[0])

@@ -73,12 +73,12 @@ def costed_gain(board: str, threads: int) -> float:
 
 
 @pytest.mark.parametrize("board", GAINS)
-def test_more_threads_gain_by_cost_about_what_they_gain_by_board_time(board: str) -> None:
+def test_the_cost_model_predicts_what_threads_gain_in_the_simulator(board: str) -> None:
     found = [costed_gain(board, threads) for threads in (2, 4)]
     assert found == pytest.approx(GAINS[board], rel=0.15)
 
 
-def test_a_board_whose_caches_hold_the_model_gains_most_as_by_board_time() -> None:
+def test_threads_gain_most_where_caches_hold_the_model() -> None:
     most = max(GAINS, key=lambda board: GAINS[board][1])
     assert max(GAINS, key=lambda board: costed_gain(board, 4)) == most == "rpi5"
 
@@ -90,7 +90,7 @@ def test_every_cluster_has_a_cost_the_cheapest_first() -> None:
     assert [spec.cost_us for spec in found] == sorted(spec.cost_us for spec in found)
 
 
-def test_two_clusters_alike_are_told_apart_and_the_first_is_the_default() -> None:
+def test_two_equal_clusters_are_distinguished_and_the_first_is_the_default() -> None:
     found = placed(FACE, "bpi-f3")
     assert [(spec.cluster, spec.core, spec.threads) for spec in found] == [
         ("cluster0", "x60", 4),
@@ -117,7 +117,7 @@ def test_x86_is_left_at_one_thread_unless_a_user_asks() -> None:
     assert placed(TINY, "x86-64-v4", threads=2)[0].threads == 2
 
 
-def test_what_a_user_asks_for_stands_over_the_cost() -> None:
+def test_options_of_the_user_override_the_cost_model() -> None:
     found = placed(FACE, "rk3588", 3, "little")
     assert [(spec.cluster, spec.threads) for spec in found] == [("little", 3), ("big", 3)]
     assert [spec.cluster for spec in placed(FACE, "rk3399", 3)] == ["little"]  # big has two
@@ -143,9 +143,7 @@ def test_a_lone_cluster_answers_to_its_kind_of_core() -> None:
         (None, "big+huge", "expected a cluster of rk3399.*'huge'"),
     ],
 )
-def test_wrong_names_and_numbers_are_told_in_a_line(
-    threads: int | None, cluster: str, said: str
-) -> None:
+def test_wrong_names_and_numbers_are_one_line(threads: int | None, cluster: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
         check_placement(load_board("rk3399"), threads, cluster)
     assert "\n" not in str(caught.value)

@@ -83,7 +83,7 @@ def test_an_order_computes_what_the_graph_did(edges, order):
 
 
 @pytest.mark.parametrize("path", _ZOO.models, ids=lambda path: path.stem)
-def test_peaks_told_from_the_graph_are_those_of_the_plan(path):
+def test_peaks_computed_from_the_graph_equal_the_plan(path):
     """For each model's memory-optimal order, which must not need more than the importer's."""
     graph, board = _graph(path), load_board("local")
     peaks = {}

@@ -50,7 +50,7 @@ def test_the_worked_example_of_a_whole_key():
     assert key == GemmKey(platform=0, m=2, k=4, n=0, scale=1)
 
 
-def test_a_tie_goes_where_it_is_told():
+def test_the_caller_chooses_how_ties_are_broken():
     assert index_of(55, (30, 80)) == 0
     assert index_of(55, (30, 80), tie="high") == 1
 

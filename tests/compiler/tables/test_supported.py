@@ -90,7 +90,7 @@ def _forms() -> Iterator[Form]:
         ("rpi5", "f32", 0, [8, 8], "expected 1 or more threads, found 0"),
     ],
 )
-def test_an_impossible_row_is_told_once_and_the_others_answer(
+def test_an_unsupported_row_is_reported_once_and_the_others_apply(
     board: str, dtype: str, threads: int, method: list[Any], said: str, caplog: Any
 ) -> None:
     good = ["conv3s1", 64, 576, 64, 0]
@@ -115,7 +115,7 @@ def test_an_impossible_row_is_told_once_and_the_others_answer(
         (0, [0, 0, 0, "b", 8, 8], "expected 1 or more threads, found 0"),
     ],
 )
-def test_an_impossible_row_of_a_product_is_told(
+def test_an_unsupported_row_of_a_product_is_reported(
     threads: int, method: list[Any], said: str, caplog: Any
 ) -> None:
     _write("rpi5", ["f32", threads, "b", "tuner"], [*_SIZES, method, 3, 1.0, 0.5], of="groups")
@@ -124,7 +124,7 @@ def test_an_impossible_row_of_a_product_is_told(
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "{}", ""])
-def test_what_is_no_table_is_one_line_with_the_way_out(text: str) -> None:
+def test_an_invalid_table_is_one_line_with_a_remedy(text: str) -> None:
     path = _write("rpi5", ["f32", 1, "tuner"])
     path.write_text(text)
     with pytest.raises(InputError, match=r"cortex-a76.json: expected .*edgekit.kb.gemm/4.*found"):

@@ -64,7 +64,7 @@ def test_the_library_of_this_machine_is_built_once_and_found_again():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_someone_who_waits_for_the_library_is_told_why(monkeypatch, tmp_path, terminal):
+def test_waiting_for_the_library_is_explained(monkeypatch, tmp_path, terminal):
     def built(command, **_):
         Path(command[-1]).parent.mkdir(parents=True)
         Path(command[-1]).touch()

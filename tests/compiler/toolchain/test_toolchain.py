@@ -89,7 +89,7 @@ def test_a_build_removes_the_work_folders_of_killed_ones(toolchain, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".o", ".so"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "no hash"])
-def test_what_is_damaged_in_the_cache_is_made_again(suffix, damage, toolchain, tmp_path):
+def test_damaged_cache_files_are_rebuilt(suffix, damage, toolchain, tmp_path):
     first = toolchain.build([Unit("answer", _SOURCE)])
     (made,) = tmp_path.glob(f"*{suffix}")
     right = made.read_bytes()

@@ -27,7 +27,7 @@ from edgekit.kb.targets.board import load_board
 Entries = list[tuple[str, bytes]]
 
 
-def test_what_is_in_it(bundle: Bundle, ekb: Path) -> None:
+def test_contents_of_a_bundle(bundle: Bundle, ekb: Path) -> None:
     with zipfile.ZipFile(ekb) as archive:
         names = archive.namelist()
         assert all(i.compress_type == zipfile.ZIP_STORED for i in archive.infolist())

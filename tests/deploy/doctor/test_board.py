@@ -58,7 +58,7 @@ def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> Non
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_differs_is_told_with_a_mend(
+def test_differences_are_reported_with_a_fix(
     change: dict[str, Any], check: str, verdict: Verdict, said: str
 ) -> None:
     found = findings(replace(A57, **change), "a57")
@@ -79,7 +79,7 @@ def test_shorter_vectors_than_compiled_for_fail() -> None:
     ("found_bits", "profile", "better"),
     [(256, "rv64gcv", "rv64gcv-zvl256b"), (1024, "rv64gcv-zvl256b", "rv64gcv-zvl512b")],
 )
-def test_longer_vectors_than_compiled_for_are_told_with_their_profile(
+def test_longer_vectors_are_reported_with_their_profile(
     found_bits: int, profile: str, better: str
 ) -> None:
     core_names = X60.core_names if found_bits == 256 else ()
@@ -91,7 +91,7 @@ def test_longer_vectors_than_compiled_for_are_told_with_their_profile(
     assert findings(board, better)["cpu features"].verdict is Verdict.OK
 
 
-def test_features_that_only_half_precision_needs_are_told_and_fail_nothing() -> None:
+def test_features_for_half_precision_only_are_reported_and_fail_nothing() -> None:
     found = findings(X60, "bpi-f3")["cpu features"]
     assert found.verdict is Verdict.INFO
     assert "does not report zvfh" in found.found
@@ -100,7 +100,7 @@ def test_features_that_only_half_precision_needs_are_told_and_fail_nothing() -> 
     assert found.found == "v, zvfh, vectors of 256 bits"
 
 
-def test_clusters_are_told_with_cores_clock_and_governor(tmp_path: Path) -> None:
+def test_clusters_are_shown_with_cores_clock_and_governor(tmp_path: Path) -> None:
     clusters = find_clusters(fake_board(tmp_path, RK3588), frozenset(range(8)))
     found = findings(replace(A57, clusters=clusters), "a57")
     assert found["cluster big"].found == (
@@ -109,7 +109,7 @@ def test_clusters_are_told_with_cores_clock_and_governor(tmp_path: Path) -> None
     assert found["cluster little"].verdict is Verdict.OK
 
 
-def test_a_cluster_with_cores_that_may_not_be_used_is_told(tmp_path: Path) -> None:
+def test_a_cluster_with_forbidden_cores_is_reported(tmp_path: Path) -> None:
     clusters = find_clusters(fake_board(tmp_path, PI4), {0, 2})
     found = findings(replace(A57, clusters=clusters), "a57")["cluster"]
     assert found.verdict is Verdict.INFO
@@ -117,7 +117,7 @@ def test_a_cluster_with_cores_that_may_not_be_used_is_told(tmp_path: Path) -> No
     assert "2 usable" in found.found
 
 
-def test_a_governor_of_the_lowest_clock_is_told_with_a_mend(tmp_path: Path) -> None:
+def test_a_governor_of_the_lowest_clock_is_reported_with_a_fix(tmp_path: Path) -> None:
     slow = [replace(core, governor="powersave") for core in PI4]
     clusters = find_clusters(fake_board(tmp_path, slow), frozenset(range(4)))
     found = findings(replace(A57, clusters=clusters), "a57")["cluster"]

@@ -105,7 +105,7 @@ def test_transport_follows_from_the_keys(project: Path) -> None:
     assert [b.transport for b in boards(project)] == ["local", "ssh", "serial"]
 
 
-def test_project_stands_over_the_user_key_by_key(project: Path) -> None:
+def test_the_project_overrides_the_user_key_by_key(project: Path) -> None:
     add_board(BoardEntry("b", "a57", host="old", user="me", identity=Path("/k")), user_file())
     add_board(BoardEntry("mine", "a7", host="m"), user_file())
     write(project, '[boards.b]\nprofile = "a72"\nhost = "new"\n')
@@ -301,7 +301,7 @@ text = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_s
     threads=st.none() | st.integers(1, 256),
     unsigned=st.booleans(),
 )
-def test_what_is_added_is_found(
+def test_an_added_board_is_found(
     tmp_path_factory: pytest.TempPathFactory,
     name: str,
     host: str,

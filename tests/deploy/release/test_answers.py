@@ -243,7 +243,7 @@ def _paths(part: Any) -> Iterator[tuple[Any, ...]]:
         (Completed(6, b'{"error": {"kind": "transfer", "message": "a\\u001b["}}', b""), r"\\x1b"),
     ],
 )
-def test_what_is_no_answer_is_named(answer: Completed, match: str, lying: Lying) -> None:
+def test_an_invalid_answer_is_named(answer: Completed, match: str, lying: Lying) -> None:
     lying.lie = lambda command: answer
     with pytest.raises(TransferError, match=match) as caught:
         Device(lying).status()

@@ -89,7 +89,7 @@ def test_each_period_gives_a_batch_of_its_own(
     assert [b["sequence"] for b in found] == list(range(1, len(found) + 1))
 
 
-def test_each_release_that_ran_is_told_though_it_is_gone(
+def test_each_release_that_ran_is_reported_even_if_removed(
     program: Path, device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
     first = device.deploy(tiny()).release.id

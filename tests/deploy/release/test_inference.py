@@ -67,7 +67,9 @@ def test_state_is_kept_from_run_to_run_until_reset(device: Device, tiny: TinyBun
         assert session.run({"x": X})[0]["y"][0] - (2 * X[0] + 1) == 1
 
 
-def test_bad_inputs_are_told_and_the_session_goes_on(device: Device, tiny: TinyBundle) -> None:
+def test_bad_inputs_are_reported_and_the_session_continues(
+    device: Device, tiny: TinyBundle
+) -> None:
     device.deploy(tiny("TINY_STATE"))
     with device.open() as session:
         for inputs, expected in (

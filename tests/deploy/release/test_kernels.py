@@ -163,7 +163,7 @@ def test_programs_in_c_multiply_with_the_deployed_kernels(
     assert [found["how"], found["form"][2]] == json.loads(said)
 
 
-def test_what_is_no_release_of_kernels_is_named_to_programs_in_c(
+def test_a_release_without_kernels_is_named_to_programs_in_c(
     device: Device, tiny: Callable[..., Bundle], board_root: Path, tmp_path: Path
 ) -> None:
     write_application(tmp_path, load_board("local"))

@@ -134,14 +134,14 @@ def test_no_key_at_all(connect: Connect) -> None:
         works(connect(identity=None))
 
 
-def test_what_is_no_key(connect: Connect, tmp_path: Path) -> None:
+def test_an_invalid_key_is_refused(connect: Connect, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     with pytest.raises(AuthenticationError, match="text: not a private key"):
         works(connect(identity=tmp_path / "text"))
 
 
 @pytest.mark.parametrize("suffix", ["", "-cert.pub"])
-def test_what_is_no_file_of_a_key(connect: Connect, tmp_path: Path, suffix: str) -> None:
+def test_a_file_that_is_not_a_key_is_refused(connect: Connect, tmp_path: Path, suffix: str) -> None:
     key = tmp_path / "key"
     if suffix:
         make_key(key)

@@ -196,7 +196,7 @@ def test_the_unit_works_beside_the_core_as_in_the_schedule(explained):
     assert max(end for _, end in spans) <= times["makespan_us"] + 1e-6
 
 
-def test_why_a_layer_is_not_there_is_told(explained):
+def test_the_reason_why_a_layer_is_not_on_the_nna_is_reported(explained):
     why = {o["name"]: o["not_on_nna"] for o in explained["operators"]}
     assert why["layer3"] == "expected windows of at most 3x3, found 5x5"
     assert why["layer10"] == "estimated to be slower there"

@@ -224,7 +224,7 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         (lambda: _wrong_csr() * np.inf, "expected products within float64"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(call, words):
+def test_an_invalid_argument_is_one_line(call, words):
     with pytest.raises(InputError) as caught:
         call()
     assert words in str(caught.value) and "\n" not in str(caught.value)

@@ -96,7 +96,7 @@ _WRONG = {
 
 
 @pytest.mark.parametrize("name", _WRONG)
-def test_what_is_wrong_is_named(name, tmp_path):
+def test_an_invalid_file_is_named(name, tmp_path):
     text, words = _WRONG[name]
     with pytest.raises(InputError) as caught:
         SparseMatrix.from_matrix_market(_file(tmp_path, text))

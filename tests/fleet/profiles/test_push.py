@@ -251,7 +251,7 @@ def test_batches_of_a_newer_edgekit_are_taken_and_kept_aside(
     assert kept.read_bytes() == headed(newer)
 
 
-def test_a_board_that_sends_too_often_is_told_when_to_come_back(
+def test_a_board_that_sends_too_often_learns_when_to_retry(
     server: ProfileServer, tmp_path: Path
 ) -> None:
     spool, home = enrolled(server, tmp_path)

@@ -37,7 +37,7 @@ def uuids(store: ProfileStore) -> list[int]:
     return [int(row[0], 16) for row in answer.rows]
 
 
-def test_what_came_twice_is_there_once(store: ProfileStore) -> None:
+def test_a_batch_sent_twice_is_stored_once(store: ProfileStore) -> None:
     first = store.add("bench-1", stream(1, 2, 2))
     assert (first.new, first.known, first.rows) == (2, 1, 4)
     again = store.add("bench-1", stream(2, 3))
@@ -195,7 +195,7 @@ def test_many_small_files_become_one_and_answers_stay(store: ProfileStore) -> No
     assert store.add("x", stream(5)).known == 1
 
 
-def test_what_is_forgotten_does_not_come_back(tmp_path: Path) -> None:
+def test_removed_profiles_do_not_return(tmp_path: Path) -> None:
     today = [1000.0]
     store = ProfileStore(tmp_path / "profiles", lambda: today[0] * DAY)
     store.add("x", stream(1))

@@ -275,7 +275,7 @@ def test_a_server_without_a_port_is_named_with_the_usual_one() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:4222", "http://x", "nats://", "nats://x:y"])
-def test_a_url_that_is_none_is_named(url: str) -> None:
+def test_an_invalid_url_is_named(url: str) -> None:
     with pytest.raises(InputError, match="--nats: expected nats://HOST:PORT"):
         Bus(url)
 

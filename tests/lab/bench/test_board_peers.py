@@ -69,7 +69,7 @@ def peers_of(tools: Tools, model: Path, profile: str = "rpi4", f32: bool = True)
     return {peer.name: peer for peer in found}
 
 
-def test_an_engine_is_told_with_its_version_and_ratio(board, tmp_path):
+def test_an_engine_is_shown_with_its_version_and_ratio(board, tmp_path):
     tools = board("echo 'INFO: created'; echo version 2.3.0")
     model = tmp_path / "model.onnx"
     model.touch()
@@ -126,7 +126,7 @@ def test_engines_that_do_not_run_the_format_say_which_they_run(board, tmp_path):
     ],
     ids=["fails", "crashes", "no outputs", "no output"],
 )
-def test_an_engine_that_fails_is_told_in_its_place(board, tmp_path, does, said):
+def test_a_failed_engine_is_shown_in_its_place(board, tmp_path, does, said):
     tools = board(f"case $* in *onnxruntime*) {does};; esac; echo version 1")
     model = tmp_path / "model.onnx"
     model.touch()

@@ -216,7 +216,7 @@ def test_no_samples_no_claim_of_waiting() -> None:
     assert _judge(_timing(1000, threads=2), _PRODUCT, seen=seen).kind == "compute"
 
 
-def test_an_emulated_board_is_told_by_its_estimate() -> None:
+def test_an_emulated_board_shows_its_estimate() -> None:
     target = BenchTarget("m.tflite", "a57", load_board("a57"), None)
     verdict = estimated(None, target)
     assert verdict.kind == "emulated" and "edgekit estimate m.tflite --board a57" in verdict.advice

@@ -207,7 +207,7 @@ def test_a_measurement_that_cannot_be_is_refused(changes):
         measured(_FAST, 1.0, _SHAPE, **changes)
 
 
-def test_what_is_no_better_than_the_default_leaves_it_to_the_analytic_rule(tmp_path):
+def test_without_a_better_method_the_analytic_rule_decides(tmp_path):
     nothing = [measured(_SLOW, 1.0, _SHAPE), measured(_FAST, 0.99, _SHAPE)]
     assert build_table(nothing).rows == ()
     near = [GemmShape(m, 64, 64) for m in (96, 112)]  # where neighbors have a good method

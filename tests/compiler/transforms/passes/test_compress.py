@@ -225,7 +225,7 @@ def test_a_table_that_is_a_product_too_is_stored_once(board, run, matmul, token,
 
 
 @pytest.mark.parametrize("options", [{"bits": "int4"}, {"bits": "int8", "group_size": 32}])
-def test_a_table_in_other_codes_than_the_product_stands_beside_it(options):
+def test_a_table_quantized_unlike_the_product_is_separate(options):
     graph = tied(50, 64)
     after = compress_weights(graph, **options)
     assert after.nodes[0].inputs[0] != after.nodes[2].inputs[1]

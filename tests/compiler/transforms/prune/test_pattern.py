@@ -33,7 +33,7 @@ def test_names_of_patterns(text, sparsity, expected):
         ("2:4", 0.8, r"expected 0\.5, the share that 2:4 removes, found 0\.8"),
     ],
 )
-def test_what_is_no_pattern_is_refused(text, sparsity, message):
+def test_an_invalid_pattern_is_refused(text, sparsity, message):
     with pytest.raises(InputError, match=message):
         pattern_of(text, sparsity)
 
