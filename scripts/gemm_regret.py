@@ -32,7 +32,7 @@ from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.estimate import EstimatedMeasurer
 from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, Product
 from edgekit.host.lab.tune.propose import default_method
-from edgekit.host.lab.tune.tuner import Plan, Tuner
+from edgekit.host.lab.tune.tuner import Tuner, TuningPlan
 from edgekit.host.simulator.products import ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import packed_of
@@ -97,7 +97,7 @@ def _search(
 ) -> dict[Method, float]:
     """The ratio to the rule's method of every method that a search tried, and of those chosen."""
     for given in ({}, *({product: method} for method in chosen)):
-        plan = Plan(board.name, board, (product,), _SEARCH_SECONDS, VERSION, given)
+        plan = TuningPlan(board.name, board, (product,), _SEARCH_SECONDS, VERSION, given)
         Tuner(plan, measurer, history, time.monotonic, _now).run(lambda _: None)
     known = history.read(board.platform).measurements
     usual = default_method(board, product)

@@ -32,7 +32,7 @@ from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
-from edgekit.host.simulator.answers import recall, remember
+from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape

@@ -245,7 +245,7 @@ def _estimate_file(
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.compiler.build_key import build_key
-    from edgekit.host.simulator.answers import recall, remember
+    from edgekit.host.simulator.estimate_cache import recall, remember
     from edgekit.host.simulator.target import target_of
 
     is_model = file_kind(path) is Kind.MODEL

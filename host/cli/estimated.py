@@ -31,8 +31,8 @@ def estimate_bundle(
     Results are cached by release."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.simulator.answers import recall, remember
     from edgekit.host.simulator.emulator import find_emulator
+    from edgekit.host.simulator.estimate_cache import recall, remember
     from edgekit.host.simulator.model import estimate_model, is_built, variant_number
     from edgekit.host.simulator.target import target_of
 
@@ -59,7 +59,7 @@ def estimate_beside(
     if bundle:
         return estimate_of(device, bundle, timing.threads)
     if board := _board_of(device):
-        from edgekit.host.simulator.answers import recall
+        from edgekit.host.simulator.estimate_cache import recall
 
         return recall(timing.release, board, timing.threads)
     return None
@@ -71,7 +71,7 @@ def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | 
     board = _board_of(device)
     if board is None:
         return None
-    from edgekit.host.simulator.answers import recall
+    from edgekit.host.simulator.estimate_cache import recall
     from edgekit.host.simulator.model import is_quick
 
     try:

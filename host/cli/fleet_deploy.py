@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet.journal import Journal
     from edgekit.host.fleet.profiles import ProfileStore
-    from edgekit.host.fleet.rollout import BoardRecord, Plan, Progress
+    from edgekit.host.fleet.rollout import BoardRecord, Progress, RolloutPlan
 
 _MOST_DONE = 40  # boards without problems listed in a table
 _LONGEST = 100  # characters of a message in a table
@@ -228,7 +228,7 @@ def _check_all_deployed(journal: Journal) -> None:
 
 
 def _print_progress(
-    plan: Plan,
+    plan: RolloutPlan,
     progress: Progress,
     schema: str,
     as_json: bool,

@@ -13,7 +13,7 @@ from edgekit.host.cli.output import emit, note, painted, table
 from edgekit.host.cli.progress import shown_seconds
 from edgekit.host.common.text import one_line
 from edgekit.host.errors import PartialError
-from edgekit.host.fleet import FleetRun, Outcome, Tally, Watch
+from edgekit.host.fleet import FleetRun, Observer, Outcome, Tally
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +56,7 @@ class Presentation(Generic[_T]):
 @contextlib.contextmanager
 def watching(
     text: str, total: int, presentation: Presentation[Any] | None = None
-) -> Iterator[Watch]:
+) -> Iterator[Observer]:
     """Displays progress on `total` boards: live on a terminal, otherwise an occasional plain line.
     Failures are printed immediately."""
     presentation = presentation or Presentation("", (), lambda _: (), lambda _: {})

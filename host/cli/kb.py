@@ -21,7 +21,7 @@ from edgekit.host.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+    from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
     from edgekit.host.lab.tune.compare import AnyRow
     from edgekit.host.lab.tune.products import Product
     from edgekit.kb.targets.board import BoardProfile
@@ -256,7 +256,7 @@ def _operator_cells(row: OperatorRow) -> tuple[str, ...]:
     return (key.form, *sizes, method, row.source, "-" if row.ratio is None else f"{row.ratio:.4g}")
 
 
-def _format_cells(row: Row) -> tuple[str, ...]:
+def _format_cells(row: GemmRow) -> tuple[str, ...]:
     def number(value: Any) -> str:
         return "-" if value is None else f"{value:.4g}"
 

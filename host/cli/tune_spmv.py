@@ -21,7 +21,7 @@ from edgekit.host.cli.options import (
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-    from edgekit.device.runtime.arrays.sparse_table import Row
+    from edgekit.device.runtime.arrays.sparse_table import SpmvRow
     from edgekit.host.cli.tune_estimated import SettingsEstimate
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.tune.spmv import TunedMatrix
@@ -149,7 +149,7 @@ def show_tuned(
     show_settings(profile, estimates)
 
 
-def _row_text(row: Row) -> str:
+def _row_text(row: SpmvRow) -> str:
     return settings_text(row.settings) if row.settings else "the rule's: nothing beat them"
 
 

@@ -34,8 +34,7 @@ from edgekit.host.fleet.rollout import (
     decide,
     why_stop,
 )
-from edgekit.host.fleet.runner import PARALLEL, Outcome, Turn, run_on
-from edgekit.host.fleet.runner import Watch as View
+from edgekit.host.fleet.runner import PARALLEL, Observer, Outcome, Turn, run_on
 from edgekit.kb.targets.board import load_board
 
 _T = TypeVar("_T")
@@ -65,7 +64,7 @@ class Home:
     """Host services of a rollout, injected so that tests need not wait. `sleep` and `clock` use
     seconds, `watch` displays a run over that many boards, `say` prints a message to the user."""
 
-    watch: Callable[[str, int], AbstractContextManager[View]]
+    watch: Callable[[str, int], AbstractContextManager[Observer]]
     say: Callable[[str], None]
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -283,7 +282,7 @@ class _Carrier:
         names: Sequence[str],
         work: Callable[[Turn], _T],
         ended: Callable[[Outcome[_T]], bool],
-        view: View,
+        view: Observer,
     ) -> None:
         boards = [self._entries[name] for name in names]
         run = run_on(boards, work, parallel=self._pace.parallel, watch=view, stop=ended)
@@ -294,7 +293,7 @@ class _Carrier:
 class _Noting:
     """Journals the start of each deployment; other events are only displayed."""
 
-    def __init__(self, view: View, journal: Journal) -> None:
+    def __init__(self, view: Observer, journal: Journal) -> None:
         self._view, self._journal = view, journal
         self.stage_changed, self.ended, self.tick = view.stage_changed, view.ended, view.tick
 

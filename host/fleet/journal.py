@@ -30,7 +30,7 @@ from edgekit.host.common.files import atomic_write, locked, read_file, take_lock
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
-from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
+from edgekit.host.fleet.rollout import Event, Progress, RolloutPlan, Verdict
 
 NEWEST = "newest"  # the last rollout, instead of an id
 _KEPT = 20  # number of finished rollouts to keep
@@ -55,7 +55,7 @@ class Written:
     """A rollout as stored on disk: its folder, plan and progress."""
 
     folder: Path
-    plan: Plan
+    plan: RolloutPlan
     progress: Progress
     began: float
 
@@ -136,7 +136,7 @@ def beginning() -> Iterator[None]:
         yield
 
 
-def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
+def write_plan(plan: RolloutPlan, bundles: Mapping[str, Bundle]) -> Path:
     """Creates the folder of a new rollout atomically. Raises InputError on failure."""
     folder = folder_of_rollouts() / plan.id
     new = folder.with_name(f".{plan.id}")
@@ -203,7 +203,7 @@ def is_carried_out(folder: Path) -> bool:
 def read_rollout(folder: Path) -> Written:
     """Reads plan and journal; InputError if they are not valid."""
     try:
-        plan = msgspec.json.decode(read_file(folder / _PLAN), type=Plan)
+        plan = msgspec.json.decode(read_file(folder / _PLAN), type=RolloutPlan)
         progress, began = Progress.of(plan), 0.0
         data = read_file(folder / _JOURNAL)
         for text in data[: data.rfind(b"\n") + 1].splitlines():

@@ -22,7 +22,7 @@ class AtWork:
 
 
 class Tally:
-    """Counts the events of a Watch; `clock` returns seconds."""
+    """Counts the events of an `Observer`; `clock` returns seconds."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = total

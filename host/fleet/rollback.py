@@ -9,7 +9,7 @@ from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.journal import Journal
 from edgekit.host.fleet.rollout import Event
-from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Turn, Watch, run_on
+from edgekit.host.fleet.runner import PARALLEL, FleetRun, Observer, Outcome, Turn, run_on
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def touched(journal: Journal) -> list[str]:
 def take_back(
     journal: Journal,
     boards: Sequence[BoardEntry],
-    watch: Watch,
+    watch: Observer,
     parallel: int = PARALLEL,
 ) -> FleetRun[Back]:
     """Rolls back those of `boards` that run the release; others are left alone.

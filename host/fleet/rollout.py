@@ -51,7 +51,7 @@ class PlannedBoard:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RolloutPlan:
     """The goal of a rollout, written to disk before it begins.
 
     `asked` is a hash of the request: repeating the same command resumes the rollout. `releases`
@@ -152,7 +152,7 @@ class Progress:
     batches: int = 0
 
     @staticmethod
-    def of(plan: Plan) -> Progress:
+    def of(plan: RolloutPlan) -> Progress:
         return Progress({board.name: BoardRecord() for board in plan.boards})
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
@@ -223,7 +223,7 @@ class End:
 Step = Begin | Deploy | Watch | End
 
 
-def decide(plan: Plan, policy: Policy, progress: Progress) -> Step:
+def decide(plan: RolloutPlan, policy: Policy, progress: Progress) -> Step:
     """The next step; a pure function of the events."""
     if progress.ended:
         return End(progress.ended, progress.reason)
@@ -238,7 +238,7 @@ def decide(plan: Plan, policy: Policy, progress: Progress) -> Step:
     return _next_batch(plan, policy, progress)
 
 
-def why_stop(plan: Plan, policy: Policy, progress: Progress) -> str:
+def why_stop(plan: RolloutPlan, policy: Policy, progress: Progress) -> str:
     """Why no more boards may be touched; empty if they may."""
     for name in progress.names(*BROKEN):
         record = progress.records[name]
@@ -250,7 +250,7 @@ def why_stop(plan: Plan, policy: Policy, progress: Progress) -> str:
     return ""
 
 
-def _next_batch(plan: Plan, policy: Policy, progress: Progress) -> Step:
+def _next_batch(plan: RolloutPlan, policy: Policy, progress: Progress) -> Step:
     canaries, others = _candidates(plan, policy, progress, "waiting")
     if canaries:
         return Begin(tuple(canaries), True)
@@ -269,7 +269,7 @@ def _next_batch(plan: Plan, policy: Policy, progress: Progress) -> Step:
 
 
 def _candidates(
-    plan: Plan, policy: Policy, progress: Progress, *states: State
+    plan: RolloutPlan, policy: Policy, progress: Progress, *states: State
 ) -> tuple[list[str], list[str]]:
     """Boards in these states that may be touched next, least tried first: canaries of kinds that
     need more of them, and all others."""
@@ -285,7 +285,7 @@ def _candidates(
     return canaries, others
 
 
-def _by_kind(plan: Plan) -> Mapping[str, list[str]]:
+def _by_kind(plan: RolloutPlan) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for board in plan.boards:
         found.setdefault(board.kind, []).append(board.name)

@@ -70,7 +70,7 @@ class FleetRun(Generic[_T]):
         return tuple(outcome for outcome in self.outcomes if outcome.error is not None)
 
 
-class Watch(Protocol):
+class Observer(Protocol):
     """Receives events, in the thread that called `run_on`."""
 
     def began(self, board: str) -> None:
@@ -142,7 +142,7 @@ def run_on(
     work: Callable[[Turn], _T],
     *,
     parallel: int = PARALLEL,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     stop: Callable[[Outcome[_T]], bool] | None = None,
 ) -> FleetRun[_T]:
     """Runs `work` on each board, at most `parallel` at a time, and returns the outcomes.
@@ -179,7 +179,7 @@ class _Crew(Generic[_T]):
         self,
         boards: Sequence[BoardEntry],
         work: Callable[[Turn], _T],
-        watch: Watch,
+        watch: Observer,
         stop: Callable[[Outcome[_T]], bool],
     ) -> None:
         self._boards = boards

@@ -19,7 +19,7 @@ from edgekit.host.fleet.journal import (
     rollouts,
     write_plan,
 )
-from edgekit.host.fleet.rollout import Plan, PlannedBoard
+from edgekit.host.fleet.rollout import PlannedBoard, RolloutPlan
 
 
 def open_rollout(
@@ -46,7 +46,7 @@ def open_rollout(
     kinds = {entry.profile: entry for entry in reversed(boards)}
     bundles = {kind: make(entry) for kind, entry in sorted(kinds.items())}
     releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
-    plan = Plan(new_id(), asked, model.name, planned, releases, name)
+    plan = RolloutPlan(new_id(), asked, model.name, planned, releases, name)
     with beginning():
         if found := _find_interrupted(asked, planned, anew):  # started by another process
             return Journal(found.folder)

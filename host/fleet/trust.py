@@ -13,7 +13,7 @@ from edgekit.host.deploy.transport.ssh import SshTarget, fetch_host_key
 from edgekit.host.deploy.transport.ssh_config import hops, user_config
 from edgekit.host.deploy.transport.ssh_keys import KnownHosts, fingerprint, parse_host_key
 from edgekit.host.errors import AuthenticationError, InputError
-from edgekit.host.fleet.runner import FleetRun, Watch, run_on
+from edgekit.host.fleet.runner import FleetRun, Observer, run_on
 from edgekit.host.fleet.sources import Candidate
 
 KEY_SECONDS = 30.0
@@ -46,7 +46,9 @@ def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
     return Vouched(tuple(known), tuple(unknown))
 
 
-def show_keys(candidates: Sequence[Candidate], parallel: int, watch: Watch) -> FleetRun[Candidate]:
+def show_keys(
+    candidates: Sequence[Candidate], parallel: int, watch: Observer
+) -> FleetRun[Candidate]:
     """Fetches the candidates' keys from their boards. A key that does not match the expected
     fingerprint gives AuthenticationError; keys without one still have to be confirmed."""
     by_name = {each.entry.name: each for each in candidates}

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgekit.host.deploy.explanations import nna_lines
 from edgekit.host.report.document import Operator
-from edgekit.host.simulator.answers import recall as recall_estimate
+from edgekit.host.simulator.estimate_cache import recall as recall_estimate
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.target import has_model
 from edgekit.kb.targets.board import UnknownBoardError, load_board

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm_file import load_table, table_text
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
@@ -34,7 +34,7 @@ def measured(shape: GemmShape = _SHAPE, cost: float = 1e-3, **changes: Any) -> M
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """A table for a57 with one row."""
-    row = Row(key_of(_SHAPE, 0, Sequences()), _METHOD, _SHAPE, "tuner", 3, 0.5, 1.0)
+    row = GemmRow(key_of(_SHAPE, 0, Sequences()), _METHOD, _SHAPE, "tuner", 3, 0.5, 1.0)
     path = tmp_path / "table.json"
     path.write_text(table_text(KnowledgeBase(("cortex-a57",), rows=(row,))))
     return path

@@ -19,7 +19,7 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
 from edgekit.host.compiler.tables.gemm import kit_table, user_table
 from edgekit.host.compiler.tables.gemm_file import load_table, table_text
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.errors import UnreachableError
@@ -78,7 +78,7 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
     board = load_board("local")
     shape, bad = GemmShape(48, 48, 48), Method(48, 16, 48, True, True, 1, 16)
     key = KnowledgeBase((board.platform,)).key(board.platform, shape)
-    table = KnowledgeBase((board.platform,), rows=(Row(key, bad, shape, "tuner", ratio=0.5),))
+    table = KnowledgeBase((board.platform,), rows=(GemmRow(key, bad, shape, "tuner", ratio=0.5),))
     user_table(board).parent.mkdir(parents=True)
     user_table(board).write_text(table_text(table))
     done = edgekit(*_TUNE, "--remeasure", "--json")

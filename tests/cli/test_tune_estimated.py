@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr
-from edgekit.device.runtime.arrays.sparse_table import Key, Row
+from edgekit.device.runtime.arrays.sparse_table import Key, SpmvRow
 from edgekit.host.cli import tune, tune_spmv
 from edgekit.host.cli.tune_estimated import (
     MethodEstimate,
@@ -82,7 +82,7 @@ def _costs(_: object, matrix: Csr, forms: Sequence[BlockSettings], *more: object
 def _shown_settings(capfd: Any, as_json: bool) -> str:
     """Likewise, for a matrix whose settings take half the cycles of its rule's."""
     board, name = load_board("a72"), "banded:400:3"
-    row = Row(Key("f32", 0, 0, "even", "narrow"), BlockSettings(16), name, 0.5)
+    row = SpmvRow(Key("f32", 0, 0, "even", "narrow"), BlockSettings(16), name, 0.5)
     tuned = TunedMatrix(row, BlockSettings(8), 12)
     matrix = open_matrix(name, "float32")
     estimates = estimate_settings(board, tuned, matrix, 1, lambda _: True, _costs)

@@ -19,7 +19,7 @@ from edgekit.host.errors import BusyError, InputError
 from edgekit.host.fleet.journal import find_rollout, new_id, write_plan
 from edgekit.host.fleet.journal import rollouts as rollouts_there
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.fleet.rollout import Plan, Policy, Share
+from edgekit.host.fleet.rollout import Policy, RolloutPlan, Share
 from tests.fleet.conftest import BOARDS, Rollouts
 from tests.support.profile_batches import SPOOL, batch
 
@@ -183,7 +183,7 @@ def test_the_newest_rollout_is_the_last_one_whatever_the_clock_says(
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     for now in (1_800_000_000.0, 0.0, 1_900_000_000.0, 1_800_000_000.0, 0.0):
         made = new_id(lambda now=now: now)
-        write_plan(Plan(made, "asked", "m", (), {}), {})
+        write_plan(RolloutPlan(made, "asked", "m", (), {}), {})
         assert find_rollout("newest").plan.id == made
     assert len(rollouts_there()) == 5
     shutil.rmtree(tmp_path / "rollouts")

@@ -16,10 +16,10 @@ from edgekit.host.fleet.rollout import (
     Deploy,
     End,
     Event,
-    Plan,
     PlannedBoard,
     Policy,
     Progress,
+    RolloutPlan,
     Share,
     Step,
     Watch,
@@ -29,13 +29,13 @@ from edgekit.host.fleet.rollout import (
 )
 
 
-def plan(count: int, kinds: int = 1) -> Plan:
+def plan(count: int, kinds: int = 1) -> RolloutPlan:
     boards = tuple(PlannedBoard(f"b{i:02d}", f"k{i % kinds}") for i in range(count))
-    return Plan("id", "asked", "m", boards, {f"k{i}": "0" * 16 for i in range(kinds)})
+    return RolloutPlan("id", "asked", "m", boards, {f"k{i}": "0" * 16 for i in range(kinds)})
 
 
 def carry(
-    what: Plan,
+    what: RolloutPlan,
     policy: Policy,
     fate: Callable[[str, str], str],
     rounds: int = 1,

@@ -18,7 +18,7 @@ sys.path.insert(0, package)
 from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout  # noqa: E402
 from edgekit.device.runtime.agent.npz import read_npz  # noqa: E402
 from edgekit.device.runtime.arrays.gemm_library import Block  # noqa: E402
-from edgekit.device.runtime.arrays.sparse_library import Plan, SparseLibrary, SparseProduct  # noqa: E402
+from edgekit.device.runtime.arrays.sparse_library import SparseLibrary, SparseProduct, SpmmPlan  # noqa: E402
 
 fix_layout()
 library = SparseLibrary(Path(path).resolve())
@@ -38,7 +38,7 @@ def timer(layer: dict, plan: bool):
     at = {name: placed(data) for name, data in layer.items() if name not in ("sizes", "stored")}
     x, y = placed(bytes(4 * cols * pixels)), placed(bytes(4 * rows * pixels))
     given = (at["start"], at["index"], at["values"], 0, x, y, pixels, pixels, pixels)
-    made = Plan(panels, pairs, at["pair"], at["columns"], at["paired"]) if plan else None
+    made = SpmmPlan(panels, pairs, at["pair"], at["columns"], at["paired"]) if plan else None
     return library.spmm_timer(SparseProduct("f32", rows, cols, 2, *given, plan=made), 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgekit.device.runtime.agent.golden import golden_inputs
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.model import Model, RunTimes, open_model
-from edgekit.device.runtime.agent.noise import Watch
+from edgekit.device.runtime.agent.noise import NoiseMonitor
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import OperatorSpec
@@ -40,7 +40,7 @@ def bench_release(
     variants = manifest.every_variant()
     variant = numbered(variants, number) if given is None else variant_for(variants, given)
     inputs = golden_inputs(files, variant) if given is None else given
-    watch = Watch()
+    watch = NoiseMonitor()
     start = time.perf_counter_ns()
     model = open_model(files, manifest, placement, variant)
     model.set_inputs(inputs)

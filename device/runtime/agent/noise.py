@@ -52,7 +52,7 @@ class Noise(Record):
     load: Optional[float]
 
 
-class Watch:
+class NoiseMonitor:
     """Monitors the board during a measurement, from construction on."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Watch:
 
 def watch() -> Dict[str, Any]:
     """Returns the document edgekit.noise/1: the board's noise while this process is idle."""
-    watching = Watch()
+    watching = NoiseMonitor()
     time.sleep(_WATCH_SECONDS)
     seen = watching.seen()
     governor = seen["conditions"]["after"]["governor"]

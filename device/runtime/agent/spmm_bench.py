@@ -18,9 +18,9 @@ from edgekit.device.runtime.arrays.gemm_library import Block, GemmLibrary, GemmM
 from edgekit.device.runtime.arrays.sparse_library import (
     STORED,
     SUM_BYTES,
-    Plan,
     SparseLibrary,
     SparseProduct,
+    SpmmPlan,
 )
 from edgekit.device.runtime.errors import InputError
 
@@ -45,7 +45,9 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
         raise InputError(f"{path.name}: expected an spmm-bench request, found: {error}") from None
     scale = placed({"scale": arrays["scale"]})["scale"].address if "scale" in arrays else 0
     y = Block(rows * pixels * SUM_BYTES[dtype])
-    plan = Plan(panels, pairs, *(blocks[name].address for name in ("pair", "columns", "packed")))
+    plan = SpmmPlan(
+        panels, pairs, *(blocks[name].address for name in ("pair", "columns", "packed"))
+    )
     start, index, values, x = (blocks[name].address for name in ("start", "index", "values", "x"))
     addresses = (start, index, values, scale, x, y.address)
     sizes = (pixels, pixels, pixels)

@@ -160,7 +160,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpmmPlan:
     """ek_spmm_plan: counts, and addresses of pairs, columns and values."""
 
     panels: int
@@ -195,7 +195,7 @@ class SparseProduct:
     high: float = float("inf")
     vectors: int = 0
     copy: int = -1
-    plan: Optional[Plan] = None
+    plan: Optional[SpmmPlan] = None
 
     def in_c(self) -> _Product:
         weights = _Weights(

@@ -70,7 +70,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Row:
+class SpmvRow:
     """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: the
     measured one; `ratio`: its time over the rule's in the same run, below 1 is faster."""
 
@@ -113,7 +113,7 @@ class SpmvTable:
     """One platform's rows."""
 
     platform: str = ""
-    rows: Tuple[Row, ...] = ()
+    rows: Tuple[SpmvRow, ...] = ()
 
     def lookup(self, wanted: Features, default: BlockSettings) -> Answer:
         """Returns the settings for a matrix; `default` is the patent's rule."""
@@ -165,15 +165,15 @@ def read_table(path: Path) -> SpmvTable:
         ) from None
 
 
-def _row_to_dict(row: Row) -> Dict[str, Any]:
+def _row_to_dict(row: SpmvRow) -> Dict[str, Any]:
     return {**asdict(row), "settings": asdict(row.settings) if row.settings else _RULE}
 
 
-def _parse_row(raw: Mapping[str, Any]) -> Row:
+def _parse_row(raw: Mapping[str, Any]) -> SpmvRow:
     fields: Dict[str, Any] = dict(raw)
     key, how = Key(**fields.pop("key")), fields.pop("settings")
     settings = None if how == _RULE else BlockSettings.of(how)
-    return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
+    return SpmvRow(key, settings, str(fields["matrix"]), float(fields["ratio"]))
 
 
 def _structure_class(key: Key) -> Tuple[str, str, str]:

@@ -20,7 +20,7 @@ from edgekit.device.runtime.arrays.sparse_input import (
     numpy,
     numpy_type,
 )
-from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, Plan, SparseProduct
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, SparseProduct, SpmmPlan
 from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.device.runtime.errors import InputError
 
@@ -196,14 +196,14 @@ class SparseWeights:
     def _pack(self, panel: int) -> Pairs:
         return pack_rows(self._csr) if self.stored == "s8" else pack_pairs(self._csr, panel)
 
-    def _build_plan(self) -> Optional[Plan]:
+    def _build_plan(self) -> Optional[SpmmPlan]:
         if not self._can_pair():
             return None
         if not self._pairs:
             self._pairs = self._pack(library().panel())
         p = self._pairs
         arrays = (p.pair, p.columns, p.values)
-        return Plan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))
+        return SpmmPlan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))
 
 
 def _as_half(np: Any, csr: Csr) -> Csr:

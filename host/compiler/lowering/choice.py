@@ -15,7 +15,7 @@ from edgekit.host.compiler.costs.methods.operators import (
     candidates_of,
     rows_at_once,
 )
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 
@@ -44,7 +44,7 @@ class Choice:
 
     rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only (no alternative)
     why: str
-    row: Row | OperatorRow | None = None
+    row: GemmRow | OperatorRow | None = None
     runner_up: RunnerUp | None = None
     form: Form | None = None
     cost: float = 0.0

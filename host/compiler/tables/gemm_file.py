@@ -21,7 +21,7 @@ from edgekit.host.compiler.costs.methods.bands import BANDS
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.operators import Family, OperatorMethod
 from edgekit.host.compiler.costs.methods.rule import LARGEST
-from edgekit.host.compiler.tables.gemm_table import Feature, KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import Feature, GemmRow, KnowledgeBase, OperatorRow
 from edgekit.host.compiler.tables.supported import drop_unsupported_rows, format_row
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.tables.paths import found_tables, shipped_folder
@@ -212,7 +212,7 @@ def _read_rows(
     return rows, skipped
 
 
-def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
+def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> GemmRow:
     group = msgspec.json.decode(head, type=_Group)
     raw = msgspec.json.decode(text, type=_Row)
     _check_radius(raw.radius)
@@ -221,7 +221,7 @@ def _parse_row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file:
     of = group.dtype, group.threads, group.packed
     key = key_of(shape, _platform_index(group.platform, file), sequences, *of)
     known = raw.ratio or None, raw.gflops or None, bool(raw.relaxes), group.cpu, raw.radius or None
-    return Row(key, _parse_method(raw.method), shape, group.source, raw.history_rows, *known)
+    return GemmRow(key, _parse_method(raw.method), shape, group.source, raw.history_rows, *known)
 
 
 def _platform_index(name: str, file: _File) -> int:
@@ -330,7 +330,7 @@ def _format_groups(lines: Iterable[tuple[str, str]]) -> str:
     return "[" + ",\n".join(texts) + "]"
 
 
-def _format_group(row: Row, table: KnowledgeBase) -> str:
+def _format_group(row: GemmRow, table: KnowledgeBase) -> str:
     key = row.key
     values = [
         key.dtype,
@@ -364,7 +364,7 @@ def _operator_line(row: OperatorRow) -> str:
     return _encode_json(_drop_defaults(line, _Operator))
 
 
-def _format_line(row: Row) -> str:
+def _format_line(row: GemmRow) -> str:
     shape, how = row.shape, row.method
     method: list[Any] | int = 0
     if how is not None:

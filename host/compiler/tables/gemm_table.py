@@ -20,7 +20,7 @@ FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
 
 
 @dataclass(frozen=True)
-class Row:
+class GemmRow:
     """The best known method of one key.
 
     The analytic method is used instead if `method` is None (none beat it); if a relaxed lookup
@@ -46,7 +46,7 @@ class Row:
 @dataclass(frozen=True)
 class OperatorRow:
     """The best known method of an operator's key; None: nothing beat the analytic one. For `radius`
-    see `Row`."""
+    see `GemmRow`."""
 
     key: GemmKey
     method: OperatorMethod | None
@@ -148,7 +148,7 @@ class Answer:
     rule: str
     why: str
     history_rows: int
-    row: Row | None = None  # the source of the method; None: the analytic one
+    row: GemmRow | None = None  # the source of the method; None: the analytic one
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,10 @@ class KnowledgeBase:
     platforms: tuple[str, ...]
     sequences: Sequences = field(default_factory=Sequences)
     priority: tuple[Feature, ...] = FEATURES
-    rows: tuple[Row, ...] = ()
+    rows: tuple[GemmRow, ...] = ()
     skipped: tuple[str, ...] = ()
     operators: tuple[OperatorRow, ...] = ()
-    _products: Index[Row] = field(init=False, repr=False, compare=False)
+    _products: Index[GemmRow] = field(init=False, repr=False, compare=False)
     _operators: OperatorIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -280,20 +280,20 @@ class KnowledgeBase:
         renamed = (platform if name == known else name for name in self.platforms)
         return replace(self, platforms=tuple(renamed)).knowing(platform)
 
-    def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
+    def with_rows(self, rows: Iterable[GemmRow]) -> KnowledgeBase:
         """This table with other rows, sorted by key."""
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
 
 
 def _build_answer(
-    key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str
+    key: GemmKey, row: GemmRow, taken: bool, default: Method, rule: str, why: str
 ) -> Answer:
     if row.method is None or not taken:
         return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
     return Answer(key, row.method, rule, why, row.history_rows, row)
 
 
-def _method_fits(row: Row, shape: GemmShape) -> bool:
+def _method_fits(row: GemmRow, shape: GemmShape) -> bool:
     """Rejects single-column methods for other products, since equal indices do not make one column
     of four: a tile of one row or column is for products with a vector only."""
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
@@ -303,7 +303,7 @@ def _within_radius(row: _Known, shape: GemmShape) -> bool:
     return row.radius is None or 100.0 * shape.log_distance(row.shape) <= row.radius
 
 
-def _can_relax(row: Row, default: Method, vl: int) -> bool:
+def _can_relax(row: GemmRow, default: Method, vl: int) -> bool:
     """False if only one of the row's tile and the analytic tile is transposed: transposed tiles are
     for few columns, others for many."""
     if row.method is None:

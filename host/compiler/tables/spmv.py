@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgekit.device.runtime.arrays.sparse_table import Row, SpmvTable, read_table
+from edgekit.device.runtime.arrays.sparse_table import SpmvRow, SpmvTable, read_table
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.tables.user_files import user_file
@@ -25,14 +25,14 @@ def spmv_table_of(board: BoardProfile) -> SpmvTable:
 
     Raises InputError for a table that cannot be read.
     """
-    rows: dict[object, Row] = {}
+    rows: dict[object, SpmvRow] = {}
     for folder in (shipped_folder("spmv"), user_spmv_table(board).parent):
         for _, path in itertools.islice(found_tables(board, folder), 1):
             rows |= {row.key: row for row in _read(path).rows}
     return SpmvTable(board.platform, tuple(rows.values()))
 
 
-def add_spmv_rows(board: BoardProfile, new: Iterable[Row], path: Path) -> SpmvTable:
+def add_spmv_rows(board: BoardProfile, new: Iterable[SpmvRow], path: Path) -> SpmvTable:
     """Merge rows into the table at `path`, replacing equal keys; raises InputError, OSError."""
     old = _read(path).rows if path.exists() else ()
     rows = {row.key: row for row in (*old, *new)}

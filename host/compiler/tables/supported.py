@@ -16,7 +16,7 @@ from edgekit.host.compiler.costs.methods.operators import (
     sums_at_once,
 )
 from edgekit.host.compiler.costs.methods.winograd import has_winograd
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
 from edgekit.kb.targets.isa import BYTES, Isa, Tile
 
@@ -35,8 +35,8 @@ def drop_unsupported_rows(table: KnowledgeBase, board: BoardProfile) -> Knowledg
 
     All boards of the platform count, since a general profile of a core has fewer features than it.
     """
-    odd: dict[Row | OperatorRow, str] = {}
-    known: list[Row | OperatorRow] = [*table.rows, *table.operators]
+    odd: dict[GemmRow | OperatorRow, str] = {}
+    known: list[GemmRow | OperatorRow] = [*table.rows, *table.operators]
     for row in known:
         own = table.platforms[row.key.platform] == board.platform
         if own and (why := why_impossible(row, board)):
@@ -58,7 +58,7 @@ def _boards_of(platform: str) -> tuple[BoardProfile, ...]:
     return tuple(b for b in map(load_profile, profile_names()) if b.platform == platform)
 
 
-def why_impossible(row: Row | OperatorRow, board: BoardProfile) -> str:
+def why_impossible(row: GemmRow | OperatorRow, board: BoardProfile) -> str:
     """The missing requirement of a row, as expected and found; empty if there is none."""
     half = board.computes_half and isinstance(row, OperatorRow)
     types = (*BYTES, "f16") if half else tuple(BYTES)
@@ -99,7 +99,7 @@ def _tallest_tiles(how: OperatorMethod, isa: Isa) -> list[Tile]:
     return tiles
 
 
-def _of_product(row: Row, isa: Isa) -> str:
+def _of_product(row: GemmRow, isa: Isa) -> str:
     """For products of the library. Those with a vector have separate kernels; for others the
     nearest tile is used, so only tiles beyond all of them are rejected."""
     how = row.method
@@ -112,7 +112,7 @@ def _of_product(row: Row, isa: Isa) -> str:
     return f"expected a tile of at most {most[0]} x {most[1]}, found {how.mr} x {how.nr}"
 
 
-def _describe_row(row: Row | OperatorRow) -> str:
+def _describe_row(row: GemmRow | OperatorRow) -> str:
     shape, key = row.shape, row.key
     sizes = f"{shape.m},{shape.k},{shape.n}"
     return f"{key.form or 'product'} {sizes} {key.dtype} x{key.threads}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import FEATURES, GemmRow, KnowledgeBase
 
 DTYPES = ("f32", "s8", "u8")  # index is ek_gemm_dtype of gemm.h
 _PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to the dtype
@@ -42,18 +42,18 @@ def table_blob(table: KnowledgeBase, platform: str) -> bytes:
     return b"".join((header, struct.pack(f"<{len(values)}q", *values), *rows))
 
 
-def _is_encodable(row: Row, platform: int) -> bool:
+def _is_encodable(row: GemmRow, platform: int) -> bool:
     largest = max(*_block_sizes(row), row.key.threads)
     return row.key.platform == platform and row.key.dtype in DTYPES and largest <= _LARGEST
 
 
-def _block_sizes(row: Row) -> tuple[int, ...]:
+def _block_sizes(row: GemmRow) -> tuple[int, ...]:
     """Blocks and tile; all 0 if the analytic method is best."""
     how = row.method
     return (0, 0, 0, 0, 0) if how is None else (how.mc, how.kc, how.nc, how.mr, how.nr)
 
 
-def _pack_row(row: Row) -> bytes:
+def _pack_row(row: GemmRow) -> bytes:
     key, how, shape = row.key, row.method, row.shape
     flags = (how.pack_a, how.pack_b, how.split == "n") if how else (False, False, False)
     return _ROW.pack(

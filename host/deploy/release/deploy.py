@@ -18,7 +18,7 @@ from edgekit.host.deploy.release.probed import check_folder, probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
 from edgekit.host.deploy.release.session import DeployLock, forget, is_stale, owner
 from edgekit.host.deploy.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
-from edgekit.host.deploy.release.watch import Watch
+from edgekit.host.deploy.release.watch import StateTimeout
 from edgekit.host.deploy.transport import LinkLostError
 from edgekit.host.errors import (
     BusyError,
@@ -195,7 +195,7 @@ class _Deploy:
         seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
         seconds["health"] += health_seconds
         ends = time.monotonic() + sum(seconds.values())
-        with Watch(self._board.transport, seconds) as watch:
+        with StateTimeout(self._board.transport, seconds) as watch:
 
             def on_line(line: str) -> None:
                 if (state := _parse_state_line(line)) is not None:

@@ -10,7 +10,7 @@ from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import UnreachableError
 
 
-class Watch:
+class StateTimeout:
     """Closes the connection when the board stays in one state for too long.
 
     The interrupted call then raises UnreachableError, whatever exception it would have raised
@@ -23,7 +23,7 @@ class Watch:
         self._timer: threading.Timer | None = None
         self._late = ""
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> StateTimeout:
         return self
 
     def enter(self, state: str) -> None:

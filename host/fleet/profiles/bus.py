@@ -40,7 +40,7 @@ _SCHEME = re.compile(r"(nats|tls|ws|wss)://")
 _T = TypeVar("_T")
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PendingBatches(msgspec.Struct, frozen=True):
     """The messages being written by writer `by`: `count` of them, the last numbered `last`."""
 
     last: int
@@ -52,7 +52,7 @@ class Cursor(msgspec.Struct, frozen=True):
     """All messages up to number `done` are written; `plan` is the write in flight."""
 
     done: int = 0
-    plan: Plan | None = None
+    plan: PendingBatches | None = None
 
 
 @dataclass(frozen=True)

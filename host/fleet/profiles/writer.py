@@ -28,7 +28,7 @@ from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
 from edgekit.host.fleet.profiles.batch import decode_batch
-from edgekit.host.fleet.profiles.bus import Bus, Cursor, Message, Plan
+from edgekit.host.fleet.profiles.bus import Bus, Cursor, Message, PendingBatches
 from edgekit.host.fleet.profiles.parquet import Arrival, part_path, table_of
 from edgekit.host.fleet.profiles.shared import SharedStore
 
@@ -134,7 +134,7 @@ class ProfileWriter:
                 self._bus.forget(partition, cursor.done)  # left by a writer that was killed
             return False
         if plan is None:
-            plan = Plan(messages[-1].number, len(messages), self._me)
+            plan = PendingBatches(messages[-1].number, len(messages), self._me)
             moved = self._bus.move(partition, revision, Cursor(cursor.done, plan))
             if moved is None:
                 return False
@@ -150,7 +150,7 @@ class ProfileWriter:
         self.written += written
         return True
 
-    def _may_take(self, partition: int, plan: Plan, revision: int) -> bool:
+    def _may_take(self, partition: int, plan: PendingBatches, revision: int) -> bool:
         """Whether the plan belongs to this writer, or its revision has not changed for `lease`
         seconds by the local clock. Clocks of different writers are never compared."""
         seen = self._plans.get(partition)
@@ -159,7 +159,7 @@ class ProfileWriter:
         return plan.by == self._me or time.monotonic() - seen[1] >= self._lease
 
     def _write_batches(
-        self, partition: int, done: int, plan: Plan, messages: Sequence[Message]
+        self, partition: int, done: int, plan: PendingBatches, messages: Sequence[Message]
     ) -> tuple[Written, list[_Name]]:
         """Writes the new batches; returns the counts and their names. The result depends only on
         the messages and on what is written up to `done`, so all writers produce the same files."""

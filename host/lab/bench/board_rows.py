@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """The results for a model on a board: `ours` is None until estimated, and `failure` is the
     reason if that failed. `allowed`: f32 or auto, which allows half precision. The keys identify
     the inputs that the results depend on."""
@@ -108,17 +108,17 @@ class Place:
         return target_of(load_board(self.board))
 
 
-def kept_row(model: Path, place: Place) -> Row:
+def kept_row(model: Path, place: Place) -> BoardRow:
     """The stored row, possibly outdated."""
     try:
-        return msgspec.json.decode(_row_path(model, place).read_bytes(), type=Row)
+        return msgspec.json.decode(_row_path(model, place).read_bytes(), type=BoardRow)
     except (OSError, msgspec.MsgspecError):
         return _empty_row(model, place)
 
 
-def _empty_row(model: Path, place: Place, peers_key: str = "") -> Row:
+def _empty_row(model: Path, place: Place, peers_key: str = "") -> BoardRow:
     about = (model.stem, place.board, place.threads, place.allowed)
-    return Row(*about, peers_key=peers_key)
+    return BoardRow(*about, peers_key=peers_key)
 
 
 def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -> Bundle:
@@ -145,11 +145,11 @@ class Steps:
 _STEPS = Steps()
 
 
-def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> Row:
+def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> BoardRow:
     """The row with all engines, each in its fastest precision."""
     row, key = kept_row(model, place), _peers_key(model, place, steps)
     if row.peers_key != key:
-        row = Row(
+        row = BoardRow(
             model.stem, place.board, place.threads, place.allowed, peers_key=key
         )  # redo ours as well
     shapes = zoo_options(model).shapes
@@ -162,7 +162,7 @@ def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> R
     return row
 
 
-def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> Row:
+def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> BoardRow:
     """The row with our result in the precision allowed; compiles, and redoes it on a change."""
     row, target = kept_row(model, place), place.target
     options = replace(zoo_options(model), precision=place.allowed, threads=place.threads)
@@ -186,7 +186,7 @@ def _row_path(model: Path, place: Place) -> Path:
     return cache_folder() / "performance" / name
 
 
-def _save_row(model: Path, place: Place, row: Row) -> None:
+def _save_row(model: Path, place: Place, row: BoardRow) -> None:
     path = _row_path(model, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, msgspec.json.encode(row))

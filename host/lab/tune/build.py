@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edgekit.host.compiler.costs.methods.gemm import Method
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.operator_history import (
     OperatorMeasurement,
@@ -40,7 +40,7 @@ def without_repeats(
     return table.with_rows(rows)
 
 
-def _is_analytic(table: KnowledgeBase, row: Row, shape: GemmShape) -> bool:
+def _is_analytic(table: KnowledgeBase, row: GemmRow, shape: GemmShape) -> bool:
     """Whether no row's method applies to a product. Without a board, no tile is known to be
     transposed, which errs on the side of keeping a row."""
     key, platform = row.key, table.platforms[row.key.platform]
@@ -123,9 +123,9 @@ def _key_under(used: Sequences, old: GemmKey, shape: GemmShape) -> GemmKey:
     return key_of(shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
 
 
-def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
+def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, GemmRow]:
     """The table's rows under different sequences; of rows that collide, the best ratio is kept."""
-    rows: dict[GemmKey, Row] = {}
+    rows: dict[GemmKey, GemmRow] = {}
     for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
         key = _key_under(used, row.key, row.shape)
         rows.setdefault(key, replace(row, key=key))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from edgekit.host.compiler.costs.methods.operators import OperatorMethod
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_key
 from edgekit.kb.features import GemmKey
 
-AnyRow = Row | OperatorRow
+AnyRow = GemmRow | OperatorRow
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from edgekit.device.runtime.arrays.calls import (
 )
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.runtime.arrays.sparse_library import VALUE_BYTES
-from edgekit.device.runtime.arrays.sparse_table import Key, Row
+from edgekit.device.runtime.arrays.sparse_table import Key, SpmvRow
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, split_of
 from edgekit.host.compiler.lowering.sparse.strips import strip_height
 from edgekit.host.fleet.profiles import ProfileStore, asking
@@ -91,7 +91,7 @@ class FieldCalls:
     """Measurements of products and rows of sparse matrices, from samples on `boards` boards."""
 
     measurements: tuple[Measurement, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SpmvRow, ...] = ()
     winners: tuple[Winner, ...] = ()
     boards: int = 0
 
@@ -257,12 +257,12 @@ def _winner(product: _Product, found: _Compared[_Method]) -> Winner:
     return Winner(name, found.newest.method, product.threads, ratio, *counts)
 
 
-def _sparse_row(key: Key, found: Sequence[tuple[str, _Compared[BlockSettings]]]) -> Row:
+def _sparse_row(key: Key, found: Sequence[tuple[str, _Compared[BlockSettings]]]) -> SpmvRow:
     """The best settings of a key; the rule if none is better."""
     name, best = min(found, key=lambda each: (each[1].ratio, each[0]))
     if best.ratio >= _BETTER:
-        return Row(key, None, name, 1.0)
-    return Row(key, best.method, name, float(f"{best.ratio:.{_DIGITS}g}"))
+        return SpmvRow(key, None, name, 1.0)
+    return SpmvRow(key, best.method, name, float(f"{best.ratio:.{_DIGITS}g}"))
 
 
 def _identity(m: Measurement) -> tuple[object, ...]:

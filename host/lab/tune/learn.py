@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import keys_of
 from edgekit.host.lab.tune.method_stats import Experience, Kind, by_kind
@@ -99,9 +99,9 @@ def _rows_without(
     shape: GemmShape,
     key: GemmKey,
     shapes: list[GemmShape],
-    rows: Mapping[GemmKey, Row],
+    rows: Mapping[GemmKey, GemmRow],
     known: Experience,
-) -> tuple[Row, ...]:
+) -> tuple[GemmRow, ...]:
     """The rows as if the product had not been measured."""
     rest = []
     for other, row in rows.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, limits_of
-from edgekit.host.compiler.tables.gemm_table import Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow
 from edgekit.host.lab.history.measurement import UNITS, Measurement
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.targets.board import BoardProfile
@@ -78,9 +78,9 @@ class Experience:
         """The board's vector lanes; 1 without a board, so that no tile counts as transposed."""
         return self._board.isa.vl if self._board else 1
 
-    def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
+    def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> GemmRow:
         """The row of a key, from its products `shapes`: the method with the lowest mean ratio;
-        see `Row` for keys without a method."""
+        see `GemmRow` for keys without a method."""
         used = list(itertools.chain.from_iterable(self.products[shape] for shape in shapes))
         ratio, origin, method = self._best_method(shapes)
         made = self._generalize(method, origin)
@@ -90,7 +90,7 @@ class Experience:
         rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
         kept = made if self._is_worth_it(method, origin, shapes) else None
         relaxes = kept is None or self.relaxes(kept, best.shape)
-        return Row(
+        return GemmRow(
             key,
             kept,
             best.shape,

@@ -13,8 +13,8 @@ from edgekit.host.deploy.release import Benchmark
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.tunable_ops import WORTH, TuningTask
 from edgekit.host.lab.tune.operators import Times
-from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import ModelEstimate, estimate_model
 from edgekit.host.simulator.target import target_of
 

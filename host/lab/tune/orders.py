@@ -28,8 +28,8 @@ from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.lab.history.orders import WORTH, OrderMeasurement, order_rows
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.operators import Times
-from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.board import BoardProfile

@@ -14,14 +14,14 @@ from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Measurer, Outcome, Plan, Progress, Tuner
+from edgekit.host.lab.tune.tuner import Measurer, Outcome, Progress, Tuner, TuningPlan
 from edgekit.kb.features import Sequences
 from edgekit.kb.targets.board import BoardProfile
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to tune; `now` returns the time of day as text. `given`: see `Plan`."""
+    """What to tune; `now` returns the time of day as text. `given`: see `TuningPlan`."""
 
     board: str
     profile: BoardProfile
@@ -50,7 +50,7 @@ def tune(
         began = clock()
         measurer = make_measurer()
         left = max(job.seconds - (clock() - began), 0.0)
-        plan = Plan(
+        plan = TuningPlan(
             job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check
         )
         try:

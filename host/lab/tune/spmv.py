@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.runtime.arrays.sparse_input import Csr, library
 from edgekit.device.runtime.arrays.sparse_library import VALUE_BYTES
-from edgekit.device.runtime.arrays.sparse_table import Answer, Row, key_of
+from edgekit.device.runtime.arrays.sparse_table import Answer, SpmvRow, key_of
 from edgekit.host.compiler.lowering.sparse.strips import strip_height
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.lab.tune.spmv_board import BoardResult, SpmvMeasurer
@@ -27,7 +27,7 @@ _DIGITS = 4
 class TunedMatrix:
     """The row for one matrix; `rule`: its settings without the row; `tried`: number measured."""
 
-    row: Row
+    row: SpmvRow
     rule: BlockSettings
     tried: int
 
@@ -68,7 +68,7 @@ def tune_matrix(
         measurer.forget()
     ratio = float(f"{last.forms[0].median / last.forms[1].median:.{_DIGITS}g}")
     better = best != rule and ratio < _BETTER
-    row = Row(key_of(found), best if better else None, name, ratio if better else 1.0)
+    row = SpmvRow(key_of(found), best if better else None, name, ratio if better else 1.0)
     return TunedMatrix(row, rule, tried)
 
 

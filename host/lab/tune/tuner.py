@@ -75,7 +75,7 @@ class Measurer(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TuningPlan:
     """What to tune: `board` is its name; `seconds` of budget. Products that are `given` a method
     get it measured, without a search. `sequences` are the table's, which determine the products
     that share a row. `check` raises if the board has become too noisy to continue; measurements
@@ -130,7 +130,7 @@ class Tuner:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TuningPlan,
         measurer: Measurer,
         history: History,
         clock: Callable[[], float],

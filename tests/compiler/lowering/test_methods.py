@@ -15,7 +15,7 @@ from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
 from edgekit.host.compiler.tables.gemm_file import load_table, table_text
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
@@ -38,7 +38,7 @@ def _convolution(shape: GemmShape) -> Case:
 
 def _table(board: BoardProfile, method: Method) -> KnowledgeBase:
     key = key_of(_SHAPE, 0, Sequences(), packed="b")
-    return KnowledgeBase((board.platform,)).with_rows([Row(key, method, _SHAPE, "tuner")])
+    return KnowledgeBase((board.platform,)).with_rows([GemmRow(key, method, _SHAPE, "tuner")])
 
 
 def _method(mr: int, nr: int) -> Method:
@@ -139,7 +139,7 @@ def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
 
 def test_a_product_row_without_a_method_leaves_the_choice_to_the_rule():
     board, shape = load_profile("x86-64-v3"), GemmShape(64, 64, 64)
-    row = Row(key_of(shape, 0, Sequences(), packed="b"), None, shape, "tuner")
+    row = GemmRow(key_of(shape, 0, Sequences(), packed="b"), None, shape, "tuner")
     table = KnowledgeBase((board.platform,)).with_rows([row])
     (step,) = lower(graph_of([_convolution(shape)]), board, table).lowered.steps
     choice = step.compiled.choice

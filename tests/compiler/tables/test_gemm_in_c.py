@@ -19,7 +19,7 @@ from edgekit.device.runtime.arrays.sparse_table import SpmvTable
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
-from edgekit.host.compiler.tables.gemm_table import FEATURES, KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import FEATURES, GemmRow, KnowledgeBase
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 from edgekit.host.compiler.toolchain.kernels import default_unit, kernel_units
 from edgekit.host.compiler.toolchain.zig import Toolchain
@@ -96,7 +96,7 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
     tie = draw(st.sampled_from(["low", "high"]))
     sequences = Sequences(*(_sequence(draw) for _ in range(4)), tie=tie)
     lengths = {name: len(getattr(sequences, name)) for name in FEATURES}
-    rows: dict[GemmKey, Row] = {}
+    rows: dict[GemmKey, GemmRow] = {}
     for _ in range(draw(st.integers(0, 25))):
         places = {name: draw(st.integers(0, length - 1)) for name, length in lengths.items()}
         key = GemmKey(
@@ -114,7 +114,7 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         kept = None if draw(st.integers(0, 3)) == 0 else method
         relaxes = draw(st.booleans())
         radius = draw(st.sampled_from([None, 1, 30, 500]))
-        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", radius)
+        rows[key] = GemmRow(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", radius)
     priority = tuple(draw(st.permutations(FEATURES)))
     return KnowledgeBase(("first", _CORE), sequences, priority, tuple(rows.values()))
 
@@ -141,7 +141,7 @@ def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, tab
 def test_more_questions_than_are_kept(here, tmp_path):
     shape = GemmShape(500, 1600, 30)
     key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
-    row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
+    row = GemmRow(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
     table = KnowledgeBase((_CORE,), rows=(row,))
     file = tmp_path / "only.table"
     file.write_bytes(table_blob(table, _CORE))
@@ -158,7 +158,9 @@ def test_more_questions_than_are_kept(here, tmp_path):
 
 def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
     rows = [
-        Row(GemmKey(0, m, 1, 1, 0), Method(8, 8, 8, False, True, 8, 8), GemmShape(m, 8, 8), "tuner")
+        GemmRow(
+            GemmKey(0, m, 1, 1, 0), Method(8, 8, 8, False, True, 8, 8), GemmShape(m, 8, 8), "tuner"
+        )
         for m in range(5)
     ]
     blobs = {
@@ -184,7 +186,7 @@ def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
 def test_a_damaged_table_is_refused(here, tmp_path, damage):
     shape = GemmShape(500, 1600, 30)
     key = GemmKey(platform=0, m=2, k=4, n=0, scale=1)
-    row = Row(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
+    row = GemmRow(key, Method(256, 128, 128, False, False, 8, 4), shape, "tuner")
     file = tmp_path / "bad.table"
     file.write_bytes(damage(table_blob(KnowledgeBase((_CORE,), rows=(row,)), _CORE)))
     with pytest.raises(InputError, match=r"bad\.table: expected the GEMM table"):
@@ -220,6 +222,8 @@ def test_random_bytes_in_a_table_never_crash(here, tmp_path_factory, noise, at):
     library.close()
 
 
-def _some_rows() -> tuple[Row, ...]:
+def _some_rows() -> tuple[GemmRow, ...]:
     how = Method(8, 8, 8, False, True, 8, 8)
-    return tuple(Row(GemmKey(0, m, 1, 1, 0), how, GemmShape(m, 8, 8), "tuner") for m in range(3))
+    return tuple(
+        GemmRow(GemmKey(0, m, 1, 1, 0), how, GemmShape(m, 8, 8), "tuner") for m in range(3)
+    )

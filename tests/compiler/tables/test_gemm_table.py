@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
 from edgekit.kb.features import (
     DEFAULT_SHAPE_SEQUENCE,
     GemmKey,
@@ -28,12 +28,12 @@ def method(mc: int) -> Method:
     return Method(mc, 128, 128, False, False, 8, 4)
 
 
-def row(shape: GemmShape, mc: int, threads: int = 1, gflops: float | None = None) -> Row:
+def row(shape: GemmShape, mc: int, threads: int = 1, gflops: float | None = None) -> GemmRow:
     key = key_of(shape, 0, Sequences(), threads=threads)
-    return Row(key, method(mc), shape, "tuner", 3, 0.9, gflops)
+    return GemmRow(key, method(mc), shape, "tuner", 3, 0.9, gflops)
 
 
-def table(*rows: Row, **options: object) -> KnowledgeBase:
+def table(*rows: GemmRow, **options: object) -> KnowledgeBase:
     return KnowledgeBase(("cortex-a57",), rows=rows, **options)  # type: ignore[arg-type]
 
 
@@ -133,7 +133,7 @@ def test_two_rows_of_one_key_are_refused():
 
 def test_where_nothing_beats_the_default_it_is_made_for_the_product_asked_for():
     shape = GemmShape(500, 1600, 30)
-    bare = Row(key_of(shape, 0, Sequences()), None, shape, "tuner", 7, 1.0)
+    bare = GemmRow(key_of(shape, 0, Sequences()), None, shape, "tuner", 7, 1.0)
     found = table(bare, row(GemmShape(64, 64, 64), 1)).lookup("cortex-a57", shape, _DEFAULT)
     assert (found.rule, found.method, found.history_rows) == ("exact", _DEFAULT, 7)
     assert "analytic" in found.why
@@ -219,7 +219,7 @@ def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
 def test_a_tile_of_one_column_answers_for_one_column_only():
     vector, columns = GemmShape(1000, 1000, 1), GemmShape(4000, 4000, 4)  # same key
     how = Method(64, 64, 1, False, False, 128, 1)
-    kb = table(Row(key_of(vector, 0, Sequences()), how, vector, "tuner"))
+    kb = table(GemmRow(key_of(vector, 0, Sequences()), how, vector, "tuner"))
     assert kb.lookup("cortex-a57", vector, _DEFAULT).method == how
     found = kb.lookup("cortex-a57", columns, _DEFAULT)
     assert (found.rule, found.method) == ("exact", _DEFAULT)

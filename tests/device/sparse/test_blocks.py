@@ -14,7 +14,7 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, block_wid
 from edgekit.device.runtime.arrays.sparse_table import (
     Features,
     Key,
-    Row,
+    SpmvRow,
     SpmvTable,
     key_of,
     read_table,
@@ -52,8 +52,8 @@ def test_settings_out_of_range_are_refused(wrong):
         replace(_RULE, **wrong)
 
 
-def _row(key: Key, width: int) -> Row:
-    return Row(key, BlockSettings(width), f"matrix {width}", 0.9)
+def _row(key: Key, width: int) -> SpmvRow:
+    return SpmvRow(key, BlockSettings(width), f"matrix {width}", 0.9)
 
 
 def test_a_table_answers_exactly_then_by_the_nearest_row_then_by_the_rule():
@@ -89,7 +89,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
 
 
 def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
-    table = SpmvTable("cortex-a57", (Row(key_of(_FEATURES), None, "banded:3000:5", 1.0),))
+    table = SpmvTable("cortex-a57", (SpmvRow(key_of(_FEATURES), None, "banded:3000:5", 1.0),))
     path = tmp_path / "table.json"
     path.write_text(table.text().replace("spmv/2", "spmv/1"))
     with pytest.raises(InputError) as caught:

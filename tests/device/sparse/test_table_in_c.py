@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary, _Settings
-from edgekit.device.runtime.arrays.sparse_table import SPREADS, Key, Row, SpmvTable
+from edgekit.device.runtime.arrays.sparse_table import SPREADS, Key, SpmvRow, SpmvTable
 from edgekit.device.runtime.shared_library import open_library
 from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.kb.targets.board import load_board
@@ -75,7 +75,7 @@ def random_table(rng: np.random.Generator) -> SpmvTable:
         flags = bool(rng.integers(2)), bool(rng.integers(2))
         widths = (int(rng.integers(1, 99)), int(rng.integers(0, 5000)), int(rng.integers(0, 9)))
         how = BlockSettings(*widths, *flags, int(rng.choice([0, 1, 2, 4])), int(rng.integers(9)))
-        rows[key] = Row(key, None if rng.random() < 0.3 else how, f"power:{len(rows)}", 0.5)
+        rows[key] = SpmvRow(key, None if rng.random() < 0.3 else how, f"power:{len(rows)}", 0.5)
     return SpmvTable("cortex-a57", tuple(rows.values()))
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
-from edgekit.host.lab.bench.board_rows import Place, Row, Steps, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_rows import BoardRow, Place, Steps, ask_ours, ask_peers, kept_row
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.run import Cost
 from edgekit.kb.targets.board import BoardProfile
@@ -116,7 +116,7 @@ def test_a_model_that_does_not_compile_says_why(asked, model):
 def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
     found = peers(litert=4, mnn=0.5)
     found["mnn"] = replace(found["mnn"], precision="f16")
-    record = Row("b", "rpi4", 4, ours=ours(1, "int8"), peers=found).record()
+    record = BoardRow("b", "rpi4", 4, ours=ours(1, "int8"), peers=found).record()
     assert record == {
         "board": "rpi4",
         "threads": "4",

@@ -15,7 +15,7 @@ import pytest
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods.gemm import Method
-from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, Row
+from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.gemm import (
@@ -116,7 +116,7 @@ def test_the_choice_is_compared_with_the_fixed_method():
     shape = GemmShape(64, 64, 3136)
     case = Case(shape, "irregular", "a")
     good = Method(64, 64, 96, False, False, 6, 64)
-    row = Row(key_of(shape, 0, Sequences(), packed="a"), good, shape, "tuner")
+    row = GemmRow(key_of(shape, 0, Sequences(), packed="a"), good, shape, "tuner")
     table = KnowledgeBase(("x86-64-v4",), rows=(row,))
     board = FakeBoard(lambda _, method: 1.0 if method == good.cut(shape) else 3.0)
     shown: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ def test_another_seed_searches_other_products():
 def test_products_of_the_table_are_not_unseen():
     (first, *_) = unseen_cases(_EMPTY, "x86-64-v4", 5)
     how = Method(8, 8, 8, False, True, 8, 48)
-    row = Row(key_of(first.shape, 0, Sequences()), how, first.shape, "tuner")
+    row = GemmRow(key_of(first.shape, 0, Sequences()), how, first.shape, "tuner")
     table = KnowledgeBase(("x86-64-v4",), rows=(row,))
     assert first not in unseen_cases(table, "x86-64-v4", 5)
     small = unseen_cases(table, "x86-64-v4", 5, most_operations=100_000)

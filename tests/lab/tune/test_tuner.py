@@ -21,11 +21,11 @@ from edgekit.host.lab.tune.propose import default_method, first_methods, neighbo
 from edgekit.host.lab.tune.tuner import (
     Cost,
     Outcome,
-    Plan,
     Progress,
     Question,
     Timed,
     Tuner,
+    TuningPlan,
     gain_of,
 )
 from edgekit.kb.features import GemmShape
@@ -71,7 +71,7 @@ class Model:
 def tune(
     history: History, model: Model, seconds: float = 1e6, show: Callable[[Progress], None] = id
 ) -> Outcome:
-    plan = Plan("a57", _BOARD, _PRODUCTS, seconds, "0.1.0")
+    plan = TuningPlan("a57", _BOARD, _PRODUCTS, seconds, "0.1.0")
     return Tuner(plan, model, history, lambda: model.clock, lambda: "now").run(show)
 
 
@@ -138,7 +138,7 @@ class Sized(Model):
 
 def test_products_of_a_row_get_each_others_best(tmp_path: Path):
     small, large, other = (Product(GemmShape(*s)) for s in ((96,) * 3, (400,) * 3, (64, 576, 784)))
-    plan = Plan("a57", _BOARD, (small, large, other), 1e6, "0.1.0")
+    plan = TuningPlan("a57", _BOARD, (small, large, other), 1e6, "0.1.0")
     with History(tmp_path / "h.sqlite") as history:
         outcome = Tuner(plan, Sized(), history, lambda: 0.0, lambda: "now").run(id)
         tried = {
@@ -156,7 +156,7 @@ def test_products_of_a_row_get_each_others_best(tmp_path: Path):
 
 def test_a_given_method_is_measured_twice_and_nothing_else(tmp_path: Path):
     product, given = _PRODUCTS[0], Method(64, 64, 784, False, False, 8, 8)
-    plan = Plan("a57", _BOARD, (product,), 1e6, "0.1.0", {product: given})
+    plan = TuningPlan("a57", _BOARD, (product,), 1e6, "0.1.0", {product: given})
     with History(tmp_path / "h.sqlite") as history:
         outcome = Tuner(plan, Model(), history, lambda: 0.0, lambda: "now").run(id)
         methods = [m.method for m in history.read().measurements]
@@ -179,7 +179,7 @@ def test_another_kit_version_measures_anew(tmp_path: Path):
     with History(tmp_path / "h.sqlite") as history:
         tune(history, Model())
         model = Model()
-        plan = Plan("a57", _BOARD, _PRODUCTS, 1e6, "0.2.0")
+        plan = TuningPlan("a57", _BOARD, _PRODUCTS, 1e6, "0.2.0")
         Tuner(plan, model, history, lambda: 0.0, lambda: "now").run(id)
     assert model.asked
 
@@ -271,7 +271,7 @@ def test_products_of_a_kind_do_not_mix(tmp_path: Path):
     packed = tuple(replace(p, packed="b") for p in _PRODUCTS)
     with History(tmp_path / "h.sqlite") as history:
         tune(history, Model())
-        plan = Plan("a57", _BOARD, packed, 1e6, "0.1.0")
+        plan = TuningPlan("a57", _BOARD, packed, 1e6, "0.1.0")
         model = Model()
         assert Tuner(plan, model, history, lambda: 0.0, lambda: "now").run(id).known == 0
     assert model.asked[0].product.packed == "b"
