@@ -104,7 +104,7 @@ def _print_times(timing: Benchmark, peers: PeerResult | None, label: str) -> Non
     )
     if peers is None:
         return
-    print(f"beside     edgekit {peers.ours.median:.3f} ms, taking turns with:")
+    print(f"compared   edgekit {peers.ours.median:.3f} ms, alternating with:")
     for peer in peers.peers:
         if peer.latency is None:
             print(f"  {peer.name}: {peer.missing}")

@@ -67,7 +67,7 @@ _AllowDowngrade = Annotated[
         "--allow-downgrade", help="Accept a lower counter than that of the running release."
     ),
 ]
-_Anew = Annotated[
+_Restart = Annotated[
     bool, typer.Option("--restart", help="Give up an interrupted rollout and start a new one.")
 ]
 
@@ -85,7 +85,7 @@ def deploy(
     wait: _Wait = "0s",
     counter: Counter = None,
     allow_downgrade: _AllowDowngrade = False,
-    anew: _Anew = False,
+    restart: _Restart = False,
     parallel: Parallel = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -119,7 +119,7 @@ def deploy(
             lambda entry: load_bundle(path, entry.name, counter),
             settings={"counter": counter, "allow_downgrade": allow_downgrade},
             name=model_name or "",
-            anew=anew,
+            restart=restart,
         )
     ) as journal:
         if journal.progress.batches:

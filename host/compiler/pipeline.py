@@ -250,7 +250,7 @@ def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _split_note(graph: Graph, fitted: InMemory, target: Target) -> str:
-    """What the split into parts costs, beside the graph with layouts and chains of its own."""
+    """The cost of the split, relative to the unsplit graph with its own layouts and chains."""
     whole = fit(graph, None, target.board, target.options, target.table).graph
     both = [_in_chains(each, target)[0] for each in (whole, fitted.graph)]
     work = [sum(multiply_adds(g, node) for node in g.nodes) for g in both]

@@ -29,31 +29,31 @@ def open_rollout(
     *,
     settings: Mapping[str, object],
     name: str = "",
-    anew: bool = False,
+    restart: bool = False,
 ) -> Journal:
     """Opens the journal, and takes the lock, of a rollout of `model` to `boards`.
 
     An interrupted rollout that was requested with the same `settings` is resumed. For a new one,
     `make` builds the bundle of each kind of board, given one board of that kind. BusyError if
     another process uses any of these boards; InputError if a different rollout to them was
-    interrupted, unless `anew` is set, which abandons that one.
+    interrupted, unless `restart` is set, which abandons that one.
     """
     planned = tuple(PlannedBoard(entry.name, entry.profile) for entry in boards)
     asked = _request_hash(model, planned, settings, name)
     with beginning():
-        if found := _find_interrupted(asked, planned, anew):
+        if found := _find_interrupted(asked, planned, restart):
             return Journal(found.folder)
     kinds = {entry.profile: entry for entry in reversed(boards)}
     bundles = {kind: make(entry) for kind, entry in sorted(kinds.items())}
     releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
     plan = RolloutPlan(new_id(), asked, model.name, planned, releases, name)
     with beginning():
-        if found := _find_interrupted(asked, planned, anew):  # started by another process
+        if found := _find_interrupted(asked, planned, restart):  # started by another process
             return Journal(found.folder)
         return Journal(write_plan(plan, bundles))
 
 
-def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Written | None:
+def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], restart: bool) -> Written | None:
     """The rollout to resume. Abandons other ones on the same boards, or raises."""
     names = {board.name for board in planned}
     for found in rollouts():
@@ -67,9 +67,9 @@ def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -
                 f"{len(shared)} of them; wait for it to end, or see: edgekit "
                 f"status --rollout {found.plan.id}"
             )
-        if found.plan.asked == asked and not anew:
+        if found.plan.asked == asked and not restart:
             return found
-        if not anew:
+        if not restart:
             raise InputError(
                 f"{one}: expected it to have ended, found it interrupted with {len(shared)} of "
                 "these boards; resume it with the command that started it, undo it: edgekit "

@@ -39,7 +39,7 @@ class Rollouts:
     def open(self, bundle: Bundle, anew: bool = False) -> Journal:
         file = self.folder / f"{bundle.manifest.id}.ekb"
         bundle.write(file)
-        return open_rollout(file, self.farm.entries(), lambda _: bundle, settings={}, anew=anew)
+        return open_rollout(file, self.farm.entries(), lambda _: bundle, settings={}, restart=anew)
 
     def carry(
         self,

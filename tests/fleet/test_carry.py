@@ -194,11 +194,11 @@ def test_only_one_rollout_at_a_board(rollouts: Rollouts, tiny: TinyBundle) -> No
     journal = rollouts.open(tiny())
     for bundle in (tiny(), tiny(OTHER)):
         with pytest.raises(BusyError, match="found another process on this host using 6 of them"):
-            rollouts.open(bundle, anew=True)
+            rollouts.open(bundle, restart=True)
     journal.close()
     with pytest.raises(InputError, match="found it interrupted with 6 of these boards; resume"):
         rollouts.open(tiny(OTHER))
-    assert rollouts.carry(tiny(OTHER), anew=True).ended == "finished"
+    assert rollouts.carry(tiny(OTHER), restart=True).ended == "finished"
 
 
 def test_a_journal_that_broke_off_or_is_damaged(rollouts: Rollouts, tiny: TinyBundle) -> None:

@@ -44,7 +44,7 @@ def one_life(folder: Path, file: Path, anew: bool) -> int:
     def make(_: BoardEntry) -> Bundle:
         return bundle
 
-    with closing(open_rollout(file, entries, make, settings={}, anew=anew)) as journal:
+    with closing(open_rollout(file, entries, make, settings={}, restart=anew)) as journal:
         home = Home(lambda *_: nullcontext(Silent()), lambda _: None)
         carry_out(journal, entries, Policy(), Pace(pause=0), home)
         return int(len(journal.progress.names("done")) < len(entries))

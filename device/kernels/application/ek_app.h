@@ -1,7 +1,7 @@
 /* Runs a deployed model from a C program on the board and follows its releases:
  * docs/applications.md.
  *
- * Link with libedgekit-app.so, or compile the C files beside app.c into the program (-ldl on old
+ * Link with libedgekit-app.so, or compile the C files in its folder into the program (-ldl on old
  * systems). Several threads may use an ek_app, one inference at a time; for concurrent inferences,
  * open it several times: code and weights are shared in memory. Do not use it across fork. */
 #ifndef EK_APP_H

@@ -40,7 +40,7 @@ from edgekit.device.runtime.agent.retry import PERIOD_SECONDS
 from edgekit.device.runtime.agent.sd_notify import NotifySocket
 from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
-from edgekit.device.runtime.agent.uploader import Courier
+from edgekit.device.runtime.agent.uploader import Uploader
 from edgekit.device.runtime.errors import BusyError, DeviceError
 from edgekit.device.runtime.record import Record, replace
 
@@ -106,7 +106,7 @@ class Supervisor:
         with _try_lock(self._folder.lock) as mine, _wakeup_descriptor(self._on_signal) as wake:
             if not mine:
                 return False
-            self._notify_socket, courier = NotifySocket(), self._make_courier()
+            self._notify_socket, uploader = NotifySocket(), self._make_uploader()
             with selectors.DefaultSelector() as selector:
                 # Not what the application writes: one that never pauses would keep this process
                 # busy, and the disk. While its pipe is full, it waits for the next poll.
@@ -118,11 +118,11 @@ class Supervisor:
                         if self._is_idle():
                             self._boot.forget()
                             break
-                        courier.look()
+                        uploader.look()
                         selector.select(self._pace.look)
                         _drain(wake)
                 finally:
-                    courier.close()
+                    uploader.close()
                     self._end_child()
                     # The folder is gone if the model was removed.
                     if self._store.root.is_dir() and self._state.state != NOTHING:
@@ -138,14 +138,14 @@ class Supervisor:
         known = (committed(self._store) or "") == self._release
         return known and self._state.state == NOTHING
 
-    def _make_courier(self) -> Courier:
+    def _make_uploader(self) -> Uploader:
         root = ["--root", str(self._store.board.absolute())]
         command = [sys.executable, "-I", "-S", str(self._folder.runtime), *root, "push-profiles"]
 
         def tell(line: str) -> None:
             self._folder.write_log(line.encode() + b"\n")
 
-        return Courier(self._store, command, tell, self._clock, self._pace.send)
+        return Uploader(self._store, command, tell, self._clock, self._pace.send)
 
     def _request_stop(self, *_: object) -> None:
         self._stopping = True

@@ -24,7 +24,7 @@ _MOST_SECONDS = 6 * 3600.0  # 4 MiB at 1 kbit/s would take longer; stored batche
 _MOST_ANSWER = 1 << 14
 
 
-class Courier:
+class Uploader:
     """Pushes one board's profiles; `command` runs one push, `tell` receives a line about each
     failure."""
 

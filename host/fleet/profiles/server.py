@@ -196,11 +196,11 @@ class ProfileServer:
     async def _admit(self) -> None:
         """Starts a connection from the queue at a time, so that others get on in between."""
         loop = asyncio.get_running_loop()
-        due = loop.time()  # when the next stranger may start
+        due = loop.time()  # when the next unknown client may start
         while True:
             await self._arrived.wait()
-            stranger = self._queue.take(False) if loop.time() >= due else None
-            connection = stranger or self._queue.take(True)
+            unknown = self._queue.take(False) if loop.time() >= due else None
+            connection = unknown or self._queue.take(True)
             if connection is None:
                 if not self._queue:
                     self._arrived.clear()
@@ -214,7 +214,7 @@ class ProfileServer:
             task = loop.create_task(self._attend(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            if stranger:
+            if unknown:
                 due = loop.time() + _STRANGER_SECONDS
             await asyncio.sleep(_PACE_SECONDS)
 

@@ -1,4 +1,4 @@
-// Filters and the head of the page; every choice draws it anew.
+// Filters and the head of the page; every choice redraws it.
 
 const KINDS = { field: "field report", bench: "benchmark", compile: "compilation, times estimated" };
 const THREADS = (one) => count(one.threads, "thread", "threads");

@@ -199,7 +199,7 @@ class Builder:
         kind = np.dtype(kind)
         if not self._may_compute(math.prod(shape) * kind.itemsize):
             raise ShapeError(
-                f"expected constants of at most {self._most_computed >> 20} MiB beside those of "
+                f"expected constants of at most {self._most_computed >> 20} MiB besides those of "
                 f"the file, found {list(shape)} of {kind} and others"
             )
 

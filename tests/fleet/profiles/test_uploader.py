@@ -18,7 +18,7 @@ from edgekit.device.runtime.agent.service import boot_entry
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
-from edgekit.device.runtime.agent.uploader import Courier
+from edgekit.device.runtime.agent.uploader import Uploader
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import runtime_pyz
 from edgekit.host.deploy.release import enroll_host
@@ -36,7 +36,7 @@ def stored(server: ProfileServer) -> list[tuple[object, ...]]:
 
 
 class Beside:
-    """A courier with a board's spool and a simulated clock."""
+    """A uploader with a board's spool and a simulated clock."""
 
     def __init__(self, root: Path) -> None:
         runtime = root / "runtime.pyz"
@@ -44,7 +44,7 @@ class Beside:
         runtime.write_bytes(runtime_pyz())
         self.spool, self.shown, self.now = Spool(root / "spool"), list[str](), 0.0
         command = [sys.executable, "-I", "-S", str(runtime), "--root", str(root), "push-profiles"]
-        self.courier = Courier(
+        self.uploader = Uploader(
             Store(root), command, self.shown.append, lambda: self.now, 600.0, random.Random(1)
         )
 
@@ -53,11 +53,11 @@ class Beside:
         sent = 0
         for _ in range(periods):
             self.now += 24 * 3600.0
-            self.courier.look()
-            if (process := self.courier._process) is not None:
+            self.uploader.look()
+            if (process := self.uploader._process) is not None:
                 process.wait()
                 sent += 1
-                self.courier.look()
+                self.uploader.look()
         return sent
 
 
@@ -67,7 +67,7 @@ def beside(tmp_path: Path) -> Iterator[Beside]:
     for number in range(3):
         found.spool.add(batch(number))
     yield found
-    found.courier.close()
+    found.uploader.close()
 
 
 def enrolled(server: ProfileServer, beside: Beside) -> None:
@@ -111,7 +111,7 @@ def test_a_revoked_token_is_reported_once_and_nothing_is_lost(
 
 def test_boards_that_start_together_do_not_send_together(tmp_path: Path) -> None:
     firsts = {
-        Courier(Store(tmp_path), [], str, lambda: 0.0, 600.0, random.Random(i))._due
+        Uploader(Store(tmp_path), [], str, lambda: 0.0, 600.0, random.Random(i))._due
         for i in range(50)
     }
     assert (len(firsts), max(firsts) < 600, min(firsts) < 60) == (50, True, True)
