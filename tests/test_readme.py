@@ -90,6 +90,7 @@ def run_all(blocks: Iterable[Block], place: Path) -> None:
         assert done.returncode == 0, f"{block.heading}\n{block.text}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", BLOCKS)
 def test_blocks_run_in_order(page: str, place: Path) -> None:
     ran = [b for b in BLOCKS[page] if b.language in RUNNERS and not ON_A_BOARD.search(b.text)]
@@ -131,6 +132,7 @@ def test_the_index_names_every_page() -> None:
         assert page.name == "README.md" or f"({page.name})" in index, page.name
 
 
+@pytest.mark.slow
 def test_messages_of_the_troubleshooting_page_are_ours() -> None:
     """The code has each quoted message; … is what differs."""
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.compiler.toolchain.zig import BuildError, zig_compiler
 
-_TIMEOUT = 300  # seconds
+_TIMEOUT = 1800  # seconds, for machines with many busy processes
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def shapes(home: Path) -> str:
     return "shapes.txt"
 
 
+@pytest.mark.slow
 def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
     done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--json")
     assert done.code == 0
@@ -58,6 +59,7 @@ def test_with_peers_each_is_timed_or_named(edgekit: Any, shapes: str) -> None:
             assert product["ratio"] == product["peers"][best]["ratio"] > 0
 
 
+@pytest.mark.slow
 def test_two_threads_and_a_table_for_people(edgekit: Any, shapes: str) -> None:
     done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--threads", "2", "--dtype", "s8")
     assert done.code == 0

@@ -11,6 +11,7 @@ import pytest
 from edgekit.device.runtime.arrays.nna_chip import NNA2
 
 
+@pytest.mark.slow
 def test_json_has_the_account_the_chip_and_the_speed(edgekit: Any) -> None:
     done = edgekit("lab", "bench", "nna", "--shape", "3,20,200", "--board", "nna1", "--json")
     assert done.code == 0
@@ -36,6 +37,7 @@ def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
     assert "with overlap" in done.out and all(line.isprintable() for line in done.out.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "kind", "useful"),
     [
@@ -51,6 +53,7 @@ def test_layers_of_models(edgekit: Any, words: list[str], kind: str, useful: int
     assert "sums equal NumPy's" in edgekit("lab", "bench", "nna", *words).out
 
 
+@pytest.mark.slow
 def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
     done = edgekit("lab", "bench", "nna", "--shape", "1,9,64", "--trace", "trace.json")
     assert done.code == 0 and "trace.json: " in done.err

@@ -75,6 +75,7 @@ def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
     assert "edgekit" in (tmp_path / ".bashrc").read_text()
 
 
+@pytest.mark.slow
 def test_boards_profiles_and_models_are_completed(home: Path, face_model: Path) -> None:
     (home / "edgekit.toml").write_text('[boards.rpi-lab]\nprofile = "rpi4"\nhost = "h"\n')
     (home / "models").mkdir()
@@ -137,6 +138,7 @@ def test_a_closed_pipe_ends_quietly(home: Path, arguments: tuple[str, ...]) -> N
     assert piped(*arguments) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_deploy_goes_on_when_nobody_listens(home: Path, edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")
     with subprocess.Popen(
@@ -234,6 +236,7 @@ def test_a_log_that_cannot_be_written_keeps_nobody_from_work(edgekit: Any, tmp_p
     assert (done.code, done.err) == (0, "")
 
 
+@pytest.mark.slow
 def test_verdicts_are_colored_on_a_terminal_unless_unwanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

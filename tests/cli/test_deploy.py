@@ -96,6 +96,7 @@ def test_a_deploy_of_an_unchanged_model_loads_neither_compiler_nor_numpy(
     assert heavy.isdisjoint(loaded)
 
 
+@pytest.mark.slow
 def test_a_dry_run_over_a_damaged_release_writes_nothing(
     edgekit: Any, tmp_path: Path, ekb: Any
 ) -> None:
@@ -170,6 +171,7 @@ def interrupted_in(state: str, bundle: Path, board: str = "local") -> tuple[int,
     return process.returncode, lines[-1]
 
 
+@pytest.mark.slow
 def test_interrupt_in_the_health_check_keeps_the_old_release(edgekit: Any, ekb: Any) -> None:
     assert edgekit("deploy", ekb()).code == 0
     before = edgekit("status", "--json").document["current"]
@@ -180,6 +182,7 @@ def test_interrupt_in_the_health_check_keeps_the_old_release(edgekit: Any, ekb: 
     assert edgekit("status", "--json").document["current"] == before
 
 
+@pytest.mark.slow
 def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) -> None:
     code, shown = interrupted_in("health", ekb("TINY_HANG"))
     assert code == 130
@@ -187,6 +190,7 @@ def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) ->
     assert edgekit("status", "--json").document["current"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.sshd
 def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned: None) -> None:
     assert edgekit("deploy", ekb(), "--board", "here").code == 0
@@ -197,6 +201,7 @@ def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned
     assert edgekit("status", "--board", "here", "--json").document["current"] == before
 
 
+@pytest.mark.slow
 def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     edgekit: Any, home: Path, face_model: Path, ekb: Any
 ) -> None:

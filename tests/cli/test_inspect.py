@@ -127,6 +127,7 @@ def test_a_caffe_network(edgekit: Any, home: Path) -> None:
     assert [(u["kind"], u["places"]) for u in found["unsupported"]] == [("Own", ["z"])]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_too_large_for_the_board(face_model: Path) -> None:
     small = replace(load_board("a57"), memory_bytes=500_000)
     found = inspect_model(face_model, small)

@@ -129,6 +129,7 @@ def test_deploy_and_back(edgekit: Any, small_bundle: Path, face_model: Path) -> 
     assert status["previous"]["id"] == second["release"]
 
 
+@pytest.mark.slow
 def test_deploy_tells_people_what_they_want_to_know(edgekit: Any, small_bundle: Path) -> None:
     lines = edgekit("deploy", small_bundle).out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["release", "health", "latency"]
@@ -140,6 +141,7 @@ def test_deploy_tells_people_what_they_want_to_know(edgekit: Any, small_bundle: 
     assert SMALL in edgekit("status").out
 
 
+@pytest.mark.slow
 def test_dry_run_shows_what_the_deploy_then_does(edgekit: Any, small_bundle: Path) -> None:
     planned = edgekit("deploy", small_bundle, "--dry-run", "--json").document
     assert [f["path"] for f in planned["files"] if f["sent"]] == planned["send"]
@@ -184,6 +186,7 @@ def test_boards_without_an_address_are_refused_before_work(edgekit: Any, face_mo
     assert "a57" in done.complaint
 
 
+@pytest.mark.slow
 def test_run_takes_and_gives_arrays_by_name(edgekit: Any, home: Path, face_model: Path) -> None:
     np.savez(home / "x.npz", input=np.zeros((1, 128, 128, 3), np.float32))
     files = ("--input", "x.npz", "--output", "y.npz")
@@ -202,6 +205,7 @@ def test_run_takes_and_gives_arrays_by_name(edgekit: Any, home: Path, face_model
             np.testing.assert_array_equal(outputs[name], array)
 
 
+@pytest.mark.slow
 def test_run_refuses_wrong_inputs(edgekit: Any, home: Path, face_model: Path) -> None:
     assert edgekit("deploy", face_model).code == 0
     wrong: list[tuple[dict[str, Any], str]] = [
@@ -254,6 +258,7 @@ def test_bench_leaves_alone_what_is_deployed(edgekit: Any, small_bundle: Path) -
     check_bench(edgekit("bench", "model", "--runs", "50", "--json").document)
 
 
+@pytest.mark.slow
 def test_bench_of_several_models_tells_of_failures_and_goes_on(
     edgekit: Any, home: Path, small_bundle: Path
 ) -> None:

@@ -33,6 +33,7 @@ def wake(edgekit: Any, home: Path, tiny: Any, deployed: Path) -> Path:
     return here / "boards" / "local" / "named" / "wake"
 
 
+@pytest.mark.slow
 def test_status_lists_every_name(edgekit: Any, wake: Path) -> None:
     lines = edgekit("status").out.splitlines()
     assert [line.split()[0] for line in lines] == [
@@ -45,6 +46,7 @@ def test_status_lists_every_name(edgekit: Any, wake: Path) -> None:
     assert edgekit("status", "--name", "wake", "--json").document["current"]["model"] == "other"
 
 
+@pytest.mark.slow
 def test_commands_take_a_name(edgekit: Any, home: Path, wake: Path) -> None:
     np.savez(home / "x.npz", x=np.zeros(4, np.float32))
     files = ("--input", home / "x.npz", "--output", home / "y.npz")
@@ -62,6 +64,7 @@ def test_commands_take_a_name(edgekit: Any, home: Path, wake: Path) -> None:
     assert "deployed as 'none', found none; deployed: wake" in done.complaint
 
 
+@pytest.mark.slow
 def test_damage_is_one_line_and_the_way_back(
     edgekit: Any, home: Path, tiny: Any, wake: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_page_that_cannot_be_written_is_named(edgekit: Any) -> None:
     assert (done.code, done.complaint.count("expected its folder to exist")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_a_benchmark_and_a_compilation_are_pages_of_the_same_kind(edgekit: Any, home: Path) -> None:
     done = edgekit("compile", MODEL, "-o", "m.ekb", "--html", "expected.html")
     assert done.code == 0

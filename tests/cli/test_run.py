@@ -40,6 +40,7 @@ def runs_of(folder: Path) -> dict[str, float]:
     return {p.stem: float(np.load(p)["y"][0] - (2 * X[0] + 1)) for p in folder.glob("*.npz")}
 
 
+@pytest.mark.slow
 def test_a_folder_runs_in_order_and_the_state_goes_on(
     edgekit: Any, counting: Path, three: Path, home: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_sound_streams_through_a_model_that_keeps_a_state(
     np.testing.assert_allclose(found[2], [5, 5, 4, 4])
 
 
+@pytest.mark.slow
 def test_the_best_classes_with_their_labels(edgekit: Any, counting: Path, home: Path) -> None:
     np.save("x.npy", X.astype(np.float64))
     done = edgekit("run", counting, "--input", "x.npy", "--top", "2")

@@ -11,6 +11,7 @@ import pytest
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_full_range_sparse.tflite"
 
 
+@pytest.mark.slow
 def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((16, 24, 1, 1)).astype(np.float32)
@@ -42,6 +43,7 @@ def test_invalid_weights_are_refused(
     assert done.code == 2 and complaint in done.err and done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_layers_of_a_model_have_as_many_pixels_as_there(edgekit: Any) -> None:
     done = edgekit(
         "lab", "bench", "sparse", "--weights", str(_MODEL), "--seconds", "0.05", "--json"

@@ -13,6 +13,7 @@ from edgekit.device.runtime.arrays.sparse_table import read_table
 _SMALL = ("--matrix", "banded:400:3", "--seconds", "0.1")
 
 
+@pytest.mark.slow
 def test_sparse_products_are_compared_with_the_memory_bandwidth(edgekit: Any) -> None:
     done = edgekit("lab", "bench", "sparse", *_SMALL, "--matrix", "power:300:5", "--json")
     assert done.code == 0
@@ -52,6 +53,7 @@ def test_what_is_refused(edgekit: Any, arguments: list[str], complaint: str) -> 
     assert done.code == 2 and complaint in done.err and done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_tuning_fills_a_table_that_is_looked_up(edgekit: Any, home: Path) -> None:
     tuned = edgekit(
         "lab", "tune", "sparse", "--allow-noise", *_SMALL, "--output", "table.json", "--json"

@@ -25,6 +25,7 @@ def runs_on(shown: str) -> list[str]:
     return [line.split(maxsplit=2)[2] for line in shown.splitlines() if line.startswith("runs on")]
 
 
+@pytest.mark.slow
 def test_a_release_that_says_nothing_runs_on_one_thread(edgekit: Any, small_bundle: Path) -> None:
     assert runs_on(edgekit("status").out) == []
     assert edgekit("deploy", small_bundle).code == 0
@@ -34,6 +35,7 @@ def test_a_release_that_says_nothing_runs_on_one_thread(edgekit: Any, small_bund
     assert document["current"]["placement"] is None
 
 
+@pytest.mark.slow
 def test_a_release_says_on_how_many_threads_it_runs_and_its_cost(edgekit: Any, home: Path) -> None:
     bundle = home / "two.ekb"
     assert edgekit("compile", MODEL, "--threads", "2", "-o", bundle).code == 0
@@ -42,6 +44,7 @@ def test_a_release_says_on_how_many_threads_it_runs_and_its_cost(edgekit: Any, h
     assert edgekit("status", "--json").document["current"]["placement"]["threads"] == 2
 
 
+@pytest.mark.slow
 def test_the_inventory_overrides_what_a_release_says(
     edgekit: Any, home: Path, small_bundle: Path
 ) -> None:
@@ -53,6 +56,7 @@ def test_the_inventory_overrides_what_a_release_says(
     assert (document["threads"], document["cluster"]) == (2, "all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "said"),
     [

@@ -20,12 +20,14 @@ def test_json_is_the_same_on_a_terminal() -> None:
     assert shown_on_terminal("boards", "--json").startswith("{\r\n")
 
 
+@pytest.mark.slow
 def test_spinner_goes_away() -> None:
     shown = shown_on_terminal("doctor")
     assert "compiles and runs C" in shown
     assert "..." not in shown
 
 
+@pytest.mark.slow
 def test_deploy_draws_its_states(face_model: Path) -> None:
     shown = shown_on_terminal("deploy", str(face_model.with_name("okay_nabu.tflite")))
     assert "deploying to local: " in shown
@@ -46,6 +48,7 @@ def _widest(shown: str) -> int:
     return max(len(line.rstrip()) for line in lines if "conv" in line or "cortex" in line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 72])
 def test_tables_fit_a_narrow_terminal(columns: int, face_model: Path) -> None:
     """Columns that repeat go, then the middle of long names; both ends tell them apart."""
@@ -56,6 +59,7 @@ def test_tables_fit_a_narrow_terminal(columns: int, face_model: Path) -> None:
     assert "kernel" in shown and "kind" not in shown and "…" in shown
 
 
+@pytest.mark.slow
 def test_on_a_wide_terminal_nothing_goes(face_model: Path) -> None:
     small = str(face_model.with_name("okay_nabu.tflite"))
     shown = shown_on_terminal("bench", "model", small, "--runs", "3", columns=160)

@@ -38,6 +38,7 @@ def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -
     assert done.code == 2 and "edgekit lab tune cost" in done.complaint
 
 
+@pytest.mark.slow
 def test_a_virtual_board_shows_what_a_real_core_would_take(home: Path, capfd: Any) -> None:
     device = api.connect("local")
     device.emulated = True

@@ -18,6 +18,7 @@ from edgekit.host.lab.zoo.cases import Cases
 from edgekit.host.simulator.emulator import HALF as SWITCHES
 from edgekit.host.simulator.emulator import spelled
 from edgekit.kb.targets.board import BoardProfile, load_board
+from tests.support.patience import PROCESS
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")
@@ -80,7 +81,7 @@ class VirtualBoard:
         qemu, root = QEMU[self.arch]
         cpu = spelled(qemu, self.cpu)
         command = [qemu, "-cpu", cpu, "-L", root, str(self.driver), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PROCESS, check=False)
 
     def run(self, release: Path, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:
         """Outputs of all calls of the model in `release`, one array [calls, ...] per output."""

@@ -133,6 +133,7 @@ def test_tracebacks_still_show_the_source(warm: Board) -> None:
     assert "    raise " in warm.start(program=program).answer
 
 
+@pytest.mark.slow
 def test_damaged_bytecode_is_never_run_and_made_again(warm: Board) -> None:
     whole = warm.kept().read_bytes()
     places = (0, 3, 4, 5, 40, 5000, len(whole) - 1)

@@ -84,6 +84,7 @@ def test_damaged_files_have_no_names(content: bytes, tmp_path: Path) -> None:
     assert elf is None or elf.at(0) == UNKNOWN
 
 
+@pytest.mark.slow
 def test_an_account_knows_who_works() -> None:
     with _busy_child() as process, _busy_child() as other:
         time.sleep(0.1)

@@ -214,6 +214,7 @@ def test_a_process_that_is_just_being_started_does_not_hold_the_spool(tmp_path: 
         os.close(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("fault", [Crash, OSError])
 def test_a_crash_at_any_step_loses_and_doubles_nothing(

@@ -54,6 +54,7 @@ def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
     assert child.ended() == "was killed by SIGTERM: on"
 
 
+@pytest.mark.slow
 def test_endless_output_and_signs_keep_neither_the_supervisor_busy_nor_fill_the_disk(
     tmp_path: Path, device: Device, tiny: Any, board_root: Path
 ) -> None:
@@ -168,6 +169,7 @@ class BootAtCommit(Boot):
         return ""
 
 
+@pytest.mark.slow
 def test_an_application_committed_while_its_supervisor_ends_is_supervised(
     tmp_path: Path, device: Device, tiny: Any, board_root: Path
 ) -> None:

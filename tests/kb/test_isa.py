@@ -68,6 +68,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_new_instruction_set_is_a_file_a_header_and_a_profile(kit, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(tmp_path / "built")],

@@ -91,6 +91,7 @@ def _embedding(folder: Path, tokens: int, text: str) -> Array:
     return evaluate(import_model(model), values).outputs["embedding"]
 
 
+@pytest.mark.slow
 def test_padding_is_not_read_and_words_are(folder: Path) -> None:
     text = "The cats sat on the cat's Café."
     short, long = _embedding(folder, 16, text), _embedding(folder, 32, text)

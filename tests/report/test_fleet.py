@@ -26,6 +26,7 @@ def report(count: int, inventory: tuple[str, ...] = ()) -> Report:
     return field_report(fill_fleet(count), TODAY, inventory)
 
 
+@pytest.mark.slow
 def test_each_board_counts_with_the_release_it_sent_last() -> None:
     made = report(40)
     assert made.fleet is not None
@@ -37,6 +38,7 @@ def test_each_board_counts_with_the_release_it_sent_last() -> None:
     assert newest.slowest == pytest.approx(550 * 1.6 * 1.03)  # board 3 of twenty, the slow one
 
 
+@pytest.mark.slow
 def test_stragglers_are_the_boards_that_are_not_as_the_others() -> None:
     made = report(40)
     assert made.fleet is not None
@@ -67,6 +69,7 @@ def test_the_slow_and_the_outdated_of_eight_boards_are_reported() -> None:
     assert [one.board for one in made.fleet.groups[0].stragglers] == ["pi-0003", "pi-0007"]
 
 
+@pytest.mark.slow
 def test_a_board_with_two_models_is_one_board_and_one_straggler() -> None:
     store = fill_fleet(20)
     fill_fleet(20, model="other")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import edgekit.host
+from tests.support.patience import PROCESS
 
 PLUGIN = Path(next(iter(edgekit.host.__path__))) / "simulator" / "plugin"
 _SOURCES = ("insn.c", "pattern.c", "a64*.c", "rv64*.c", "a32*.c")
@@ -98,7 +99,7 @@ def library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "decoders.so"
         command = (*_ZIG, "cc", *flags, "-fsanitize=undefined", "-fsanitize-trap=all", "-shared")
-        subprocess.run((*command, "-o", str(made), *sources), check=True, timeout=300)
+        subprocess.run((*command, "-o", str(made), *sources), check=True, timeout=PROCESS)
         loaded = ctypes.CDLL(str(made))
     loaded.ek_is_t32.restype = loaded.ek_rv64_resolve.restype = ctypes.c_bool
     loaded.ek_class_name.restype = loaded.ek_feature_name.restype = ctypes.c_char_p
@@ -146,7 +147,7 @@ def assemble(isa: Isa, text: str) -> bytes:
         source.write_text(f"{isa.header}.text\n{text}\n")
         cpu = (f"-mcpu={isa.cpu}",) if isa.cpu else ()
         command = (*_ZIG, "cc", "-target", isa.target, *cpu, "-c", str(source), "-o", str(made))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS)
         assert done.returncode == 0, done.stderr[-2000:]
         return text_section(made.read_bytes())
 

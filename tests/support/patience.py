@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 PATIENCE = 120.0  # seconds
 AMPLE = 2 * PATIENCE  # a deadline that no call in a test may reach
+PROCESS = 15 * PATIENCE  # for a compiler or an emulator beside twenty busy processes
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall
 _PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that a fresh compiler cache does not fix
 _NO_ROOM = ("No space left", "NoSpaceLeft", "Disk quota exceeded", "DiskQuota")
-_TIMEOUT = 300  # seconds; the first link for a new target builds its C library
+_TIMEOUT = 1800  # seconds: a first link builds the C library, perhaps on a busy machine
 
 
 class BuildError(EdgekitError):

@@ -203,6 +203,7 @@ def test_a_loop_in_a_loop(tmp_path):
     assert [n.op.kind for n in graph.nodes].count("loop") == 1
 
 
+@pytest.mark.slow
 def test_the_work_of_loops_is_bounded(tmp_path):
     proto = _loop(60_000)
     with pytest.raises(InputError, match="operators in total"):

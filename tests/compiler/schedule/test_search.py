@@ -55,6 +55,7 @@ def _best(problem: Problem, objective: Objective) -> tuple[float, float]:
 
 @given(problems(), st.sampled_from(["time", "memory"]))
 @settings(max_examples=80)
+@pytest.mark.slow
 def test_the_best_order_is_found_and_proved(problem, objective):
     found = find_order(problem, objective, Random(0), _WIDE)
     scores = (found.makespan, found.peak)

@@ -120,6 +120,7 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
 
 
 @given(tables(), st.lists(_QUESTIONS, min_size=1, max_size=12))
+@pytest.mark.slow
 @_SLOW
 def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, table, questions):
     file = tmp_path_factory.mktemp("table") / "second.table"

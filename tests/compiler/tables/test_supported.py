@@ -43,6 +43,7 @@ def test_every_board_computes_all_rows_of_the_kit(name: str) -> None:
     assert board_table(load_profile(name)).skipped == ()
 
 
+@pytest.mark.slow
 def test_every_candidate_is_possible() -> None:
     for name in profile_names():
         board = load_profile(name)

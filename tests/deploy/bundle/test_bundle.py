@@ -284,6 +284,7 @@ def test_every_truncation_is_one_line(bundle: Bundle, tmp_path: Path) -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@pytest.mark.slow
 @given(st.data())
 def test_mutations_are_found(bundle: Bundle, tmp_path: Path, data: st.DataObject) -> None:
     """A changed byte is rejected unless it is where zip readers do not look."""

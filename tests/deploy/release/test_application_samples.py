@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgekit.device.runtime import application
 from edgekit.device.runtime.agent.batch import bodies
@@ -30,6 +31,7 @@ def batches(root: Path) -> list[Any]:
     return [json.loads(body) for body in bodies(Spool(root / "spool").fetch(1 << 20).data)]
 
 
+@pytest.mark.slow
 def test_an_application_samples_each_release_that_it_runs(
     device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:

@@ -226,6 +226,7 @@ def test_damaged_manifest_of_what_runs_is_mended(
     np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
+@pytest.mark.slow
 def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, board_root: Path) -> None:
     bundles = [tiny(f'TINY_NAME="m{i % 4}"') for i in range(8)]
     ends: list[object] = []

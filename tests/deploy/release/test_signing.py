@@ -123,6 +123,7 @@ def test_keys_are_enrolled_once(
     assert stat.S_IMODE(store.trusted_keys.stat().st_mode) & 0o022 == 0
 
 
+@pytest.mark.slow
 def test_a_replaced_key_signs_no_more(
     device: Device, tiny: TinyBundle, trusted: SigningKey, stranger: SigningKey
 ) -> None:

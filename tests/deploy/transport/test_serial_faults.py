@@ -155,6 +155,7 @@ def test_what_is_there_of_another_file_is_not_continued(tmp_path: Path) -> None:
         transport.close()
 
 
+@pytest.mark.slow
 def test_command_is_not_repeated_after_a_cut(tmp_path: Path) -> None:
     with TtyBoard(tmp_path) as board:
         transport = SerialTransport(board.target())

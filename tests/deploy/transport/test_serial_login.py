@@ -84,6 +84,7 @@ def test_bash_with_a_colored_prompt(tmp_path: Path) -> None:
         assert answers(board)
 
 
+@pytest.mark.slow
 def test_session_that_a_killed_host_left_behind(tmp_path: Path) -> None:
     with TtyBoard(tmp_path) as board:
         first = SerialTransport(board.target())

@@ -103,6 +103,7 @@ def test_transfer_without_sftp_resumes_over_a_new_link(server: Sshd, connect: Co
     assert (server.home / ".edgekit" / "file").read_bytes() == data
 
 
+@pytest.mark.slow
 def test_large_file(server: Sshd, connect: Connect) -> None:
     data = os.urandom(1 << 20) * 50
     transport = connect()

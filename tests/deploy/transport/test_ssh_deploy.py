@@ -53,6 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+@pytest.mark.slow
 def test_a_plan_leaves_the_board_as_it_is(board: Device, server: Sshd, tiny: TinyBundle) -> None:
     first = tiny()
     board.deploy(first)
@@ -63,6 +64,7 @@ def test_a_plan_leaves_the_board_as_it_is(board: Device, server: Sshd, tiny: Tin
     assert sorted(server.home.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_deploy_run_and_go_back(board: Device, tiny: TinyBundle) -> None:
     deployed = board.deploy(tiny())
     outputs, timings = deployed.run({"x": X})
@@ -175,6 +177,7 @@ def test_ctrl_c_in_the_transfer_leaves_the_old_release(
     assert status.current.id == old.id
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_board_works(board: Device, tiny: TinyBundle) -> None:
     """The command on the board ends as well, so the next deploy finds the board idle."""
     board.deploy(tiny())

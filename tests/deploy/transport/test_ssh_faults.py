@@ -77,6 +77,7 @@ def test_download_goes_on_after_a_cut(server: Sshd, connect: Connect, offset: in
     assert wire - SIZE * (1 + FRAMES) - logins * OVERHEAD < RESENT
 
 
+@pytest.mark.slow
 def test_many_cuts_in_a_row(server: Sshd, connect: Connect) -> None:
     data = os.urandom(SIZE)
     with running_proxy(server.host, server.port) as proxy:

@@ -41,6 +41,7 @@ def target(server: Sshd) -> SshTarget:
     return SshTarget("b", server.host, server.port, server.user, server.identity, server.host_key)
 
 
+@pytest.mark.slow
 def test_a_home_mounted_noexec_is_refused_before_the_release_is_sent(
     server: Sshd,
     target: SshTarget,

@@ -27,6 +27,7 @@ def _error(found: Array, exact: Array) -> float:
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_errors_are_those_of_int8_and_half_where_there_are_outliers(path):
     errors = {}
     with np.load(path) as layers:

@@ -167,6 +167,7 @@ def test_pruned_layers_pad_little(density):
     assert SparseMatrix.from_dense(dense).form.padding <= 1.3
 
 
+@pytest.mark.slow
 def test_one_dense_row_is_shared_by_threads():
     rng = np.random.default_rng(1)
     a = _dense(rng, 300, 70_000, 0.003, "float32")

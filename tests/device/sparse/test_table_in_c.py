@@ -38,6 +38,7 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return found
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_python(lib: ctypes.CDLL) -> None:
     rng, library, rules = np.random.default_rng(0), SparseLibrary(find_library()[0]), set()
     for _ in range(12):

@@ -91,6 +91,7 @@ def test_sampling_is_off_with_one_line(
     assert pull(device, store).stored.new == 1
 
 
+@pytest.mark.slow
 def test_models_side_by_side_share_a_spool_and_temporary_ones_leave_none(
     device: Device, tiny: TinyBundle, store: ProfileStore
 ) -> None:

@@ -167,6 +167,7 @@ def kill_before(change: int) -> None:
         setattr(os, name, killing(getattr(os, name)))
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_each_batch_is_there_once(store: ProfileStore) -> None:
     """Each process is killed before its k-th change; unacknowledged batches are sent again."""
     for k in range(1, 60):

@@ -32,6 +32,7 @@ def result() -> PeerResult:
     return compare_latency(_contender("ours", "litert:xnnpack"), others, threads=1, runs=5)
 
 
+@pytest.mark.slow
 def test_a_slower_contender_has_a_ratio_above_one(result):
     slow = result.peers[0]
     assert slow.ratio > 2

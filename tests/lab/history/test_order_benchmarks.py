@@ -60,6 +60,7 @@ def _benchmark(graph: Graph, slow: float) -> Benchmark:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_benchmark_adds_what_remembered_orders_took_at_its_own_pace(graph):
     def kept() -> int:
         timing = _benchmark(graph, 3.0)

@@ -61,6 +61,7 @@ for i in range(1000000):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_whole_additions(tmp_path: Path):
     path = tmp_path / "h.sqlite"
     code = _WRITER.format(path=str(path))

@@ -207,6 +207,7 @@ def _uneven_rows(k: int, count: int, seed: int) -> list[dict[str, Array]]:
     return [{"x": each.astype(np.float32)} for each in made]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "group"), [("int8", None), ("int8", 128), ("int4", 32)])
 def test_rows_of_wide_products_have_several_scales(bits, group, tmp_path):
     floats, samples = _wide_layer(1536), _uneven_rows(1536, 8, 6)
@@ -220,6 +221,7 @@ def test_rows_of_wide_products_have_several_scales(bits, group, tmp_path):
     assert np.linalg.norm(made - right) < 1e-4 * np.linalg.norm(right)
 
 
+@pytest.mark.slow
 def test_several_scales_of_a_row_come_closer():
     """A product in one part is limited by one 8-bit scale per row; one in four parts is closer."""
     errors = []

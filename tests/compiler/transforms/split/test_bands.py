@@ -96,6 +96,7 @@ def _as_low_as_it_goes(graph: Graph, share: float) -> Graph:
 
 
 @settings(max_examples=40)
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10**6),
     kinds=st.lists(st.integers(0, 4), min_size=2, max_size=7),
@@ -139,6 +140,7 @@ def releases(tmp_path_factory):
     return folders
 
 
+@pytest.mark.slow
 def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
     (folder, split_model), (_, whole) = releases[640 << 10], releases[None]
     memory = split_model.explain["memory"]

@@ -57,6 +57,7 @@ def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
     _same(*_whole_and_split(network(kind, seed, dtype), 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mobilenet1", "shuffle", "audio", "yolo"])
 def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
     _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))
@@ -88,6 +89,7 @@ def test_what_a_split_costs_is_noted():
     assert int(found[1]) < int(found[2]) and 0 < float(found[3]) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -107,8 +109,15 @@ def test_a_larger_limit_costs_no_more(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["unet", "encoder"])
-@pytest.mark.parametrize("dtype", _TYPES)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("unet", DType.I8),
+        ("encoder", DType.F32),
+        pytest.param("unet", DType.F32, marks=pytest.mark.exhaustive),
+        pytest.param("encoder", DType.I8, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_library_of_a_split_network_equals_the_unsplit_one(kind, dtype, tmp_path):
     board, graph, results = load_board("local"), network(kind, 2, dtype), []
     arena = _arena(prepare_graph(graph, board), DEFAULT_OPTIONS)

@@ -79,6 +79,7 @@ def _together(graphs: list[Graph]) -> Graph:
     return Graph("together", tensors, tuple(nodes), tuple(inputs), tuple(outputs))
 
 
+@pytest.mark.slow
 def test_kernels_compute_parts_as_they_compute_the_whole(tmp_path):
     """Integers bit for bit; floats up to the summation order, which depends on tile heights."""
     graphs = [random_graph(family, 3, seed) for seed, family in enumerate(FAMILIES)]
