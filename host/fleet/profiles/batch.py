@@ -85,6 +85,14 @@ class Batch(Struct, forbid_unknown_fields=True, frozen=True):
     environment: Environment
 
 
+class Arrival(Struct, frozen=True):
+    """A batch with its board and arrival time: seconds since 1970, by the host's clock."""
+
+    board: str
+    received: float
+    batch: Batch
+
+
 class _Head(Struct):
     schema: str
 

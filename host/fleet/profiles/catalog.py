@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.errors import InputError
-from edgekit.host.fleet.profiles.batch import Batch
+from edgekit.host.fleet.profiles.batch import Arrival
 
 _CREATE = (
     "CREATE TABLE parts (path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, rows INTEGER NOT NULL,"
@@ -104,26 +104,20 @@ class Catalog:
             found.update(row[0] for row in rows)
         return found
 
-    def add(self, board: str, received: float, stored: Iterable[tuple[Part, list[Batch]]]) -> None:
+    def add(self, stored: Iterable[tuple[Part, Sequence[Arrival]]]) -> None:
         """Adds Parquet files and their batches to the store in one transaction."""
         with self._transaction():
-            for part, batches in stored:
+            for part, arrivals in stored:
                 self._add_part(part)
                 self._db.executemany(
                     "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        (board, b.uuid, b.spool, b.sequence, b.boot, *of_all, part.path)
-                        for b, of_all in ((b, (b.subject.release, received)) for b in batches)
-                    ),
+                    ((*_batch_row(arrival), part.path) for arrival in arrivals),
                 )
                 self._db.executemany(
                     "INSERT INTO boards VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                     " profile = excluded.profile, dropped = max(dropped, excluded.dropped),"
                     " quarantined = max(quarantined, excluded.quarantined), last = excluded.last",
-                    (
-                        (board, b.spool, b.subject.profile, b.dropped, b.quarantined, received)
-                        for b in batches
-                    ),
+                    map(_board_row, arrivals),
                 )
 
     def replace(self, old: Sequence[Part], new: Part | None) -> None:
@@ -179,3 +173,14 @@ class Catalog:
             f"{self._path}: expected to read and write the catalog, found: {error}; free some "
             "space, or restore it from a backup"
         )
+
+
+def _batch_row(arrival: Arrival) -> tuple[str | int | float, ...]:
+    b = arrival.batch
+    names = (arrival.board, b.uuid, b.spool, b.sequence, b.boot)
+    return (*names, b.subject.release, arrival.received)
+
+
+def _board_row(arrival: Arrival) -> tuple[str | int | float, ...]:
+    b = arrival.batch
+    return arrival.board, b.spool, b.subject.profile, b.dropped, b.quarantined, arrival.received

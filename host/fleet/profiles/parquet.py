@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from edgekit.host.common.files import atomic_writer
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
-from edgekit.host.fleet.profiles.batch import Batch
+from edgekit.host.fleet.profiles.batch import Arrival
 from edgekit.host.fleet.profiles.catalog import Part
 
 if TYPE_CHECKING:
@@ -39,15 +38,6 @@ _ENVIRONMENT = {
     "throttled": _FLAG,
 }
 _SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A batch with its board and arrival time: seconds since 1970, by the host's clock."""
-
-    board: str
-    received: float
-    batch: Batch
 
 
 def libraries() -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ _REQUESTS, _REQUESTS_PER_SECOND = 120, 0.2  # of a board: at once, then
 _BYTES, _BYTES_PER_SECOND = 5 << 20, 2 << 10
 _SMALL_STREAM = 512 << 10  # larger ones are stored one after another, and so are those of
 _WORK, _WORK_PER_SECOND = 0.25, 0.05  # boards that took more processor seconds: at once, then
-_WORKERS = 4
+_WORKERS = 16  # most of them wait for the store, which takes together what waits
 _BACKLOG = 1024
 _ACCEPTED = 64  # connections before others get a turn
 _STRANGER_SECONDS = 0.01  # between handshakes of addresses that no board has sent from
@@ -108,6 +108,7 @@ class ProfileServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
         self._adds = 0
+        self._merging: Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
         self._listener = socket.create_server(address, backlog=_BACKLOG)
@@ -115,6 +116,7 @@ class ProfileServer:
         self.port: int = self._listener.getsockname()[1]
         self._workers = ThreadPoolExecutor(_WORKERS, "profiles")
         self._worker_of_costly = ThreadPoolExecutor(1, "profiles")
+        self._worker_of_merges = ThreadPoolExecutor(1, "merging")
 
     def __enter__(self) -> ProfileServer:
         return self
@@ -135,23 +137,28 @@ class ProfileServer:
     def close(self) -> None:
         """Stops listening; returns when what boards have sent completely is stored."""
         self._listener.close()
-        for workers in (self._workers, self._worker_of_costly):
+        for workers in (self._workers, self._worker_of_costly, self._worker_of_merges):
             workers.shutdown()
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
-        """Stores a stream durably; occasionally compacts small files and deletes old ones."""
+        """Stores a stream durably; occasionally has small files merged and old ones deleted."""
         if self._bus is not None:
             return self.store.hand_over(board, stream, self._bus, _MOST_BATCHES)
         stored = self.store.add(board, stream, _MOST_BATCHES)
         with self._lock:
             self._adds += 1
-            compacts = self._adds % self._compact_every == 0
-        if compacts:
-            with contextlib.suppress(OSError):
-                self.store.compact()
-                if self._most_bytes is not None:
-                    self.store.forget(most_bytes=self._most_bytes)
+            is_due = self._adds % self._compact_every == 0
+            if is_due and (self._merging is None or self._merging.done()):
+                self._merging = self._worker_of_merges.submit(self._compact)
         return stored
+
+    def _compact(self) -> None:
+        try:
+            self.store.compact()
+            if self._most_bytes is not None:
+                self.store.forget(most_bytes=self._most_bytes)
+        except (EdgekitError, OSError) as error:
+            _log.error("profiles: files cannot be merged: %s", error)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

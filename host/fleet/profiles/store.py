@@ -2,17 +2,24 @@
 
 catalog.sqlite                                 the batches and files that count; see catalog.py
 parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
+merged/                                          a file of rows that will replace smaller ones
 refused/<board>/                                 unreadable batches, unmodified; see refused.py
 lock                                             exclusive for changes, shared for reads
+merging                                          locked while files are merged
+
+Boards wait for the exclusive lock, so little is done under it: streams are decoded before, those
+that wait are stored by one transaction, and files are merged outside of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,15 +28,16 @@ from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.common.files import locked, private_folder
 from edgekit.host.common.paths import data_folder
-from edgekit.host.errors import InputError, TransferError
-from edgekit.host.fleet.profiles.batch import Batch, decode_batch
+from edgekit.host.errors import EdgekitError, InputError, TransferError
+from edgekit.host.fleet.profiles.batch import Arrival, Batch, decode_batch
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.catalog import BoardSummary, Catalog, Part
+from edgekit.host.fleet.profiles.grouped import Grouped
 from edgekit.host.fleet.profiles.parquet import (
-    Arrival,
     damaged,
     libraries,
     read_part,
+    sync_folder,
     table_of,
     write_part,
 )
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 
 WritePart = Callable[[Path, str, str, Iterable["pyarrow.Table"]], Part]
 _MOST_BATCHES = 16_384  # of a stream
+_MOST_TYPES = 8  # of boards in a stream, each of which needs a file
 _MOST_REASONS = 10
 _SMALL_BYTES = 4 << 20
 _MOST_SMALL = 16  # number of files of a partition that triggers compaction
@@ -69,24 +78,29 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class _Arrived:
-    """Batches of boards of one type, and their rows."""
+class _Rows:
+    """Batches of a board for boards of one type, and their rows."""
 
+    board: str
     profile: str
-    received: float
-    batches: list[Batch]
+    date: str
+    arrivals: list[Arrival]
     table: pyarrow.Table
 
-    def without(self, known: set[str]) -> _Arrived | None:
+    @property
+    def uuids(self) -> list[str]:
+        return [arrival.batch.uuid for arrival in self.arrivals]
+
+    def without(self, known: set[str]) -> _Rows | None:
         """The batches whose UUIDs are not `known`, if any."""
-        new = [batch for batch in self.batches if batch.uuid not in known]
-        if len(new) == len(self.batches) or not new:
+        new = [arrival for arrival in self.arrivals if arrival.batch.uuid not in known]
+        if len(new) == len(self.arrivals) or not new:
             return self if new else None
         import pyarrow.compute as pc
 
         pa, _ = libraries()
         old = pc.is_in(self.table["uuid"], value_set=pa.array(sorted(known)))
-        return replace(self, batches=new, table=self.table.filter(pc.invert(old)))
+        return _Rows(self.board, self.profile, self.date, new, self.table.filter(pc.invert(old)))
 
 
 class ProfileStore:
@@ -107,21 +121,17 @@ class ProfileStore:
         self.folder = folder or data_folder() / "profiles"
         self._parts = self.folder / "parts"
         self._now, self._write = now, write
+        self._commits = Grouped(self._commit)
+        self._is_clean = False  # of what killed processes left, as far as this one knows
 
     def add(self, board: str, stream: bytes, most_batches: int = _MOST_BATCHES) -> Stored:
         """Stores the batches of a stream from `board`; durable when this returns.
 
         TransferError if the stream was damaged in transit, or has more than `most_batches`; nothing
-        is stored then. Batches that arrive intact but do not decode are kept in refused/. Only the
-        write itself holds the store's lock.
+        is stored then. Batches that arrive intact but do not decode are kept in refused/.
         """
         came, found, refused = self._take_in(board, stream, most_batches)
-        batches = {batch.uuid: batch for batch, _ in found}
-        arrived = self._tables(board, list(batches.values()))
-        with self._exclusive_catalog() as catalog:
-            known = catalog.known(board, list(batches))
-            rows = self._store_tables(catalog, board, arrived, known)
-        new = len(batches) - len(known)
+        new, rows = self._commits.ask(self._tables(board, found)) if found else (0, 0)
         again = came - len(refused) - new
         return Stored(new, again, rows, tuple(why for _, why in refused))
 
@@ -153,21 +163,37 @@ class ProfileStore:
     def compact(self) -> int:
         """Merges the small files of each partition; returns the number of files removed."""
         gone = 0
-        with self._exclusive_catalog() as catalog:
+        self._make_folder()
+        with locked(self.folder / "merging"):
             small: dict[str, list[Part]] = {}
-            for part in catalog.parts():
+            self._is_clean = False
+            with self._exclusive_catalog() as catalog:
+                parts = catalog.parts()
+            for part in parts:
                 if part.bytes < _SMALL_BYTES and self._is_intact(part):
                     small.setdefault(part.path.rpartition("/")[0], []).append(part)
             for parts in small.values():
                 tables = self._read_tables(parts) if len(parts) > _MOST_SMALL else {}
-                parts = list(tables)
-                if len(parts) > 1:
-                    profile = parts[0].path.partition("/")[0].partition("=")[2]
-                    new = self._write(self._parts, profile, parts[0].date, tables.values())
-                    catalog.replace(parts, new)
-                    self._delete_parts(parts)
-                    gone += len(parts)
+                if len(tables) > 1:
+                    gone += self._merge(tables)
         return gone
+
+    def _merge(self, tables: dict[Part, pyarrow.Table]) -> int:
+        """Replaces files by one; returns the number of files removed."""
+        old = list(tables)
+        profile = old[0].path.partition("/")[0].partition("=")[2]
+        merged = self.folder / "merged"
+        shutil.rmtree(merged, ignore_errors=True)  # left by a killed process
+        new = self._write(merged, profile, old[0].date, tables.values())
+        with self._exclusive_catalog() as catalog:
+            is_current = set(old) <= set(catalog.parts())  # none was deleted meanwhile
+            if is_current:
+                path = (merged / new.path).replace(self._parts / new.path)
+                sync_folder(path.parent)
+                catalog.replace(old, new)
+                self._delete_parts(old)
+        shutil.rmtree(merged)
+        return len(old) if is_current else 0
 
     def _read_tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
         """Reads the rows of files; skips corrupted ones, which readers report."""
@@ -214,52 +240,78 @@ class ProfileStore:
                     raise damaged(path, f"not {part.bytes} bytes")
             yield catalog, [self._parts / part.path for part in parts]
 
-    def _tables(self, board: str, batches: list[Batch]) -> list[_Arrived]:
+    def _tables(self, board: str, found: list[tuple[Batch, bytes]]) -> list[_Rows]:
         """The rows of batches that arrived now, by board type."""
         received = self._now()
-        by_profile: dict[str, list[Batch]] = {}
-        for batch in batches:
-            by_profile.setdefault(batch.subject.profile, []).append(batch)
-        return [
-            _Arrived(
-                profile, received, some, table_of([Arrival(board, received, one) for one in some])
+        date = datetime.fromtimestamp(received, UTC).date().isoformat()
+        batches = {batch.uuid: batch for batch, _ in found}
+        by_profile: dict[str, list[Arrival]] = {}
+        for batch in batches.values():
+            arrival = Arrival(board, received, batch)
+            by_profile.setdefault(batch.subject.profile, []).append(arrival)
+        if len(by_profile) > _MOST_TYPES:
+            raise TransferError(
+                f"board '{board}': expected at most {_MOST_TYPES} board types, found "
+                f"{len(by_profile)}"
             )
+        return [
+            _Rows(board, profile, date, some, table_of(some))
             for profile, some in by_profile.items()
         ]
 
-    def _store_tables(
-        self, catalog: Catalog, board: str, arrived: list[_Arrived], known: set[str]
-    ) -> int:
-        """Stores the batches that are not `known`; returns the rows."""
-        stored: list[tuple[Part, list[Batch]]] = []
-        received = 0.0
+    def _commit(self, streams: Sequence[list[_Rows]]) -> list[tuple[int, int]]:
+        """Stores the rows of several streams, without batches that are known; returns the counts of
+        batches and rows that were new in each."""
+        files: dict[tuple[str, str], list[_Rows]] = {}
+        taken: dict[str, set[str]] = defaultdict(set)
+        counts = []
+        with self._exclusive_catalog() as catalog:
+            for stream in streams:
+                new: list[_Rows] = []
+                for rows in stream:
+                    known = catalog.known(rows.board, rows.uuids) | taken[rows.board]
+                    if left := rows.without(known):
+                        taken[rows.board].update(left.uuids)
+                        files.setdefault((rows.profile, rows.date), []).append(left)
+                        new.append(left)
+                counts.append(
+                    (sum(len(n.arrivals) for n in new), sum(n.table.num_rows for n in new))
+                )
+            if files:
+                self._write_files(catalog, files)
+        return counts
+
+    def _write_files(self, catalog: Catalog, files: dict[tuple[str, str], list[_Rows]]) -> None:
+        """Writes a file for each board type and day, then all into the catalog."""
+        stored: list[tuple[Part, list[Arrival]]] = []
         try:
-            for some in arrived:
-                received = some.received
-                date = datetime.fromtimestamp(received, UTC).date().isoformat()
-                if new := some.without(known):
-                    part = self._write(self._parts, new.profile, date, [new.table])
-                    stored.append((part, new.batches))
-            if stored:
-                catalog.add(board, received, stored)
+            for (profile, date), some in files.items():
+                part = self._write(self._parts, profile, date, [rows.table for rows in some])
+                stored.append((part, [arrival for rows in some for arrival in rows.arrivals]))
+            catalog.add(stored)
         except Exception:
-            self._delete_parts(part for part, _ in stored)
+            with contextlib.suppress(OSError, EdgekitError):
+                self._delete_leftovers(catalog)
             raise
-        return sum(part.rows for part, _ in stored)
 
     @contextlib.contextmanager
     def _exclusive_catalog(self) -> Iterator[Catalog]:
-        """The catalog, locked exclusively; first deletes uncataloged files left by a killed
-        process."""
+        """The catalog, locked exclusively."""
         self._make_folder()
         with locked(self.folder / "lock"), self._open_catalog() as catalog:
-            counted = {part.path for part in catalog.parts()}
-            for path in self._parts.glob("*/*/*"):
-                if str(path.relative_to(self._parts)) not in counted:
-                    path.unlink()
-            for path in self._parts.glob("*/*/.*"):
-                path.unlink(missing_ok=True)
+            if not self._is_clean:
+                self._delete_leftovers(catalog)
+                self._is_clean = True
             yield catalog
+
+    def _delete_leftovers(self, catalog: Catalog) -> None:
+        """Deletes uncataloged files that killed processes or full disks left."""
+        counted = {part.path for part in catalog.parts()}
+        for path in self._parts.glob("*/*/*"):
+            if str(path.relative_to(self._parts)) not in counted:
+                path.unlink()
+        for path in self._parts.glob("*/*/.*"):
+            path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _open_catalog(self) -> Iterator[Catalog]:

@@ -27,9 +27,9 @@ from pathlib import Path
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
-from edgekit.host.fleet.profiles.batch import decode_batch
+from edgekit.host.fleet.profiles.batch import Arrival, decode_batch
 from edgekit.host.fleet.profiles.bus import Bus, Cursor, Message, PendingBatches
-from edgekit.host.fleet.profiles.parquet import Arrival, part_path, table_of
+from edgekit.host.fleet.profiles.parquet import part_path, table_of
 from edgekit.host.fleet.profiles.shared import SharedStore
 
 _log = logging.getLogger(__name__)

@@ -181,7 +181,8 @@ def test_killed_at_any_moment_each_batch_is_there_once(store: ProfileStore) -> N
         code = os.waitpid(child, 0)[1]
         if code == 0:
             break
-        store.add("x", stream(*range(1, k + 1)))
+        next_one = ProfileStore(store.folder, lambda: 1000 * DAY)
+        next_one.add("x", stream(*range(1, k + 1)))
         assert uuids(store) == list(range(1, k + 1)), k
     assert k > 5
     assert not list((store.folder / "parts").rglob(".*"))
