@@ -16,6 +16,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ _BYTES, _BYTES_PER_SECOND = 5 << 20, 2 << 10
 _SMALL_STREAM = 512 << 10  # larger ones are stored one after another, and so are those of
 _WORK, _WORK_PER_SECOND = 0.25, 0.05  # boards that took more processor seconds: at once, then
 _WORKERS = 16  # most of them wait for the store, which takes together what waits
+_SWITCH_SECONDS = 0.0005  # between threads; Python's default of 0.005 lets connections queue
 _BACKLOG = 1024
 _ACCEPTED = 64  # connections before others get a turn
 _STRANGER_SECONDS = 0.01  # between handshakes of addresses that no board has sent from
@@ -125,7 +127,13 @@ class ProfileServer:
         self.close()
 
     def serve_forever(self) -> None:
-        asyncio.run(self._serve())
+        # Threads that decode give way to this one, which has all connections
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            asyncio.run(self._serve())
+        finally:
+            sys.setswitchinterval(interval)
 
     def shutdown(self) -> None:
         """Ends `serve_forever`, from any thread."""
@@ -251,22 +259,23 @@ class ProfileServer:
     ) -> None:
         """Answers the requests of a connection until it ends or is refused."""
         with contextlib.ExitStack() as place:
-            seconds, keeps, waits = self._limits.head_seconds, True, True
+            seconds, keeps, waits, board = self._limits.head_seconds, True, True, ""
             while keeps:
                 try:
                     head = await read_head(reader, seconds)
                     board = self._authenticate(head)
                     if wait := self.rates.wait(board):
-                        self._known.discard(connection.address)
                         raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
                     if waits:
-                        self._known.add(connection.address)
                         self._waiting.leave(connection.address, connection)
                         place.enter_context(self._place(board, connection))
                     seconds, waits = self._limits.silent_seconds, False
                     packed = await read_body(reader, head.length, self._limits)
                     stored = await self._work(board, packed)
+                    self._known.add(connection.address)
                 except RefusedError as refused:
+                    if board:  # which sends too much, or nonsense
+                        self._known.discard(connection.address)
                     text = answer(refused.status, str(refused), False, refused.seconds)
                     await send(writer, text, self._limits)
                     await linger(reader)

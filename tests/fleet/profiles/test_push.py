@@ -203,8 +203,12 @@ def test_a_board_has_a_quota_of_bytes_and_one_of_batches(
 ) -> None:
     _, home = enrolled(server, tmp_path)
     path = "/v1/boards/x/profiles"
+    assert ask(home, path, zlib.compress(stream(1)))[0] == 200
+    assert ask(replace(home, token="f" * 64), path, b"")[0] == 401
+    assert "127.0.0.1" in server._known
     assert ask(home, path, zlib.compress(1025 * headed(b"0")))[0] == 400
     assert not (server.store.folder / "refused").exists()
+    assert "127.0.0.1" not in server._known
     bomb, found, tries = zlib.compress(bytes(9 << 20)), 400, 0
     while found == 400:
         (found, headers), tries = ask(home, path, bomb), tries + 1
