@@ -26,6 +26,14 @@ def name_of(command: Sequence[str]) -> str:
     return command[0].rpartition("/")[2]
 
 
+def cannot_run(board: str, program: str, why: object) -> UnreachableError:
+    """Returns the error for a program that does not start on a board."""
+    return UnreachableError(
+        f"board '{board}': expected to run {program}, found: {why}; install it there, or see what "
+        "the login scripts of its account do"
+    )
+
+
 @dataclass(frozen=True)
 class Completed:
     """A finished command; a negative exit code is the signal that killed it."""

@@ -21,6 +21,7 @@ from edgekit.host.deploy.transport.base import (
     Completed,
     OnBytes,
     OnLine,
+    cannot_run,
     name_of,
 )
 from edgekit.host.deploy.transport.local_stream import LocalStream, kill_group
@@ -142,9 +143,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            raise UnreachableError(
-                f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
-            ) from None
+            raise cannot_run(self._board, command[0], error.strerror) from None
 
     def _collect_output(
         self,

@@ -20,6 +20,7 @@ from edgekit.host.deploy.transport.base import (
     LinkLostError,
     OnBytes,
     OnLine,
+    cannot_run,
     name_of,
 )
 from edgekit.host.deploy.transport.serial_line import LineLostError, SerialTarget
@@ -86,9 +87,7 @@ class SerialTransport:
                     f"{self._target.url} lost: {error}; check the cable, then try again"
                 ) from None
             except RefusedError as error:
-                raise UnreachableError(
-                    f"board '{self.board}': expected to run {command[0]}, found: {error}"
-                ) from None
+                raise cannot_run(self.board, command[0], error) from None
             except LateError:
                 self._kill_command(session)
                 raise UnreachableError(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from edgekit.device.runtime.agent import messages
 from edgekit.device.runtime.agent.messages import CHUNK_BYTES
-from edgekit.host.deploy.transport.base import Completed, LinkLostError, name_of
+from edgekit.host.deploy.transport.base import Completed, LinkLostError, cannot_run, name_of
 from edgekit.host.deploy.transport.serial_line import LineLostError
 from edgekit.host.deploy.transport.serial_session import (
     CancelledError,
@@ -116,9 +116,7 @@ class SerialStream:
                 yield time.monotonic() + deadline
         except RefusedError as error:
             self._set_ended(127, good=True)
-            raise UnreachableError(
-                f"board '{self._board}': expected to run {self._program}, found: {error}"
-            ) from None
+            raise cannot_run(self._board, self._program, error) from None
         except LateError:
             self._set_ended(-9, good=False)
             raise UnreachableError(

@@ -255,7 +255,7 @@ class SshTransport:
                 ) from None
             if not end.left:
                 raise UnreachableError(
-                    f"board '{self.board}': expected an answer within {end.seconds:g} s while "
+                    f"board '{self.board}': expected an answer within {end.seconds:.3g} s while "
                     f"{doing}, found none; check power, cable and network"
                 ) from None
             raise LinkLostError(
@@ -318,7 +318,7 @@ class SshTransport:
         except LateError:
             self._kill_group(link, running.group)
             raise UnreachableError(
-                f"board '{self.board}': expected '{order.name}' to end within {end.seconds:g} s, "
+                f"board '{self.board}': expected '{order.name}' to end within {end.seconds:.3g} s, "
                 "found it still running; see what the board is doing, then try again"
             ) from None
         except FloodError as error:

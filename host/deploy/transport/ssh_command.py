@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgekit.host.common.text import printable
-from edgekit.host.deploy.transport.base import LARGEST_OUTPUT, Completed, OnLine, name_of
-from edgekit.host.errors import EdgekitError, IncompatibleError, UnreachableError
+from edgekit.host.deploy.transport.base import (
+    LARGEST_OUTPUT,
+    Completed,
+    OnLine,
+    cannot_run,
+    name_of,
+)
+from edgekit.host.errors import EdgekitError, IncompatibleError
 
 _MARK = b"edgekit-runs:"
 _NO_FOLDER, _NOT_FOUND = 125, 127
@@ -279,7 +285,7 @@ def start_error(board: str, order: Order, error: NotStartedError) -> EdgekitErro
             f"board '{board}': expected a folder that can be written, found: {error}; make it "
             "writable, or name another, to `edgekit board add`: --folder PATH"
         )
-    return UnreachableError(f"board '{board}': expected to run {order.program}, found: {error}")
+    return cannot_run(board, order.program, error)
 
 
 def _why_not_started(code: int, stderr: bytes) -> str:

@@ -179,7 +179,8 @@ def test_killed_command_says_so(transport: Transport) -> None:
 
 
 def test_no_such_program(transport: Transport) -> None:
-    with pytest.raises(UnreachableError, match="expected to run /no/python, found: No such file"):
+    match = "expected to run /no/python, found: No such file or directory; install it there"
+    with pytest.raises(UnreachableError, match=match):
         transport.run(["/no/python"], deadline=SECONDS)
 
 
