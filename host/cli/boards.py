@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgekit.host.virtual import BoardState
     from edgekit.kb.targets.board import BoardProfile
 
-_LESS_IMPORTANT = (8, 7, 5, 6)  # columns: kb, units, caches, memory
+_LESS_IMPORTANT = (8, 7, 5, 2, 3)  # columns: kb, units, caches, core, isa
 
 
 def register(app: typer.Typer) -> None:

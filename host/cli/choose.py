@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgekit.kb.targets.core_parts import Validation
 
 _SUFFIXES = (".csv", ".json")
-_LESS_IMPORTANT = (4,)  # column: inferences per second
+_LESS_IMPORTANT = (4, 7)  # columns: inferences per second, memory of the board
 
 _Fps = Annotated[
     float | None,

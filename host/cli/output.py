@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -17,9 +17,9 @@ from edgekit.host.errors import InputError
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _SHORT_MS = 0.1  # shorter times are printed in microseconds
-_UNBOUND = 10_000  # columns of a console that never wraps
 _PADDING = 3  # characters around a column
-_SHORTEST_NAME = 16
+_SHORTEST_NAME = 12
+_ONE_LINE = 16  # characters of a cell that is not worth two lines
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ def table(
 
     Plain aligned lines if stdout is not a terminal. On one that is too narrow the columns `drop`
     are left out, in this order, as far as needed; then, with `names`, the middle of the first
-    column's long words.
+    column's long words. If words still do not fit, each row becomes a list.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
@@ -101,55 +101,92 @@ def _rich_table(
 ) -> None:
     from rich.console import Console
 
-    columns = Console().width
+    columns = Console().width - 1
     shown = list(range(len(headers)))
     for dropped in (None, *drop):
         shown = [i for i in shown if i != dropped]
-        least = [_longest_word(row[i] for row in (headers, *rows)) for i in shown]
-        room = columns - sum(least) - _PADDING * len(shown)
+        wanted = [_wanted_width(headers[i], [row[i] for row in rows]) for i in shown]
+        room = columns - sum(wanted) - _PADDING * len(shown)
         if room >= 0:
             break
     if names and room < 0:
-        most = max(least[0] + room, _SHORTEST_NAME)
-        rows = [(_without_middle(row[0], most), *row[1:]) for row in rows]
+        most = max(wanted[0] + room, _SHORTEST_NAME)
+        short = _shortened([row[0] for row in rows], most)
+        rows = [(name, *row[1:]) for name, row in zip(short, rows, strict=True)]
     kept = [[row[i] for i in shown] for row in (headers, *rows)]
-    _draw(kept[0], kept[1:], sum(i < left for i in shown))
+    widths = _fitted_widths(kept, columns - _PADDING * len(shown))
+    if widths:
+        _draw(kept[0], kept[1:], sum(i < left for i in shown), widths)
+    else:
+        _print_lists(headers, rows)
 
 
-def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+def _wanted_width(header: str, cells: Sequence[str]) -> int:
+    """The width at which short cells have one line, and longer ones about two."""
+    widths = (len(c) if len(c) <= _ONE_LINE else max(len(c) // 2, _longest_word(c)) for c in cells)
+    return max((_longest_word(header), *widths))
+
+
+def _fitted_widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
+    """The widths of columns that together have at most `most` characters, and break no word; none
+    if that is not possible. The widest column gives way first."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(map(_longest_word, column)) for column in columns]
+    if sum(least) > most:
+        return []
+    for _ in range(sum(widths) - most):
+        widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        widths[widest] -= 1
+    return widths
+
+
+def _draw(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int, widths: Sequence[int]
+) -> None:
     from rich import box
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, header in enumerate(headers):
+    for i, (header, width) in enumerate(zip(headers, widths, strict=True)):
         justify: Literal["left", "right"] = "left" if i < left else "right"
-        cells = [row[i] for row in (headers, *rows)]
-        least = _longest_word(cells)
-        # Else rich narrows a column of single words instead of one that can wrap.
-        whole = least == max(map(len, cells))
-        drawn.add_column(header, justify=justify, min_width=least, no_wrap=whole)
+        drawn.add_column(header, justify=justify, width=width)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    console = Console()
-    # Never break words: if the terminal is narrower than the longest ones, let lines wrap.
-    unbound = console.options.update(width=_UNBOUND)
-    least_width = Measurement.get(console, unbound, drawn).minimum
-    Console(width=max(console.width, least_width)).print(drawn, crop=False)
+    Console().print(drawn)
 
 
-def _longest_word(cells: Iterable[str]) -> int:
-    return max(len(word) for cell in cells for word in cell.split() or [""])
+def _print_lists(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints each row as lines of a header and a cell."""
+    width = max(map(len, headers))
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        for header, cell in zip(headers, row, strict=True):
+            print(f"{header.ljust(width)}  {cell}".rstrip())
 
 
-def _without_middle(text: str, most: int) -> str:
-    """At most `most` characters of a text: its two ends, which tell names apart."""
-    if len(text) <= most:
-        return text
-    end = most // 2
-    return f"{text[: most - end - 1]}…{text[-end:]}"
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split() or [""]))
+
+
+def _shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names of at most `most` characters, without a part near their middle. Different names stay
+    different where one place to cut allows it."""
+    for end in sorted(range(most), key=lambda end: abs(end - most // 2)):
+        short = [_cut(name, most, end) for name in names]
+        if len(set(short)) == len(set(names)):
+            return short
+    return [_cut(name, most, most // 2) for name in names]
+
+
+def _cut(name: str, most: int, end: int) -> str:
+    """At most `most` characters of a name, the last `end` of them from its end."""
+    if len(name) <= most:
+        return name
+    return f"{name[: most - end - 1]}…{name[len(name) - end :]}"
 
 
 def three_digits(value: float) -> str:

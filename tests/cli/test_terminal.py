@@ -43,8 +43,12 @@ def test_the_failure_of_a_board_is_shown_once(tmp_path: Path) -> None:
     assert shown.count("expected an SSH server") == 1
 
 
+def _lines(shown: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
+
+
 def _widest(shown: str) -> int:
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
+    lines = _lines(shown)
     return max(len(line.rstrip()) for line in lines if "conv" in line or "cortex" in line)
 
 
@@ -52,11 +56,33 @@ def _widest(shown: str) -> int:
 @pytest.mark.parametrize("columns", [80, 72])
 def test_tables_fit_a_narrow_terminal(columns: int, face_model: Path) -> None:
     """Columns that repeat go, then the middle of long names; both ends tell them apart."""
-    assert _widest(shown_on_terminal("boards", columns=80)) <= 80
+    boards = shown_on_terminal("boards", columns=80)
+    assert _widest(boards) <= 80
+    assert "ARM Cortex-A57 (Jetson TX1/Nano class)" in boards
     small = str(face_model.with_name("okay_nabu.tflite"))
     shown = shown_on_terminal("bench", "model", small, "--runs", "3", columns=columns)
     assert _widest(shown) <= columns
     assert "kernel" in shown and "kind" not in shown and "…" in shown
+    names = [line.split()[0] for line in shown.splitlines() if "…" in line]
+    assert len(set(names)) == len(names) or columns < 80
+
+
+def _query(row: dict[str, str]) -> str:
+    pytest.importorskip("duckdb")
+    sql = ", ".join(f"'{value}' AS \"{name}\"" for name, value in row.items())
+    return shown_on_terminal("profile", "list", f"SELECT {sql}", columns=80)
+
+
+def test_columns_of_words_give_way() -> None:
+    row = {"name": 37 * "n", "estimated µs": "0.2", "MMACs": "0.0000640"}
+    shown = _query({**row, "peak": "11 %", "bound by": "store unit"})
+    assert "estimated" in shown and "estimated µs" not in shown
+    assert max(map(len, _lines(shown))) <= 80
+
+
+def test_rows_that_do_not_fit_are_lists() -> None:
+    shown = _query({f"column {number}": 12 * "x" for number in range(9)})
+    assert [line.split() for line in shown.splitlines() if line][8] == ["column", "8", 12 * "x"]
 
 
 @pytest.mark.slow
