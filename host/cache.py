@@ -21,9 +21,12 @@ _KINDS = {
     "engines": "other engines that benchmarks fetched",
     "estimates": "counts and times that estimates are made of",
     "golden": "expected outputs of models",
+    "jobs": "files of work that runs in processes of its own",
     "kernels": "kernel libraries for this machine",
     "objects": "compiled kernels and models",
+    "performance": "measurements of models on boards",
     "roots": "packages of other architectures, for programs whose board time is estimated",
+    "validation": "estimates that were compared with published times",
 }
 
 
@@ -38,8 +41,18 @@ class Cached:
     bytes: int
 
 
-def cached() -> list[Cached]:
-    """The contents of the cache by kind; missing kinds are omitted."""
+def cached(kinds: Iterable[str] = ()) -> list[Cached]:
+    """The contents of the cache by kind, or those of the given kinds; missing ones are omitted.
+    InputError for an unknown kind."""
+    there = {entry.kind: entry for entry in _cached()}
+    wanted = list(dict.fromkeys(kinds)) or list(there)
+    if unknown := [kind for kind in wanted if kind not in there and kind not in _KINDS]:
+        known = ", ".join({**there, **_KINDS})
+        raise InputError(f"expected a kind of the cache ({known}), found '{unknown[0]}'")
+    return [there[kind] for kind in wanted if kind in there]
+
+
+def _cached() -> list[Cached]:
     folder = cache_folder()
     if not folder.is_dir():
         return []
@@ -58,14 +71,10 @@ def clean(kinds: Iterable[str] = ()) -> list[Cached]:
     InputError for an unknown kind, and for the images of boards that are up; BusyError, before
     anything is removed, if a process is using one of them.
     """
-    there = {entry.kind: entry for entry in cached()}
-    wanted = list(dict.fromkeys(kinds)) or list(there)
-    if unknown := [kind for kind in wanted if kind not in there and kind not in _KINDS]:
-        known = ", ".join({**there, **_KINDS})
-        raise InputError(f"expected a kind of the cache ({known}), found '{unknown[0]}'")
-    if "boards" in wanted:
+    kinds = list(kinds)
+    gone = cached(kinds)
+    if "boards" in {*kinds, *(entry.kind for entry in gone)}:
         _refuse_running_boards()
-    gone = [there[kind] for kind in wanted if kind in there]
     _remove_dying()
     with contextlib.ExitStack() as held:
         for entry in gone:

@@ -49,7 +49,7 @@ def _print_caches(kinds: Sequence[str], as_json: bool) -> None:
     from edgekit.host.cli.output import byte_size, emit, table
     from edgekit.host.common.paths import cache_folder
 
-    found = [entry for entry in cached() if not kinds or entry.kind in kinds]
+    found = cached(kinds)
     total = sum(entry.bytes for entry in found)
     if as_json:
         emit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -274,6 +275,18 @@ def test_the_cache_is_shown_and_emptied_by_kind(
     assert edgekit("cache", "--clean", "--json").document["bytes"] >= 9000
     assert list(cache.iterdir()) == []
     assert edgekit("cache", "--clean").code == 0
+
+
+def test_each_folder_of_the_cache_is_described(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Path(__file__).parents[2] / "host"
+    sources = "".join(path.read_text() for path in host.rglob("*.py"))
+    for name in re.findall(r'cache_folder\(\) / "(\w+)"', sources):
+        (tmp_path / "cache" / name).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    shown = edgekit("cache").out
+    assert "jobs" in shown and "another version" not in shown
 
 
 def test_a_cache_that_is_in_use_is_not_emptied(
