@@ -9,7 +9,18 @@ from typing import Any
 
 from edgekit.host.common.text import one_line
 
-_COMMANDS = {"help": "edgekit --help", "version": "edgekit --version", "list": "edgekit boards"}
+_COMMANDS = {  # of other tools, by the group in which they are typed
+    "edgekit": {
+        "help": "edgekit --help",
+        "version": "edgekit --version",
+        **dict.fromkeys(("list", "ls"), "edgekit boards"),
+        "logs": "edgekit app status --lines 20",
+    },
+    "edgekit board": {
+        **dict.fromkeys(("list", "ls", "show"), "edgekit boards"),
+        **dict.fromkeys(("rm", "delete"), "edgekit board remove"),
+    },
+}
 _PRECISIONS = {
     "fp32": "f32",
     "float32": "f32",
@@ -68,7 +79,11 @@ def meant_by(error: Any) -> str:
     if found := re.match(r"No such command '(\w+)'", error.message):
         if near := re.search(r"Did you mean '(\S+)'\?", error.format_message()):
             return f"{context.command_path} {near[1]}"
-        return _COMMANDS.get(found[1], "") if context.command_path == "edgekit" else ""
+        return _COMMANDS.get(context.command_path, {}).get(found[1], "")
+    if context.command_path == "edgekit bench" and (
+        found := re.match(r"No such command '(.+\.\w+)'", error.message)
+    ):
+        return f"edgekit bench model {shlex.quote(found[1])}"
     if found := re.match(r"Got unexpected extra argument\(s\) \((\S+)\)", error.message):
         return _meant_by_extra(context, found[1])
     found = re.search(r"'(\w+)' is not one of ", error.message)
@@ -78,24 +93,29 @@ def meant_by(error: Any) -> str:
 
 
 def _meant_by_extra(context: Any, extra: str) -> str:
-    """A board given without --board, an input without --input, an address without --host."""
+    """A board given without --board, an input without --input, an address without --host, a list
+    without --csv."""
     line = context.command_path
+    if "csv" in context.params and extra.endswith(".csv"):
+        return f"{line} --csv {shlex.quote(extra)}"
     if "host" in context.params and (name := context.params.get("name")):
         return f"{line} {shlex.quote(name)} --host {shlex.quote(extra)}"
     given = context.params.get("model")
-    if given is None:
-        return ""
     options = {name for parameter in context.command.params for name in parameter.opts}
-    if "--board" in options and context.params.get("board") is None:
+    takes_board = "--board" in options and context.params.get("board") is None
+    if given is None:
+        return f"{line} --board {shlex.quote(extra)}" if takes_board and is_board(extra) else ""
+    if takes_board:
         for board, model in ((given, extra), (extra, given)):
-            if _is_board(board):
+            if is_board(board):
                 return f"{line} {shlex.quote(model)} --board {shlex.quote(board)}"
     if "--input" in options and Path(extra).suffix:
         return f"{line} {shlex.quote(given)} --input {shlex.quote(extra)}"
     return ""
 
 
-def _is_board(name: str) -> bool:
+def is_board(name: str) -> bool:
+    """Whether a board or a profile has that name."""
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.errors import InputError
     from edgekit.kb.targets.board import UnknownBoardError, load_board

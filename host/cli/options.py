@@ -248,9 +248,12 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
 
 
 def board_name(given: str | None) -> str:
-    """The given board, or else the project's."""
+    """The given board, or else the project's. An empty name, as of a shell variable that is not
+    set, must not mean another board than the one that was wanted."""
     from edgekit.host.deploy.inventory import read_project
 
+    if given == "":
+        raise InputError("--board: expected a name, found an empty one; leave the option out")
     return given or read_project(Path.cwd()).board
 
 
@@ -269,7 +272,10 @@ def model_file(given: str | None, board: str | None = None) -> Path:
         )
     path = Path(name)
     if not path.exists():
-        raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle")
+        from edgekit.host.cli.meant import is_board
+
+        more = f"; a board is named by --board {name}" if is_board(str(name)) else ""
+        raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle{more}")
     check_regular(path, f"a {_MODELS} or an .ekb bundle")
     return path
 

@@ -12,7 +12,7 @@ from edgekit.host.deploy.inventory import HOME_FOLDER, BoardEntry, boards, find_
 from edgekit.host.deploy.transport import LocalTransport, Transport
 from edgekit.host.errors import IncompatibleError, InputError
 from edgekit.host.virtual.machines import virtual_board, virtual_board_names
-from edgekit.kb.targets.board import board_names, nearest
+from edgekit.kb.targets.board import UnknownBoardError, board_names, load_board, nearest
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.transport.serial_line import SerialTarget
@@ -39,12 +39,23 @@ def check_counting(board: Board) -> None:
 
 
 def profile_of(name: str, folder: Path | None = None) -> str:
-    """Returns the profile to compile for: that of the board `name`, or `name` itself."""
+    """Returns the profile to compile for: that of the board `name`, or `name` itself.
+
+    Raises UnknownBoardError.
+    """
     if name == LOCAL:
         return name
     if entry := find_board(name, folder or Path.cwd()):
         return entry.profile
-    return virtual_board(name).profile if name in virtual_board_names() else name
+    if name in virtual_board_names():
+        return virtual_board(name).profile
+    try:
+        load_board(name)
+    except UnknownBoardError:
+        if near := nearest(name, _names(folder)):
+            raise UnknownBoardError(f"expected a board or profile, found '{name}'{near}") from None
+        raise
+    return name
 
 
 def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Board:
@@ -113,8 +124,13 @@ def _unreachable_message(name: str) -> str:
 
 
 def _suggest_name(name: str) -> str:
-    known = (LOCAL, *(entry.name for entry in boards(Path.cwd())), *virtual_board_names())
-    return nearest(name, known) or nearest(name)
+    return nearest(name, _names()) or nearest(name)
+
+
+def _names(folder: Path | None = None) -> list[str]:
+    """The names of boards that are no profiles."""
+    known = (entry.name for entry in boards(folder or Path.cwd()))
+    return [LOCAL, *known, *virtual_board_names()]
 
 
 def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:

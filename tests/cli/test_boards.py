@@ -86,6 +86,18 @@ def test_a_board_that_is_not_there_gets_the_nearest_names(edgekit: Any) -> None:
     assert "(nearest: local" in done.complaint
 
 
+def test_a_profile_that_is_not_there_gets_the_nearest_boards(
+    edgekit: Any, home: Path, face_model: Path
+) -> None:
+    board = '[boards.kitchen]\nhost = "127.0.0.1"\nprofile = "rpi4"\n'
+    (home / "edgekit.toml").write_text(board)
+    done = edgekit("compile", str(face_model), "--board", "kitchn")
+    assert done.complaint == (
+        "edgekit: expected a board or profile, found 'kitchn' (nearest: kitchen); "
+        "list them: edgekit boards"
+    )
+
+
 def test_products_are_looked_up_for_a_board_in_its_core_s_table(edgekit: Any) -> None:
     found = [
         edgekit("lab", "kb", "lookup", "--board", board, "--gemm", "500,1600,30", "--json").document

@@ -13,6 +13,13 @@ import pytest
         ("help", "edgekit --help"),
         ("version", "edgekit --version"),
         ("list", "edgekit boards"),
+        ("ls", "edgekit boards"),
+        ("board rm mypi", "edgekit board remove"),
+        ("board list", "edgekit boards"),
+        ("bench my.tflite", "edgekit bench model my.tflite"),
+        ("status local", "edgekit status --board local"),
+        ("doctor pi4", "edgekit doctor --board pi4"),
+        ("fleet add boards.csv", "edgekit fleet add --csv boards.csv"),
         ("deploy rpi4 my.tflite", "edgekit deploy my.tflite --board rpi4"),
         ("deploy my.tflite pi4", "edgekit deploy my.tflite --board pi4"),
         ("board add mypi pi@10.0.0.7", "edgekit board add mypi --host pi@10.0.0.7"),
@@ -66,3 +73,14 @@ def test_an_output_named_like_another_file_is_refused(
     assert (done.code, done.out) == (2, "")
     assert f"found {name}" in done.complaint and "-o x.ekb" in done.complaint
     assert not (home / name).exists()
+
+
+def test_names_that_are_something_else_are_said(edgekit: Any) -> None:
+    for line, complaint in (
+        (("status", "--board", ""), "--board: expected a name, found an empty one"),
+        (("estimate", "rpi4"), "a board is named by --board rpi4"),
+        (("cache", "clear"), "expected a kind of the cache"),
+    ):
+        done = edgekit(*line)
+        assert (done.code, done.out) == (2, "")
+        assert complaint in done.complaint
