@@ -41,6 +41,7 @@ class WeightsFile:
         self._parts: list[bytes] = []
         self._size = 0
         self._known: dict[bytes, int] = {}
+        self._filled: dict[bytes, tuple[int, Weights]] = {}
 
     def add(self, array: Array) -> Weights:
         data = np.ascontiguousarray(array).tobytes()
@@ -51,6 +52,13 @@ class WeightsFile:
             self._parts.append(padded)
             self._size += len(padded)
         return Weights(self._known[key])
+
+    def add_filled(self, value: Array, count: int) -> Weights:
+        """`count` times `value`: the longest such run so far, or a new one."""
+        key = value.tobytes()
+        if count > self._filled.get(key, (-1,))[0]:
+            self._filled[key] = count, self.add(np.full(count, value))
+        return self._filled[key][1]
 
     def bytes(self) -> bytes:
         return b"".join(self._parts)

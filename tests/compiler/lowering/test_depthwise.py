@@ -149,3 +149,22 @@ def test_depthwise_rows_of_few_columns_are_made_in_twos(width, threads, rows):
     table = KnowledgeBase((profile.platform,))
     (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
     assert step.compiled is not None and step.compiled.method.mr == rows
+
+
+def test_layers_share_the_line_that_pads_images():
+    """The second layer has shorter rows, and so reads a part of the first one's line of zeros."""
+
+    def stored(widths):
+        w = np.ones((1, 3, 3, 16), np.float32)
+        tensors, nodes = {"w": Tensor("w", w.shape, DType.F32, None, w)}, []
+        for i, width in enumerate(widths):
+            shape = (1, 4, width, 16)
+            tensors |= {f"{n}{i}": Tensor(f"{n}{i}", shape, DType.F32) for n in "xy"}
+            op = ops.DepthwiseConv2D((1, 1), padding=Padding(1, 1, 1, 1))
+            nodes.append(Node(f"c{i}", op, (f"x{i}", "w", None), (f"y{i}",)))
+        ends = [tuple(f"{n}{i}" for i in range(len(widths))) for n in "xy"]
+        return len(
+            lower(Graph("g", tensors, tuple(nodes), *ends), load_board("rpi4")).lowered.weights
+        )
+
+    assert stored([64, 32]) == stored([64])

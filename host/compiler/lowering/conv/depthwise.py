@@ -128,7 +128,7 @@ def _common_fields(
         "win": window.fields,
         "x": source,
         "weights": ctx.weights.add(_pack_taps(weights.reshape(-1, weights.shape[3]), block)),
-        "border": ctx.weights.add(border),
+        "border": ctx.weights.add_filled(border, window.x[2] * window.x[3]),
         "y": Value(node.outputs[0]),
         "strip": _tiles_per_strip(ctx, window, rows, dtype),
     }
@@ -184,7 +184,7 @@ def _lower_float(ctx: Context, node: Node, window: Window, data: Array, source: 
     assert isinstance(node.op, DepthwiseConv2D)
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
-    border = np.zeros(window.x[2] * window.x[3], dtype.numpy)
+    border = np.zeros((), dtype.numpy)
     fields = _common_fields(ctx, node, window, source, data.astype(dtype.numpy), border)
     low, high = node.op.activation.bounds
     bias = ctx.optional(node, 2)
@@ -207,7 +207,7 @@ def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: V
     signed, points = signed_weights(data, np.asarray(zero_point_of(w)))
     w_zero = int(points)
     shifted = signed - np.int16(w_zero)
-    border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
+    border = np.asarray(x_zero, x.dtype.numpy)
     fields = _common_fields(ctx, node, window, source, signed.astype(np.int8), border)
     width = round_up(window.x[3], _block_channels(ctx, x.dtype))
     bias = ctx.optional(node, 2)
