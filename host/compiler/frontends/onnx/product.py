@@ -62,11 +62,11 @@ def gemm(call: Call) -> Tensor:
     if b.data is None or a.dtype is not DType.F32:
         y = product(call, a, b)
         return y if c is None else call.emit(ops.Add(), y, c)
-    fits = c is not None and c.data is not None and c.data.size in (1, b.shape[1]) and not later
-    fits = fits and (c is None or c.shape[-1:] in ((1,), (b.shape[1],), ()))
     bias = None
-    if fits and c is not None and c.data is not None:
-        bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
+    if c is not None and c.data is not None and not later:
+        columns = b.shape[1] if c.shape[-1:] == (b.shape[1],) else 1
+        if c.data.size in (1, columns):
+            bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
     weights = _transpose_weights(call, b) if rows is None else rows
     y = call.emit(ops.FullyConnected(), a, weights, bias)
     y = call.emit(ops.Mul(), y, call.scalar(alpha, y)) if later else y
