@@ -27,6 +27,9 @@ _FORMS = [
     ((3, 2), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
     ((1, 1), {"strides": [9, 2]}),
     ((3, 3), {"strides": [2, 2], "dilations": [2, 1], "pads": [1, 1, 1, 1]}),
+    ((3, 2), {"strides": [3, 2], "dilations": [2, 1]}),
+    ((1, 3), {"strides": [2, 1], "output_shape": [12, 7], "auto_pad": "SAME_UPPER"}),
+    ((1, 2), {"strides": [2, 3], "auto_pad": "SAME_LOWER"}),
     ((16,), {"strides": [8], "pads": [4, 4]}),
     ((11,), {"strides": [5], "pads": [3, 3]}),
 ]

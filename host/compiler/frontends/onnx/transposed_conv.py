@@ -64,7 +64,8 @@ def transposed(
         scale, zero = np.tile(quant.scale, groups), np.tile(quant.zero_point, groups)
         quant = Quant(scale, zero) if quant.axis == 1 else None
     kernel, stride = (w.shape[2], w.shape[3]), pair(s.stride, 1)
-    if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
+    apart = kernel == stride and set(s.dilation) == {1}
+    if apart and groups == 1 and not any((*s.before, *s.after)):
         size = (x.shape[1] * stride[0], x.shape[2] * stride[1])
         data = call.quantized(w.transpose(1, 2, 3, 0), quant)
         b = None if bias is None else call.constant(bias)
@@ -94,14 +95,15 @@ def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
     kind = call.text("auto_pad", "NOTSET")
     wanted = call.list("output_shape", ())[-rank:]
     if kind in ("SAME_UPPER", "SAME_LOWER") and not wanted:
-        wanted = tuple(n * st for n, st in zip(size, stride, strict=True))
+        # ONNX Runtime does not extend a result that is smaller.
+        natural = [f + e for f, e in zip(full, extra, strict=True)]
+        wanted = tuple(min(n * st, f) for n, st, f in zip(size, stride, natural, strict=True))
     if wanted:
         for i in range(rank):
             total = full[i] + extra[i] - wanted[i]
-            small, large = total // 2, total - total // 2
-            before[i], after[i] = (large, small) if kind == "SAME_LOWER" else (small, large)
-            if kind == "NOTSET":
-                before[i], after[i] = large, small
+            cut = max(total, 0)  # a larger result than the full one is extended at its end
+            before[i] = cut // 2 if kind == "SAME_UPPER" else cut - cut // 2
+            after[i] = total - before[i]
     after = [a - e for a, e in zip(after, extra, strict=True)]
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
