@@ -13,7 +13,9 @@ from onnx import TensorProto, helper  # noqa: E402
 from edgekit.host.compiler.frontends import import_model  # noqa: E402
 from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
 
+_VOLUME = {"kernel_shape": [2, 1, 2], "strides": [1, 2, 1]}
 _WINDOW = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+_SAME = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"}
 
 
 @pytest.mark.parametrize(
@@ -25,15 +27,19 @@ _WINDOW = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
         ("MaxPool", 2, _WINDOW),
         ("MaxPool", 2, {**_WINDOW, "dilations": [2, 2]}),
         ("MaxPool", 2, {**_WINDOW, "storage_order": 1}),
+        ("MaxPool", 2, {**_VOLUME, "storage_order": 1}),
+        ("AveragePool", 1, {**_SAME, "count_include_pad": 1}),
+        ("AveragePool", 1, {**_SAME, "count_include_pad": 0}),
     ],
 )
 def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
     names = [f"y{i}" for i in range(outputs)]
     kinds = (TensorProto.FLOAT, TensorProto.INT64)
+    shape = [2, 3, 7, 6, 5][: 2 + len(attributes.get("kernel_shape", [0, 0]))]
     graph = helper.make_graph(
         [helper.make_node(kind, ["x"], names, **attributes)],
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 7, 6])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=False)],
     )
     opsets = [helper.make_opsetid("", 13)]
@@ -41,7 +47,7 @@ def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
     path.write_bytes(
         helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
     )
-    x = np.random.default_rng(3).normal(size=(2, 3, 7, 6)).astype(np.float32)
+    x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = evaluate(import_model(path), {"x": x}).outputs
     for name, want in zip(names, session.run(names, {"x": x}), strict=True):

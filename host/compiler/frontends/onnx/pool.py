@@ -48,11 +48,9 @@ def _max_with_indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
     call.builder.need_room(padded_shape, np.int64)
     call.builder.need_room(x.shape[:2], np.int64)
     at = np.arange(math.prod(shape), dtype=np.int64)
-    # With storage_order 1 (column-major), the second-to-last axis varies fastest.
-    if call.integer("storage_order", 0) and len(shape) > 1:
-        places = at.reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
-    else:
-        places = at.reshape(shape)
+    # With storage_order 1 (column-major), the first axis varies fastest.
+    columns = call.integer("storage_order", 0)
+    places = at.reshape(shape[::-1]).T if columns else at.reshape(shape)
     starts = np.arange(x.shape[0] * x.shape[1], dtype=np.int64) * at.size
     starts = starts.reshape(*x.shape[:2], *(1,) * len(shape))
     widths = list(zip(s.before, s.after, strict=True))
@@ -130,10 +128,11 @@ def average_pool(call: Call) -> Tensor:
 def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
     """The number of elements in each window's mean: [1, 1, ...]."""
     counts = np.ones((), np.float32)
-    explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
+    same = call.text("auto_pad", "NOTSET").startswith("SAME")
+    own = s.after if same else call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
     for i, size in enumerate(x.shape[2:]):
         # count_include_pad counts the file's own padding, but not padding from ceil_mode.
-        low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
+        low, high = (-s.before[i], size + min(own[i], s.after[i])) if whole else (0, size)
         span = (s.window[i] - 1) * s.dilation[i] + 1
         steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
         call.builder.need_room((*counts.shape, steps), np.float32)
