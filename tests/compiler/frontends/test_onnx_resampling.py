@@ -188,3 +188,13 @@ def test_regions_are_aligned_as_their_opset_says(opset, mode, tmp_path):
     regions = np.array([[1, 2, 9, 12], [3.5, 0, 14, 7.25]], np.float32)
     constants = {"regions": regions, "images": np.array([0, 1])}
     _compare(tmp_path, made, {"x": _normal(2, 3, 9, 11)}, constants, opset)
+
+
+def test_an_axis_of_one_pixel_is_sampled_in_the_middle(tmp_path):
+    """As by torch; ONNX Runtime takes the end."""
+    made = node("AffineGrid", ["t", "size"], ["y"], align_corners=1)
+    constants = {"size": np.int64([1, 1, 1, 3])}
+    path = save(model([made], [value("t", (1, 2, 3))], ["y"], constants, 20), tmp_path)
+    theta = np.float32([[[1, 0, 0], [0, 1, 0]]])
+    found = evaluate(import_model(path), {"t": theta}).outputs["y"]
+    np.testing.assert_array_equal(found, [[[[-1, 0], [0, 0], [1, 0]]]])

@@ -189,7 +189,7 @@ def affine_grid(call: Call) -> Tensor:
     spans = []
     for length in size[2:]:
         edge = 1.0 if call.integer("align_corners", 0) else 1 - 1 / length
-        spans.append(np.linspace(-edge, edge, length) if length > 1 else np.array([-edge]))
+        spans.append(np.linspace(-edge, edge, length) if length > 1 else np.zeros(1))
     places = np.stack([*np.meshgrid(*spans, indexing="ij")[::-1], np.ones(size[2:])], axis=-1)
     flat = call.constant(places.reshape(1, -1, rank + 1).astype(np.float32))
     y = call.emit(ops.MatMul(), flat, call.transpose(theta, (0, 2, 1)))
