@@ -309,6 +309,19 @@ def test_an_operator_is_what_onnx_runtime_computes(
             np.testing.assert_allclose(got, want.astype(np.float64), rtol=0, atol=atol)
 
 
+def test_weights_of_8_bits_are_widened_whatever_their_size(tmp_path, monkeypatch):
+    """They are 32 times as large until they are the operands of products."""
+    monkeypatch.setattr("edgekit.host.compiler.frontends.common.builder.COMPUTED_BYTES", 0)
+    weights = {"w": _s8(1, 128, 256), "r": _s8(1, 64, 256)}
+    numbers = {"s": np.full(1, 0.01, np.float32), "z": np.ones(1, np.int8)}
+    ins = ["x", "w", "r", *[""] * 5, "s", "z", "s", "z"]
+    made = node("DynamicQuantizeLSTM", ins, ["y"], domain="com.microsoft", hidden_size=64)
+    proto = model([made], [value("x", (3, 1, 128))], ["y"], weights | numbers)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    graph = import_model(save(proto, tmp_path))
+    assert not [n for n in graph.nodes if all(graph.tensors[i].data is not None for i in n.inputs)]
+
+
 def test_every_operator_has_a_test():
     tested = {f"{p.values[4]}:{p.values[0]}" for p in _CASES}
     known = {k for k in onnx_operators() if k.startswith("com.microsoft:")}
