@@ -30,7 +30,7 @@ def narrow_weights(kind: Kind, *shape: int) -> Array:
 
 def narrow_cases(kind: Kind) -> list[Case]:
     """Products of one row, of a partial tile, and of many rows, with panels of any width; windows
-    with borders; and gathers."""
+    with borders; gathers; and recurrent layers, whose gates may be two products."""
 
     def weights(*shape: int) -> Array:
         return narrow_weights(kind, *shape)
@@ -43,6 +43,11 @@ def narrow_cases(kind: Kind) -> list[Case]:
         op = ops.Conv2D((stride, stride), padding=Padding(1, 1, 1, 1), activation=Activation.RELU)
         return Case(op, (tensor((1, side, side, c)), constant(weights(n, window, window, c))))
 
+    def recurrent(op: ops.Recurrent, batch: int) -> Case:
+        states = [tensor((batch, 77))] * op.states
+        gates = tensor((2, batch, op.gates * 77))
+        return Case(op, (gates, constant(weights(op.gates * 77, 77)), None, *states))
+
     indices = constant(np.array([0, 2, 39, -1, 7]), DType.I32)
     return [
         dense(1, 367, 45),
@@ -52,4 +57,6 @@ def narrow_cases(kind: Kind) -> list[Case]:
         conv(9, 80, 23, 3, 2),
         conv(30, 32, 70, 3),
         Case(ops.Gather(), (constant(weights(40, 429)), indices)),
+        recurrent(ops.Lstm(), 1),
+        recurrent(ops.Gru(), 3),
     ]

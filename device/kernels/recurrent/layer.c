@@ -3,7 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
  * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
  * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU), CLIPPED (clip or cell_clip is finite);
- * NARROW: 16 for f16 weights of f32 products (gemm/narrow.h).
+ * NARROW: bits of the stored weights of f32 products (gemm/narrow.h).
  *
  * With EK_HALF, x, y, the weights and the operand of each product are f16. States are f32: in f16,
  * the small changes of many steps would be lost. */
@@ -16,18 +16,29 @@
 
 #ifdef NARROW
 typedef narrow weight;
-#define LOAD_WEIGHTS narrow_load
 #else
 typedef ek_real weight;
-#define LOAD_WEIGHTS vf_load
 #endif
 
 #if defined NARROW || (defined EK_HALF && EK_IN_ORDER && F32_LANES)
 #define PREFETCH_DISTANCE 256 /* weights */
 
+/* Vector j of a row of weights. */
+EK_INLINE vf load_weights(const weight *row, const float *scales, int j) {
+#if defined NARROW && NARROW == 8
+    return narrow_load(row + j * EK_VL) * vf_load(scales + j * EK_VL);
+#elif defined NARROW
+    (void)scales;
+    return narrow_load(row + j * EK_VL);
+#else
+    (void)scales;
+    return vf_load(row + j * EK_VL);
+#endif
+}
+
 /* acc += x . b, as f32_rows; in-order cores wait less with prefetches. */
 EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_real *const x[MR],
-                        const weight *b, long b_row, long k) {
+                        const weight *b, long b_row, const float *scales, long k) {
 #ifdef EK_HALF
     if (F32_ROWS_AHEAD(mr, nv)) { /* more rows hide the loads */
         f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
@@ -44,7 +55,7 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
                 __builtin_prefetch(b + PREFETCH_DISTANCE);
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
-                const vf column = LOAD_WEIGHTS(b + j * EK_VL);
+                const vf column = load_weights(b, scales, j);
                 EK_UNROLL
                 for (int i = 0; i < mr; i++) {
                     vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
@@ -60,13 +71,14 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                acc[i][j] = vf_fma(vf_splat(x[i][p]), LOAD_WEIGHTS(b + j * EK_VL), acc[i][j]);
+                acc[i][j] = vf_fma(vf_splat(x[i][p]), load_weights(b, scales, j), acc[i][j]);
         }
     }
 }
 #else
 EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_real *const x[MR],
-                        const weight *b, long b_row, long k) {
+                        const weight *b, long b_row, const float *scales, long k) {
+    (void)scales;
     f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
 }
 #endif
@@ -74,7 +86,7 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
 /* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. f16 products are
  * summed in runs of EK_HALF_SUMS, and these in f32. */
 EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, const weight *b,
-                    long b_row, long k, ek_real *to, long to_row) {
+                    long b_row, const float *scales, long k, ek_real *to, long to_row) {
     vf acc[MR][NV] = {0};
     const ek_real *x[MR];
     EK_UNROLL
@@ -85,7 +97,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, co
     for (long length; k > 0; k -= length, b += length * b_row) {
         length = ek_min(k, EK_HALF_SUMS);
         memset(acc, 0, sizeof acc);
-        multiply(mr, nv, acc, x, b, b_row, length);
+        multiply(mr, nv, acc, x, b, b_row, scales, length);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
@@ -98,7 +110,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_real *a, long a_row, co
     for (int i = 0; i < mr * nv; i++)
         acc[i / nv][i % nv] = vcast(total[i / nv][i % nv], vf);
 #else
-    multiply(mr, nv, acc, x, b, b_row, k);
+    multiply(mr, nv, acc, x, b, b_row, scales, k);
 #endif
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -116,7 +128,8 @@ typedef struct {
     const ek_real *state;
     long state_row, count;
     const void *weights;
-    long vectors; /* of columns */
+    const float *scales; /* of the columns (s8 only) */
+    long vectors;        /* of columns */
     ek_real *to;
 } product_args;
 
@@ -129,17 +142,19 @@ static void products(const void *task, long begin, long end) {
         const long first = t / blocks * NV, from = t % blocks * MR;
         const long wide = ek_min(NV, g->vectors - first), rows = ek_min(MR, g->count - from);
         const weight *panel = (const weight *)g->weights + first * EK_VL * k;
+        const float *scales = g->scales ? g->scales + first * EK_VL : NULL;
         const ek_real *state = g->state + from * g->state_row;
         ek_real *to = g->to + from * row + first * EK_VL;
         if (rows == MR && wide == NV) {
-            tile(MR, NV, state, g->state_row, panel, NV * EK_VL, k, to, row);
+            tile(MR, NV, state, g->state_row, panel, NV * EK_VL, scales, k, to, row);
             continue;
         }
         for (long i = 0; i < rows; i++, state += g->state_row, to += row) {
             if (wide == NV)
-                tile(1, NV, state, 0, panel, NV * EK_VL, k, to, row);
+                tile(1, NV, state, 0, panel, NV * EK_VL, scales, k, to, row);
             for (long j = 0; wide < NV && j < wide; j++)
-                tile(1, 1, state, 0, panel + j * EK_VL, wide * EK_VL, k, to + j * EK_VL, row);
+                tile(1, 1, state, 0, panel + j * EK_VL, wide * EK_VL,
+                     scales ? scales + j * EK_VL : NULL, k, to + j * EK_VL, row);
         }
     }
 }
@@ -256,18 +271,22 @@ static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long c
     const long n = g->hidden, row = g->row, end = row - STATES * n;
     ek_real *sums = scratch_of(g, from);
 #ifdef EK_HALF
-    const product_args all = {g, sums + end, row, count, g->weights, VECTORS(AT_ONCE * n), sums};
+    const ek_real *state = sums + end;
+    const long state_row = row;
 #else
-    const product_args all = {g,          g->state + from * n,  n,   count,
-                              g->weights, VECTORS(AT_ONCE * n), sums};
+    const ek_real *state = g->state + from * n;
+    const long state_row = n;
 #endif
+    const product_args all = {
+        g, state, state_row, count, g->weights, g->scales, VECTORS(AT_ONCE * n), sums};
     product(pool, &all);
 #if AT_ONCE < GATES
-    const float *state = g->state + from * n;
+    const float *before = g->state + from * n;
     ek_real *const inner = sums + VECTORS(2 * n) * EK_VL, *const after_reset = sums + end - n;
     for (long i = 0; i < count; i++)
-        reset(g, x + i * GATES * n, sums + i * row, state + i * n, after_reset + i * row);
-    product(pool, &(product_args){g, after_reset, row, count, g->inner, VECTORS(n), inner});
+        reset(g, x + i * GATES * n, sums + i * row, before + i * n, after_reset + i * row);
+    product(pool, &(product_args){g, after_reset, row, count, g->inner, g->inner_scales, VECTORS(n),
+                                  inner});
 #else
     (void)x;
 #endif

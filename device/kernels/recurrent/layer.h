@@ -7,10 +7,11 @@
 typedef struct {
     long steps, batch, hidden;
     int backwards;
-    const void *x;          /* [steps][batch][gates][hidden]: the inputs' contribution to the
-                               gates */
-    const void *weights;    /* panels (see layer.c) of all gates; GRU: of those before `inner` */
-    const void *inner;      /* GRU: panels of the hidden gate if it is reset first */
+    const void *x;       /* [steps][batch][gates][hidden]: the inputs' contribution to the
+                            gates */
+    const void *weights; /* panels (see layer.c) of all gates; GRU: of those before `inner` */
+    const void *inner;   /* GRU: panels of the hidden gate if it is reset first */
+    const float *scales, *inner_scales; /* of columns of s8 weights */
     const float *terms;     /* LSTM: peepholes [3][hidden]; GRU: bias [hidden]; or NULL */
     const int32_t *lengths; /* [batch], or NULL */
     const float *hidden_before, *cell_before;

@@ -35,7 +35,7 @@ def test_weights_are_stored_in_their_own_type(profile, kind, bytes_each):
     graph = graph_of(narrow_cases(kind))
     count = sum(t.elements for t in graph.tensors.values() if t.data is not None and t.shape[1:])
     stored = len(lower(graph, load_board(profile)).lowered.weights)
-    assert stored < 1.25 * bytes_each * count + 20_000
+    assert stored < 1.05 * bytes_each * count
 
 
 def _file(kind: str, folder):

@@ -10,7 +10,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, DType, Node, Operator
 from edgekit.host.compiler.lowering.common.arguments import operand_of, parameters_of
-from edgekit.host.compiler.lowering.context import Context, lowers
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
+from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
 
@@ -42,6 +43,9 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         "clip": op.clip,
     }
     weights = ctx.constant(node, 1, "weights of the state")
+    narrow = narrowed(weights)
+    scales = None if narrow is None else narrow.scales
+    weights = weights if narrow is None else narrow.values
     row, name = round_up(width, ctx.isa.vl), op.kind
     if isinstance(op, ops.Lstm):
         fields |= _lstm_fields(ctx, node, op)
@@ -53,15 +57,20 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         fields["terms"] = ctx.weights.add(zeros) if bias is None else operand_of(ctx, bias)
         macros["LINEAR_BEFORE_RESET"], name = 1, "gru_linear"
     elif isinstance(op, ops.Gru):
-        weights, inner = weights[: 2 * hidden], weights[2 * hidden :]
-        fields["inner"] = _add_panels(ctx, inner, vectors)
+        fields["inner"] = _add_panels(ctx, weights[2 * hidden :], vectors)
+        weights = weights[: 2 * hidden]
+        if scales is not None:
+            fields["inner_scales"] = _add_scales(ctx, scales[2 * hidden :])
+            scales = scales[: 2 * hidden]
         row = round_up(2 * hidden, ctx.isa.vl) + round_up(hidden, ctx.isa.vl) + hidden
     if x.dtype is DType.F16:
         row += hidden  # of the state
     if min(op.clip, getattr(op, "cell_clip", math.inf)) < math.inf:
         macros["CLIPPED"], name = 1, f"{name}_clipped"
-    if weights.dtype != x.dtype.numpy:  # f16
-        macros["NARROW"], name = 16, f"{name}_f16"
+    if weights.dtype != x.dtype.numpy:
+        bits = 8 * weights.itemsize
+        macros["NARROW"], name = bits, f"{name}_{'f16' if bits == 16 else 's8'}"
+        fields["scales"] = None if scales is None else _add_scales(ctx, scales)
     fields |= {
         "weights": _add_panels(ctx, weights, vectors),
         "row": row,
@@ -95,6 +104,11 @@ def _lstm_fields(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:
 
 def _add_panels(ctx: Context, weights: Array, vectors: int) -> Weights:
     return ctx.weights.add(pack_panels(weights, vectors * ctx.isa.vl, ctx.isa.vl))
+
+
+def _add_scales(ctx: Context, scales: Array) -> Weights:
+    width = round_up(len(scales), ctx.isa.vl)
+    return ctx.weights.add(padded(scales, width, np.dtype(np.float32)))
 
 
 def _function_parameters(function: Operator) -> tuple[float, float]:
