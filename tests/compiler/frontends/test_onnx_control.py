@@ -229,6 +229,21 @@ def test_parts_of_a_sequence_may_be_empty(tmp_path):
     _agrees(model(nodes, [value("x", [3, 4])], ["y"], constants), {"x": _X}, tmp_path)
 
 
+def test_a_sequence_becomes_as_many_outputs(tmp_path):
+    """As scikit-learn's classifiers of several labels have."""
+    parts = node("SplitToSequence", ["x", "one"], ["parts"], axis=0)
+    same = node("Identity", ["x"], ["parts_1"])
+    ends = [value("x", [3, 4])]
+    proto = model([parts, same], ends, ["parts_1", "parts"], {"one": np.array(1)})
+    graph = import_model(save(proto, tmp_path))
+    made = evaluate(graph, {"x": _X}).outputs
+    assert list(graph.outputs) == ["parts_1", "parts_0", "parts_1_2", "parts_2"]
+    np.testing.assert_array_equal(made["parts_1"], _X)
+    found = np.concatenate([made[name] for name in graph.outputs[1:]])
+    np.testing.assert_array_equal(found, _X)
+    assert "output parts: a sequence in the file" in graph.notes[-1]
+
+
 def test_a_sequence_goes_through_a_loop(tmp_path):
     body = _body(
         [
@@ -250,9 +265,9 @@ def test_a_sequence_goes_through_a_loop(tmp_path):
     np.testing.assert_array_equal(evaluate(graph, {"x": _X}).outputs["y"], _X)
 
 
-def test_a_sequence_as_output_is_refused(tmp_path):
-    proto = model([node("SequenceConstruct", ["x"], ["y"])], [value("x", [3])], ["y"])
-    with pytest.raises(InputError, match="output y: expected a tensor, found a sequence"):
+def test_an_empty_sequence_as_output_is_refused(tmp_path):
+    proto = model([node("SequenceEmpty", [], ["y"])], [value("x", [3])], ["y"])
+    with pytest.raises(InputError, match="output y: expected a tensor, found nothing"):
         import_model(save(proto, tmp_path))
 
 

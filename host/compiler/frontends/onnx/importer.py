@@ -100,11 +100,14 @@ class _Import:
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
-        made = {name: self._output_tensor(walk, scope, name) for name in model.outputs}
+        made = [
+            (own, walk.rounded(tensor) if name in narrow else tensor)
+            for name in model.outputs
+            for own, tensor in self._output_tensors(walk, scope, name)
+        ]
         builder.begin("output")
-        made |= {n: walk.rounded(t) for n, t in made.items() if n in narrow}
-        names = builder.distinct(model.outputs)
-        outputs = {own: made[name] for own, name in zip(names, model.outputs, strict=True)}
+        names = builder.distinct([own for own, _ in made])
+        outputs = {name: tensor for name, (_, tensor) in zip(names, made, strict=True)}
         self._note_bfloat16(narrow)
         for wanted, tensor in walk.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else builder.take(wanted)] = tensor
@@ -142,14 +145,20 @@ class _Import:
             )
         return INPUT_TYPES[item.dtype]
 
-    def _output_tensor(self, walk: Walk, scope: Scope, name: str) -> Tensor:
+    def _output_tensors(self, walk: Walk, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
+        """The outputs that the file's output becomes: one, or one for each part of a sequence."""
         value = walk.value(name, scope)
         if isinstance(value, Texts):
             self._builder.note(_note_on_labels(name, value.vocabulary))
-            return value.places
-        if not isinstance(value, Tensor):
-            raise InputError(f"output {shown_name(name)}: expected a tensor, found a sequence")
-        return value
+            return [(name, value.places)]
+        if isinstance(value, Tensor):
+            return [(name, value)]
+        if value is None or not value.items:
+            raise InputError(f"output {shown_name(name)}: expected a tensor, found nothing")
+        parts = [(self._builder.take(f"{name}_{i}"), part) for i, part in enumerate(value.items)]
+        listed = ", ".join(shown_name(own) for own, _ in parts[:_SHOWN_LABELS])
+        self._builder.note(f"output {shown_name(name)}: a sequence in the file, {listed} here")
+        return parts
 
 
 def _note_on_labels(name: str, vocabulary: tuple[str, ...]) -> str:
