@@ -6,10 +6,11 @@ twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.host.compiler.ir.ops import Transpose
+from edgekit.host.compiler.ir.ops import DepthToSpace, Reshape, Transpose
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import view_sources
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
@@ -21,7 +22,7 @@ from edgekit.host.compiler.transforms.split.cut import (
     lies_together,
     site_of,
 )
-from edgekit.host.compiler.transforms.split.cutters import cut_node
+from edgekit.host.compiler.transforms.split.cutters import H, W, cut_node, reshaped_axis
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.host.compiler.transforms.split.work import CALL, count_operations
 
@@ -143,7 +144,10 @@ def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, 
             whole.update(node.inputs)
             continue
         cut = _union(wanted[t] for t in node.outputs if t in wanted)
-        part = None if cut is None else cut_node(site_of(graph.tensors, node), cut)
+        site = site_of(graph.tensors, node)
+        if cut is not None and node is not chain[-1]:
+            cut = _in_whole_steps(site, cut)
+        part = None if cut is None else cut_node(site, cut)
         if part is None:
             return ()
         members.append(node)
@@ -202,7 +206,8 @@ class _Band:
 
     def __init__(self, graph: Graph, chain: Sequence[Node], piece: Cut) -> None:
         self._graph = graph
-        self._wanted: dict[str, Cut | None] = {chain[-1].outputs[0]: piece}  # None: impossible
+        self._last = chain[-1]
+        self._wanted: dict[str, Cut | None] = {self._last.outputs[0]: piece}  # None: impossible
         self._walked = 0
         self._steps: list[_Step] = []
         self._failed = False
@@ -221,7 +226,10 @@ class _Band:
             return True  # this band would read only padding from it
         pieces = [piece for piece in wanted if piece is not None]
         cut = _union(pieces) if len(pieces) == len(wanted) else None
-        part = None if cut is None else cut_node(site_of(self._graph.tensors, node), cut)
+        site = site_of(self._graph.tensors, node)
+        if cut is not None and node is not self._last:
+            cut = _in_whole_steps(site, cut)
+        part = None if cut is None else cut_node(site, cut)
         if cut is None or part is None:
             return False
         self._steps.append(_step_of(self._graph, node, part, cut))
@@ -235,6 +243,19 @@ class _Band:
 def _band_steps(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[_Step, ...] | None:
     """Return the parts that compute `band` of the chain's output, in execution order."""
     return _Band(graph, chain, band).steps(chain)
+
+
+def _in_whole_steps(site: Site, cut: Cut) -> Cut:
+    """The smallest piece around `cut` at whose ends the operator can be cut: pixels that come from
+    channels, and axes that others were merged into, have steps."""
+    op, out, step = site.node.op, site.outs[0].shape, 1
+    if isinstance(op, DepthToSpace) and cut.axis in (H, W):
+        step = op.block
+    elif isinstance(op, Reshape) and (axis := reshaped_axis(site, cut.axis)) is not None:
+        inner = math.prod(site.operand(0).shape[axis + 1 :])
+        step = inner // math.gcd(inner, math.prod(out[cut.axis + 1 :]))
+    begin, end = cut.begin // step * step, -(-cut.end // step) * step
+    return Cut(cut.axis, begin, min(end, out[cut.axis]))
 
 
 def _union(cuts: Iterable[Cut]) -> Cut | None:

@@ -200,16 +200,24 @@ def _cut_resize(site: Site, cut: Cut) -> Part | None:
 @_cuts(ops.Reshape)
 def _cut_reshape(site: Site, cut: Cut) -> Part | None:
     """Cut an axis with the same elements before and after it, in whole steps of an input's axis."""
+    out = site.outs[0].shape
+    axis, step = reshaped_axis(site, cut.axis), math.prod(out[cut.axis + 1 :])
+    if axis is None:
+        return None
+    inner = math.prod(site.operand(0).shape[axis + 1 :])
+    if cut.begin * step % inner or cut.end * step % inner:
+        return None
+    source = Cut(axis, cut.begin * step // inner, cut.end * step // inner)
+    return Part(ops.Reshape(cut_shape(out, cut)), (source,))
+
+
+def reshaped_axis(site: Site, axis: int) -> int | None:
+    """The input's axis with the same elements before it and in it as `axis` of the output."""
     x, out = site.operand(0).shape, site.outs[0].shape
-    before, step = math.prod(out[: cut.axis]), math.prod(out[cut.axis + 1 :])
-    for axis, size in enumerate(x):
-        inner = math.prod(x[axis + 1 :])
-        if math.prod(x[:axis]) != before or size == 1 or size * inner != out[cut.axis] * step:
-            continue
-        if cut.begin * step % inner or cut.end * step % inner:
-            return None
-        source = Cut(axis, cut.begin * step // inner, cut.end * step // inner)
-        return Part(ops.Reshape(cut_shape(out, cut)), (source,))
+    before, rest = math.prod(out[:axis]), math.prod(out[axis:])
+    for found, size in enumerate(x):
+        if size > 1 and math.prod(x[:found]) == before and math.prod(x[found:]) == rest:
+            return found
     return None
 
 
