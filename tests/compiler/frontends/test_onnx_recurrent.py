@@ -18,6 +18,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
 from edgekit.host.compiler.ir.types import Graph  # noqa: E402
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes  # noqa: E402
 from edgekit.host.errors import InputError  # noqa: E402
+from tests.support.onnx_models import model, node, save, value  # noqa: E402
 
 _SIZE = 4
 _SIZES = (5, 3, 6)  # time, batch, hidden
@@ -179,3 +180,18 @@ def test_lengths_beyond_the_sequence_are_refused(lengths, tmp_path):
     path.write_bytes(_model("GRU", "forward", lengths, "plain"))
     with pytest.raises(InputError, match="expected sequences of 0 to 5 steps"):
         import_model(path)
+
+
+@pytest.mark.parametrize("batch_axis", [0, 1])
+def test_sequences_of_computed_lengths_are_reversed(batch_axis, tmp_path):
+    made = node(
+        "ReverseSequence", ["x", "n"], ["y"], batch_axis=batch_axis, time_axis=1 - batch_axis
+    )
+    x = np.arange(60, dtype=np.float32).reshape(4, 5, 3)
+    lengths = np.arange(x.shape[batch_axis], dtype=np.int64)
+    path = save(
+        model([made], [value("x", x.shape), value("n", lengths.shape, "s64")], ["y"]), tmp_path
+    )
+    inputs = {"x": x, "n": lengths}
+    (want,) = onnxruntime.InferenceSession(path).run(None, inputs)
+    np.testing.assert_array_equal(evaluate(import_model(path), inputs).outputs["y"], want)

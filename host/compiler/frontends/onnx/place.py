@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import ShapeError, Tensor
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 _SIZE_LIMIT = 1 << 26
 
@@ -76,19 +76,28 @@ def _axis_shape(rank: int, axis: int) -> tuple[int, ...]:
 
 
 def reverse_sequence(call: Call) -> Tensor:
-    """Reverses the first elements of each sequence; the lengths are constant."""
-    x, lengths = call.x(0), call.integers(1, "lengths")
+    """Reverses the first elements of each sequence."""
+    x, lengths = call.x(0), call.x(1)
     time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)
     if sorted((time, batch)) != [0, 1] or len(x.shape) < 2:
         raise ShapeError(f"expected time and batch as axes 0 and 1, found {time} and {batch}")
     steps, count = x.shape[time], x.shape[batch]
-    if len(lengths) != count or not all(0 <= n <= steps for n in lengths):
-        raise ShapeError(f"expected {count} lengths up to {steps}, found {list(lengths)}")
+    if lengths.shape != (count,):
+        raise ShapeError(f"expected {count} lengths, found {list(lengths.shape)}")
+    if lengths.data is not None and not all(0 <= n <= steps for n in lengths.data):
+        raise ShapeError(f"expected lengths up to {steps}, found {lengths.data.tolist()}")
     call.builder.need_room((steps, count), np.int64)
-    at = np.arange(steps)[:, None]
-    source = np.where(at < np.array(lengths), np.array(lengths) - 1 - at, at)
-    flat = source * count + np.arange(count)
+    at = call.constant(np.arange(steps, dtype=np.int64).reshape(-1, 1))
+    ends = call.convert(lengths, DType.I64)
+    last = call.emit(ops.Sub(), ends, call.constant(np.array(1, np.int64)))
+    inside = call.emit(ops.Less(), at, ends)
+    source = call.emit(ops.Where(), inside, call.emit(ops.Sub(), last, at), at)
+    numbers = np.arange(count, dtype=np.int64)
     if batch == 0:
-        flat = (source + np.arange(count) * steps).T
+        first = call.constant(numbers * steps)
+        flat = call.transpose(call.emit(ops.Add(), source, first), (1, 0))
+    else:
+        rows = call.emit(ops.Mul(), source, call.constant(np.array(count, np.int64)))
+        flat = call.emit(ops.Add(), rows, call.constant(numbers))
     joined = call.reshape(x, (steps * count, *x.shape[2:]))
-    return call.emit(ops.Gather(0), joined, call.constant(flat.astype(np.int64)))
+    return call.emit(ops.Gather(0), joined, flat)
