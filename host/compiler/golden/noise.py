@@ -75,13 +75,18 @@ class _Source:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
+        # With noise, by identity: of the loop that runs, for all of its steps.
+        self._constants: dict[tuple[int, float], tuple[Array, Array]] | None = None
 
     def run_node(
         self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
     ) -> list[Array]:
         if isinstance(node.op, ops.Loop):
             ins = [None if name is None else values[name] for name in node.inputs]
-            return node.op.computed(ins, self.run_node)
+            outer, self._constants = self._constants, {}
+            made = node.op.computed(ins, self.run_node)
+            self._constants = outer
+            return made
         if not _rounds(node, tensors, values):
             return run_node(node, tensors, values)
         units = _roundoff_units(node, tensors) * terms_of(node, tensors) ** 0.5
@@ -114,9 +119,26 @@ class _Source:
         for name in named:
             x = values[name]
             codes = hybrid and x.dtype == np.float32 and tensors[name].data is None
-            kept = np.zeros(x.shape, np.bool_) if large else _are_whole(x)
-            noisy[name] = self._between_codes(x) if codes else self._add_noise(x, units, kept)
+            if codes:
+                noisy[name] = self._between_codes(x)
+            elif tensors[name].data is not None:
+                noisy[name] = self._move_constant(x, units, large)
+            else:
+                noisy[name] = self._move_operand(x, units, large)
         return noisy
+
+    def _move_constant(self, x: Array, units: float, large: bool) -> Array:
+        """The same for all steps of a loop, as passes scale a constant once."""
+        if self._constants is None:
+            return self._move_operand(x, units, large)
+        key = id(x), units
+        if key not in self._constants:
+            self._constants[key] = x, self._move_operand(x, units, large)
+        return self._constants[key][1]
+
+    def _move_operand(self, x: Array, units: float, large: bool) -> Array:
+        kept = np.zeros(x.shape, np.bool_) if large else _are_whole(x)
+        return self._add_noise(x, units, kept)
 
     def _add_noise(self, x: Array, units: float, kept: Mask) -> Array:
         """Add noise to floats, except to those `kept`."""
