@@ -128,8 +128,8 @@ def test_layers_of_other_forms_are_loops(tmp_path):
 )
 def test_attributes_that_cannot_be_are_refused(change, message, tmp_path):
     model = onnx.load_from_string(_model("LSTM", "forward", None, "plain"))
-    for name, value in change.items():
-        model.graph.node[0].attribute.append(helper.make_attribute(name, value))
+    for name, given in change.items():
+        model.graph.node[0].attribute.append(helper.make_attribute(name, given))
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     with pytest.raises(InputError, match=message):
