@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from onnx import defs
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.errors import InputError
@@ -164,3 +165,9 @@ def test_what_importers_make_of_a_number_counts_as_computed(tmp_path):
     constants = {"at": np.array([0, 1]), "depth": np.array(1 << 24), "v": np.float32([0, 1])}
     made = [node("OneHot", ["at", "depth", "v"], ["h"]), node("Cast", ["h"], ["y"], to=11)]
     _refused(tmp_path, made, [1], constants, r"constants of at most 128 MiB .* found \[16777216\]")
+
+
+def test_operators_without_any_operand(tmp_path):
+    for kind in sorted({schema.name for schema in defs.get_all_schemas() if schema.min_input}):
+        with pytest.raises(InputError, match="operator 0"):
+            import_model(save(model([node(kind, [], ["y"])], [value("x", [1])], ["y"]), tmp_path))

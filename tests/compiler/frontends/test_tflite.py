@@ -94,6 +94,21 @@ def test_a_shape_that_is_computed_reaches_the_reshape(files):
     assert [n.op.kind for n in graph.nodes] == ["reshape"]
 
 
+def test_a_constant_is_reshaped_to_a_shape_in_options(files):
+    tensors = [
+        files.tensor("x", [2, 3]),
+        files.tensor("line", [6], data=np.ones(6, np.float32)),
+        files.tensor("matrix", [2, 3]),
+        files.tensor("y", [2, 3]),
+    ]
+    chain = [
+        files.op("RESHAPE", ["line"], ["matrix"], "ReshapeOptions", {"NewShape": [2, 3]}),
+        files.op("ADD", ["x", "matrix"], ["y"], "AddOptions"),
+    ]
+    graph = graph_from_tflite(files.model(files.graph(tensors, chain, ["x"], ["y"])), "m")
+    assert [n.op.kind for n in graph.nodes] == ["add"]
+
+
 def test_variables_become_states(files):
     first = np.float32([10, 20])
     handle = files.tensor("h", [], "RESOURCE")

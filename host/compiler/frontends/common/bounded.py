@@ -127,8 +127,8 @@ class Bounded:
             self._track_size(given[0], made)
             return
         numbers = self._tracked_operands(ins)
-        known, at = _is_known(ins), rules.sized_by.get(op)
-        sizes = at is not None and not (known and self._tracked_number(ins[at]) is None)
+        known, size = _is_known(ins), self._size(op, ins)
+        sizes = size is not None and not (known and self._tracked_number(size) is None)
         if numbers and known and not sizes and op not in rules.computing:
             self._track_computed(op, ins, made, run)
             return
@@ -152,7 +152,7 @@ class Bounded:
 
     def _gathered(self, op: str, ins: Sequence[Any], axis: int) -> _Rows | None:
         """The rows from which a node gathers some."""
-        x = ins[0] if op in self._rules.gathers else None
+        x = ins[0] if ins and op in self._rules.gathers else None
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
         if x is None or rows is None or not -len(x.shape) <= axis < len(x.shape):
             return None
@@ -170,7 +170,7 @@ class Bounded:
 
     def _reduced(self, op: str, ins: Sequence[Any]) -> _Rows | None:
         """The rows over which a node reduces, if filler can be neutral."""
-        x = ins[0] if op in self._rules.neutral else None
+        x = ins[0] if ins and op in self._rules.neutral else None
         rows = self._rows.get(x.name) if isinstance(x, Tensor) else None
         if not isinstance(x, Tensor) or rows is None or x.shape.count(rows.bound) != 1:
             return None
@@ -278,10 +278,15 @@ class Bounded:
                 continue
             self._numbers[t.name] = _Number(value, low, rows)
 
+    def _size(self, op: str, ins: Sequence[Any]) -> Any:
+        """The operand that sizes the result; None if the size is an option."""
+        at = self._rules.sized_by.get(op)
+        return None if at is None or at >= len(ins) else ins[at]
+
     def _rows_by_size(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
         """The rows of a result whose size is a tracked number."""
-        at = self._rules.sized_by[op]
-        size, number = ins[at], self._tracked_number(ins[at])
+        size = self._size(op, ins)
+        number = self._tracked_number(size)
         if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
             raise InputError(f"expected {op} by one data-dependent number, found several")
         assert size.data is not None and number.least.data is not None
