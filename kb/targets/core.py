@@ -89,9 +89,10 @@ _LISTS: Mapping[str, type[Any]] = {
 _GROUPS = ("clock_mhz", "units", "operations", "misses", *_PARTS)  # each has a source
 
 
-def core_names() -> list[str]:
+@functools.cache  # costs ask for them per operator and method
+def core_names() -> tuple[str, ...]:
     """The cores that have a timing model."""
-    return sorted(p.stem for p in FOLDER.glob("*.toml"))
+    return tuple(sorted(p.stem for p in FOLDER.glob("*.toml")))
 
 
 @functools.cache
