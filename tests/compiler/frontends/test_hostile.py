@@ -169,6 +169,24 @@ def test_wrong_scales_are_refused(files, name, scale, zero, message):
         graph_from_tflite(convolution(files, tensors), "m")
 
 
+@pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16"])
+@pytest.mark.parametrize(
+    ("code", "scales", "options"),
+    [("GELU", (0.5, None), "GeluOptions"), ("ABS", (0.5, None), ""),
+     ("DIV", (0.5, 0.5, None), "DivOptions"), ("SUB", (None, None, 0.5), "SubOptions"),
+     ("SUB", (0.5, None, 0.5), "SubOptions"), ("SQUARED_DIFFERENCE", (0.5, 0.5, None), "")],
+)  # fmt: skip
+def test_codes_of_which_some_have_no_scale_are_refused(files, code, scales, options, kind):
+    tensors = [
+        files.tensor(f"t{i}", [4], kind, None, *(([scale], [0]) if scale else ()))
+        for i, scale in enumerate(scales)
+    ]
+    *ins, out = range(len(scales))
+    model = files.model(files.graph(tensors, [files.op(code, ins, [out], options)], ins, [out]))
+    with pytest.raises(InputError, match=rf"operator 0 \({code}\): expected .* found"):
+        graph_from_tflite(model, "m")
+
+
 @pytest.mark.parametrize(("scale", "zero"), [(0.1, 0), (1 / 32768, 1)])
 def test_softmax_of_16_bits_demands_fractions(files, scale, zero):
     x = files.tensor("x", [1, 9], "INT16", None, [0.1], [0])

@@ -18,6 +18,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.softmax_16bit import difference_factor
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
 _CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.Conv2D16x8
@@ -43,6 +44,8 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
         _check_wide(tensors, outs[0])
     if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:
         _check_fraction_16(op, tensors[0], outs[0])
+    if outs:
+        _check_all_have_scales(op, [t for t in (*tensors, *outs) if t.dtype is outs[0].dtype])
     if not _is_quantized(tensors, outs):
         return
     if isinstance(op, ops.Concat) and all(t.quant is None for t in (*tensors, outs[0])):
@@ -65,6 +68,14 @@ def _is_quantized(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
     if first is None or not outs:
         return False
     return outs[0].dtype.is_quantized and first.dtype.is_quantized
+
+
+def _check_all_have_scales(op: Operator, tensors: Sequence[Tensor]) -> None:
+    """Codes have a scale in all operands and results of an operator that rescales, or in none."""
+    rescales = op.elementwise and op.on_codes in (OnCodes.IF_WRITTEN, OnCodes.RESCALES)
+    if rescales and any(t.quant for t in tensors):
+        for t in tensors:
+            scale_of(t)
 
 
 def _check_weights(op: Operator, weights: Tensor) -> None:
