@@ -1,13 +1,17 @@
 """Compiles random networks and compares their outputs with ONNX Runtime's or LiteRT's.
 
     python -m tests.long.random_graphs --count 5000 [--first 0] [--format onnx ...]
-        [--board local ...] [--type f32 ...] [--sanitize]
+        [--board local ...] [--type f32 ...] [--merge 25] [--sanitize]
 
-Cycles through boards, formats and number types. Boards other than the local one run under
-qemu-user. A network is wrong if its library differs from the peer by more than rounding can explain
-(a .tflite network of codes: at all, from LiteRT's reference kernels), rolled back if its golden
-outputs fail the health check, and refused if the compiler rejects what the peer runs. Prints each
-failure with its seed; exit code 1 if any network was wrong, rolled back or crashed.
+Cycles through boards, formats and number types. `--merge` networks of the same kind are one model
+with as many inputs, because starting compilers takes most of the time of a network alone; each is
+judged by its own outputs, and alone if the model of all is refused or crashes. Boards other than
+the local one run under qemu-user.
+
+A network is wrong if its library differs from the peer by more than rounding can explain (a .tflite
+network of codes: at all, from LiteRT's reference kernels), rolled back if its golden outputs fail
+the health check, and refused if the compiler rejects what the peer runs. Prints each failure with
+its seed; exit code 1 if any network was wrong, rolled back or crashed.
 
 With --sanitize, libraries for x86 are built with AddressSanitizer and UndefinedBehaviorSanitizer,
 those for other cores with traps on undefined behavior, and all of their memory ends at a page that
@@ -18,29 +22,31 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.artifact import Golden
-from edgekit.host.compiler.driver import compile_artifact, prepare, units_of
+from edgekit.host.compiler.driver import prepare, units_of
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.golden.vectors import golden_of
-from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.toolchain.zig import Toolchain
+from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import BoardProfile, load_board
@@ -49,16 +55,17 @@ from tests.long.zoo_one import apart, nudged
 from tests.support import random_litert, random_networks
 from tests.support import sanitized as sanitizers
 from tests.support.golden_runs import worst_of_golden
-from tests.support.kernel_runs import run_here
 
 _BOARDS = ("local", "a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3")
 # With sanitizers: x86 by instruction set; rvv128 has kernels of f16 that build for any processor.
 _SANITIZED = ("scalar", "sse2", "avx2", "avx512vnni", "rvv128", "a7", "a76", "rv64gcv")
 _TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
 _TYPES = {"onnx": random_networks.TYPES, "tflite": random_litert.TYPES}
-_BATCH = 25  # networks per process: a crash of generated code costs a batch, not the run
+_BATCH = 100  # networks per process: a crash of a peer costs a batch, not the run
 _SECONDS = 3600  # per batch
 _NUDGES = 3
+# For networks that seem wrong: near a step, as of dynamic quantization, few nudges take the step.
+_MORE_NUDGES, _WIDER = 24, 16
 _MARGIN = 16  # an output may differ by this multiple of the peer's change under nudges
 # By number type: relative size of a nudge, and the floor of the tolerance relative to the output's
 # largest magnitude (a different order of summation; some steps of codes), which is 1 at least
@@ -112,9 +119,9 @@ def litert_peers(content: bytes) -> list[Peer]:
 
 @dataclass(frozen=True)
 class Case:
-    """One network: `form` is its file format, `kind` its number type."""
+    """Networks that are one model: `form` is its file format, `kind` its number type."""
 
-    seed: int
+    seeds: tuple[int, ...]
     board: str
     form: str
     kind: str
@@ -122,8 +129,8 @@ class Case:
 
     def content(self) -> bytes:
         if self.form == "tflite":
-            return random_litert.random_litert(self.seed, self.kind)
-        return random_networks.random_network(self.seed, self.kind).SerializeToString()
+            return random_litert.random_litert(self.seeds, self.kind)
+        return random_networks.random_networks(self.seeds, self.kind).SerializeToString()
 
     def peers(self, content: bytes) -> list[Peer]:
         return litert_peers(content) if self.form == "tflite" else onnx_peers(content)
@@ -139,6 +146,10 @@ class Case:
     def on_x86(self) -> bool:
         return self.sanitize and self.board not in CPUS
 
+    @property
+    def threads(self) -> int:
+        return 1 + self.seeds[0] % 2
+
     def rounding(self) -> tuple[float, float]:
         """The relative size of a nudge, and the floor of the tolerance."""
         if self.form == "onnx":
@@ -146,63 +157,109 @@ class Case:
         return (0.0, 0.0) if self.kind in _EXACT else _LITERT
 
 
-def judge(case: Case, runner: VirtualBoard | None) -> tuple[str, str]:
-    """The verdict on one network, and its reason."""
+Verdict = tuple[str, str]  # and its reason
+
+
+def judge(case: Case, drivers: Path) -> list[Verdict]:
+    """The verdict on each network."""
+    try:
+        return _judge_model(case, drivers)
+    except (EdgekitError, PeerError, AssertionError, ValueError, KeyError) as error:
+        if len(case.seeds) > 1:
+            return [judge(replace(case, seeds=(seed,)), drivers)[0] for seed in case.seeds]
+        if isinstance(error, PeerError):
+            return [("no peer", str(error))]
+        if isinstance(error, InputError):
+            return [("refused", str(error))]
+        return [("crashed", f"{type(error).__name__}: {error}")]
+
+
+class PeerError(Exception):
+    """The peer does not run the model."""
+
+
+def _judge_model(case: Case, drivers: Path) -> list[Verdict]:
     content = case.content()
     try:
         peers = case.peers(content)
-    except Exception as error:  # the peer's own limits, of many types
-        return "no peer", str(error)[:200]
+    except Exception as error:  # of many types
+        raise PeerError(str(error)[:200]) from error
     with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / f"m.{case.form}"
-        path.write_bytes(content)
-        try:
-            golden = _sanitized(case, path) if case.sanitize else _compiled(case, path)
-        except InputError as error:
-            return "refused", str(error)
-        return _compared(case, golden, path.parent, runner, peers)
+        folder = Path(name)
+        graph = _build(case, content, folder)
+        return _compared(case, graph, folder, _runner(case, drivers), peers)
 
 
-def _compiled(case: Case, model: Path) -> Golden:
-    """Writes model.so and weights.bin next to the model."""
-    artifact = compile_artifact(model, case.profile())
-    (model.parent / "model.so").write_bytes(artifact.library)
-    (model.parent / "weights.bin").write_bytes(artifact.weights)
-    return artifact.golden
-
-
-def _sanitized(case: Case, model: Path) -> Golden:
-    """The same with sanitizers."""
-    board, folder = case.profile(), model.parent
+def _build(case: Case, content: bytes, folder: Path) -> Graph:
+    """Writes model.so and weights.bin; returns the graph that defines their results."""
+    model, board = folder / f"m.{case.form}", case.profile()
+    model.write_bytes(content)
     made = prepare(model, board)
     choices = choices_of(made.groups)
-    plan = plan_of(made.graph, board, DEFAULT_OPTIONS, threads=1, choices=choices)[1]
+    plan = plan_of(made.graph, board, DEFAULT_OPTIONS, threads=case.threads, choices=choices)[1]
     if case.on_x86:
         simd = sanitizers.usable("sse2" if case.board == "rvv128" else case.board)
         sanitizers.build_library(units_of(plan, board), simd, folder)
     else:
-        toolchain = Toolchain(board, cache_folder() / "objects", _TRAPS)
+        traps = _TRAPS if case.sanitize else ()
+        toolchain = Toolchain(board, cache_folder() / "objects", traps)
         (folder / "model.so").write_bytes(toolchain.build(units_of(plan, board)))
     (folder / "weights.bin").write_bytes(plan.lowered.weights)
-    return golden_of(made.imported, cache_folder() / "golden")
+    return made.imported
+
+
+def _network(graph: Graph, seed: int) -> Graph:
+    """The network of a seed alone."""
+    inputs, outputs = (
+        tuple(name for name in names if name.endswith(f"_{seed}"))
+        for names in (graph.inputs, graph.outputs)
+    )
+    alone = dead(replace(graph, outputs=outputs))
+    others = {*graph.inputs} - {*inputs}
+    tensors = {name: tensor for name, tensor in alone.tensors.items() if name not in others}
+    return replace(alone, inputs=inputs, tensors=tensors)
 
 
 def _compared(
-    case: Case, golden: Golden, folder: Path, runner: VirtualBoard | None, peers: Sequence[Peer]
-) -> tuple[str, str]:
-    rng = np.random.default_rng(case.seed)
-    given = golden.inputs[0]
-    runs = [{"x": given}, {"x": _random_input(given, rng)}]
-    found = _run(folder, runner, runs, 1 + case.seed % 2)
-    worst = worst_of_golden(found[0], golden)
-    if not worst <= 1:
-        return "rolled back", f"{worst:.3g} of the tolerance"
+    case: Case, graph: Graph, folder: Path, runner: VirtualBoard, peers: Sequence[Peer]
+) -> list[Verdict]:
+    networks = [_network(graph, seed) for seed in case.seeds]
+    goldens = [golden_of(network, cache_folder() / "golden") for network in networks]
+    rng = np.random.default_rng(case.seeds)
+    given = dict(zip(graph.inputs, (golden.inputs[0] for golden in goldens), strict=True))
+    drawn = {name: _random_input(values, rng) for name, values in given.items()}
+    found = _run(folder, runner, [given, drawn], case.threads)
+    wanted = [peer(drawn) for peer in peers]
     nudge, floor = case.rounding()
-    wanted = [peer(runs[1]) for peer in peers]
-    moved = [peers[0](nudged(runs[1], rng, nudge)) for _ in range(_NUDGES)] + [wanted[1]]
-    most = 0.0
-    for number, (y, want) in enumerate(zip(found[1], wanted[0], strict=True)):
-        spread = max(apart(m[number], want) for m in moved) if floor else 0.0
+
+    @cache
+    def moved(count: int, wider: int) -> list[list[Array]]:
+        return [peers[0](nudged(drawn, rng, nudge * wider)) for _ in range(count if floor else 0)]
+
+    verdicts, first = [], 0
+    for golden in goldens:
+        own = slice(first, first + len(golden.outputs))
+        first = own.stop
+        worst = worst_of_golden(found[0][own], golden)
+        if not worst <= 1:
+            verdicts.append(("rolled back", f"{worst:.3g} of the tolerance"))
+            continue
+        for extent in ((_NUDGES, 1), (_MORE_NUDGES, _WIDER)):
+            others = [outputs[own] for outputs in (*moved(*extent), wanted[1])]
+            verdict = _beside_peers(case, found[1][own], wanted[0][own], others)
+            if verdict[0] == "right":
+                break
+        verdicts.append(verdict)
+    return verdicts
+
+
+def _beside_peers(
+    case: Case, found: Sequence[Array], wanted: Sequence[Array], others: Sequence[Sequence[Array]]
+) -> Verdict:
+    """`others`: what else a peer may answer."""
+    (nudge, floor), most = case.rounding(), 0.0
+    for number, (y, want) in enumerate(zip(found, wanted, strict=True)):
+        spread = max(apart(other[number], want) for other in others) if floor else 0.0
         largest = float(np.abs(np.nan_to_num(want.astype(np.float64))).max(initial=0))
         least = 1.0 if (nudge, floor) == _CODES else 1e-3
         allowed = _MARGIN * spread + floor * max(largest, least)
@@ -221,19 +278,16 @@ def _random_input(like: Array, rng: np.random.Generator) -> Array:
 
 
 def _run(
-    folder: Path, runner: VirtualBoard | None, runs: Sequence[Mapping[str, Array]], threads: int
+    folder: Path, runner: VirtualBoard, runs: Sequence[Mapping[str, Array]], threads: int
 ) -> list[list[Array]]:
     """The outputs of each run."""
-    if runner is None:
-        each = [run_here(folder, {"x": inputs["x"]}, threads) for inputs in runs]
-        return [list(outputs.values()) for outputs in each]
-    stacked = Cases((np.stack([inputs["x"] for inputs in runs]),), steps=1)
-    rows = runner.run(folder, stacked, folder, threads)
+    stacked = tuple(np.stack([inputs[name] for inputs in runs]) for name in runs[0])
+    rows = runner.run(folder, Cases(stacked, steps=1), folder, threads)
     return [[row[i] for row in rows] for i in range(len(runs))]
 
 
 class _Here(VirtualBoard):
-    """This machine, with a driver that the sanitizers check as well."""
+    """This machine; sanitizers check the driver as well."""
 
     def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
@@ -243,17 +297,14 @@ class _Here(VirtualBoard):
         )
 
 
-def _runner(case: Case, drivers: Path) -> VirtualBoard | None:
-    """What runs the network's library; None: this process."""
-    if case.on_x86:
-        driver = drivers / "here"
-        return _Here("", "", driver if driver.exists() else sanitizers.build_driver(driver))
-    if case.board == "local":
-        return None
+def _runner(case: Case, drivers: Path) -> VirtualBoard:
+    """What runs the library."""
     profile = case.profile()
-    driver = drivers / profile.arch
+    driver = drivers / ("sanitized" if case.on_x86 else profile.arch)
     if not driver.exists():
-        compile_driver(profile.target, driver)
+        sanitizers.build_driver(driver) if case.on_x86 else compile_driver(profile.target, driver)
+    if case.on_x86 or case.board == "local":
+        return _Here("", "", driver)
     return VirtualBoard(profile.arch, CPUS[case.board], driver)
 
 
@@ -262,19 +313,17 @@ def _batch(cases: Sequence[Case]) -> int:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
-            print(f"{case.seed} {case.board} {case.form} {case.kind}", end=" ", flush=True)
-            begin = time.process_time()
-            try:
-                verdict, detail = judge(case, _runner(case, Path(folder)))
-            except (EdgekitError, AssertionError, ValueError, KeyError) as error:
-                verdict, detail = "crashed", f"{type(error).__name__}: {error}"
-            spent, detail = time.process_time() - begin, detail[:2000].replace("\n", " ")
-            print(f"| {verdict} | {spent:.1f} s | {detail}")
+            what = f"{case.board} {case.form} {case.kind}"
+            print(f"{case.seeds[0]} {what}", end="", flush=True)
+            for number, (verdict, detail) in enumerate(judge(case, Path(folder))):
+                begin = f"{case.seeds[number]} {what}" if number else ""
+                print(f"{begin} | {verdict} | {detail[:2000]}".replace("\n", " "))
     return 0
 
 
 def _in_process(first: int, count: int, choice: Sequence[str]) -> list[str]:
-    """The lines of a batch; a network that ended its process is crashed, the rest follows."""
+    """The lines of a batch; the network whose model ended its process is crashed, the rest
+    follows."""
     lines: list[str] = []
     while len(lines) < count:
         numbers = (f"--first={first + len(lines)}", f"--count={count - len(lines)}")
@@ -287,11 +336,18 @@ def _in_process(first: int, count: int, choice: Sequence[str]) -> list[str]:
         )
         made = done.stdout.splitlines()
         if made and "|" not in made[-1]:
-            made[-1] += f"| crashed | 0 s | code {done.returncode}: {done.stderr[-200:]}"
+            made[-1] += f" | crashed | code {done.returncode}: {done.stderr[-200:]}"
         if not made:
             raise SystemExit(f"random_graphs: the worker failed: {done.stderr[-2000:]}")
         lines += made
     return lines
+
+
+def _counts(verdicts: Counter[str]) -> str:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    each = (used.ru_utime + used.ru_stime) / verdicts.total()
+    counts = ", ".join(f"{n} {v}" for v, n in verdicts.most_common())
+    return f"{verdicts.total()} networks: {counts}; {each:.2f} CPU s each"
 
 
 def main() -> int:
@@ -302,6 +358,7 @@ def main() -> int:
     parser.add_argument("--board", action="append", choices=sorted({*_BOARDS, *_SANITIZED}))
     parser.add_argument("--type", action="append", choices=sorted({*sum(_TYPES.values(), ())}))
     parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--merge", type=int, default=25, help="networks of a model")
     parser.add_argument("--batch", action="store_true", help="judge in this process")
     options = parser.parse_args()
     boards = options.board or (_SANITIZED if options.sanitize else _BOARDS)
@@ -313,24 +370,26 @@ def main() -> int:
     ]
     seeds = range(options.first, options.first + options.count)
     if options.batch:
-        pairs = [(boards[s % len(boards)], kinds[s // len(boards) % len(kinds)]) for s in seeds]
-        return _batch(
-            [Case(s, b, *k, options.sanitize) for s, (b, k) in zip(seeds, pairs, strict=True)]
-        )
-    choice = ["--sanitize"] if options.sanitize else []
+        cases = []
+        for number, group in groupby(seeds, lambda seed: seed // options.merge):
+            board, kind = boards[number % len(boards)], kinds[number // len(boards) % len(kinds)]
+            cases.append(Case(tuple(group), board, *kind, options.sanitize))
+        return _batch(cases)
+    choice = [f"--merge={options.merge}", *(["--sanitize"] if options.sanitize else [])]
     for name in ("format", "board", "type"):
         choice += [f"--{name}={value}" for value in getattr(options, name) or ()]
     verdicts: Counter[str] = Counter()
     with ThreadPoolExecutor(2) as pool:
         starts = seeds[::_BATCH]
         batches = pool.map(lambda s: _in_process(s, min(_BATCH, seeds.stop - s), choice), starts)
-        for line in (line for lines in batches for line in lines):
-            verdict = line.split(" | ")[1] if " | " in line else line
-            verdicts[verdict] += 1
-            if verdict not in ("right", "no peer"):
-                print(line, flush=True)
-    total = sum(verdicts.values())
-    print(f"{total} networks:", ", ".join(f"{n} {v}" for v, n in verdicts.most_common()))
+        for lines in batches:
+            for line in lines:
+                verdict = line.split(" | ")[1] if " | " in line else line
+                verdicts[verdict] += 1
+                if verdict not in ("right", "no peer"):
+                    print(line, flush=True)
+            print(f"so far {_counts(verdicts)}", file=sys.stderr, flush=True)
+    print(_counts(verdicts))
     return 1 if verdicts.keys() & {"wrong", "rolled back", "crashed"} else 0
 
 

@@ -26,11 +26,17 @@ class Value:
 
 @dataclass
 class Net:
-    rng: np.random.Generator
     kind: str
+    seed: int = 0
+    rng: np.random.Generator = field(init=False)
     tensors: list[TensorRecord] = field(default_factory=list)
     operators: list[OperatorRecord] = field(default_factory=list)
     live: list[Value] = field(default_factory=list)
+
+    def begin(self, seed: int) -> None:
+        """Begins a network that shares only the file with those before it."""
+        self.seed, self.live = seed, []
+        self.rng = np.random.default_rng((seed, *b"tflite", *self.kind.encode()))
 
     @property
     def dtype(self) -> DType:
@@ -49,7 +55,7 @@ class Net:
     def tensor(
         self, shape: Shape, dtype: DType, quant: Quant | None = None, data: Array | None = None
     ) -> int:
-        name = f"t{len(self.tensors)}" if self.tensors else "x"  # the input comes first
+        name = f"t{len(self.tensors)}_{self.seed}"
         self.tensors.append(TensorRecord(name, tuple(shape), dtype, quant, data))
         return len(self.tensors) - 1
 

@@ -298,11 +298,21 @@ def _head(net: Net, x: Value) -> Value:
     return Value(real, x.shape, None)
 
 
-def random_litert(seed: int, kind: str) -> bytes:
-    """A .tflite network of 5 to 20 layers with one input and one to three outputs. `kind`: one of
-    `TYPES`; u8, s8 and s16 name the codes of activations, f16 has weights of f16, `dynamic` weights
-    of s8 whose operands are quantized as they arrive."""
-    net = Net(np.random.default_rng((seed, *b"tflite", *kind.encode())), kind)
+def random_litert(seeds: Sequence[int], kind: str) -> bytes:
+    """A .tflite model of independent networks, one per seed, each of 5 to 20 layers with one input
+    and one to three outputs, whose names end in the seed. `kind`: one of `TYPES`; u8, s8 and s16
+    name the codes of activations, f16 has weights of f16, `dynamic` weights of s8 whose operands
+    are quantized as they arrive."""
+    net = Net(kind)
+    ends = [_grown(net, seed) for seed in seeds]
+    ins, outs = tuple(given for given, _ in ends), sum((made for _, made in ends), ())
+    return pack([SubgraphRecord("main", net.tensors, net.operators, ins, outs)], {})
+
+
+def _grown(net: Net, seed: int) -> tuple[int, tuple[int, ...]]:
+    """Adds the network of a seed; its input and its outputs."""
+    net.begin(seed)
+    first = len(net.operators)
     size = (net.draw(7, 9, 12, 16, 19, 24), net.draw(7, 8, 13, 16, 21, 24))
     shape, quant = (1, *size, net.draw(1, 3, 4, 8)), net.quant(3.0)
     if net.coded and net.chance(0.5):
@@ -318,7 +328,6 @@ def random_litert(seed: int, kind: str) -> bytes:
             recent = net.live[-1] if net.chance(0.7) else net.draw(*net.live)
             y = net.draw(*_STEPS)(net, recent)
         net.live.append(y)
-    read = {number for operator in net.operators for number in operator.inputs}
+    read = {number for operator in net.operators[first:] for number in operator.inputs}
     ends = [v for v in net.live[1:] if v.number not in read][-3:]
-    outs = tuple(_head(net, v).number for v in ends)
-    return pack([SubgraphRecord("main", net.tensors, net.operators, (given,), outs)], {})
+    return given, tuple(_head(net, v).number for v in ends)

@@ -317,10 +317,29 @@ def _head(net: _Net, x: Value) -> Value:
     return Value(net.add("Softmax", [logits.name], axis=-1), logits.shape)
 
 
-def random_network(seed: int, kind: str) -> onnx.ModelProto:
-    """A network of 5 to 20 layers with one input and one to three outputs. `kind`: one of `TYPES`;
-    u8, s8, u8s8 and s16 name the codes of Q/DQ networks, `dynamic` has products whose operands are
-    quantized as they arrive."""
+def random_networks(seeds: Sequence[int], kind: str) -> onnx.ModelProto:
+    """A model of independent networks, one per seed, each of 5 to 20 layers with one input and one
+    to three outputs, whose names end in its seed. `kind`: one of `TYPES`; u8, s8, u8s8 and s16 name
+    the codes of Q/DQ networks, `dynamic` has products whose operands are quantized as they
+    arrive."""
+    whole = onnx.GraphProto(name="random")
+    for seed in seeds:
+        graph = _random_network(seed, kind)
+        _rename(graph, lambda name, seed=seed: name and f"{name}_{seed}")
+        whole.MergeFrom(graph)
+    whole.name = "random"
+    return helper.make_model(whole, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+
+
+def _rename(graph: onnx.GraphProto, renamed: Callable[[str], str]) -> None:
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = renamed(value.name)
+    for node in graph.node:
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+
+
+def _random_network(seed: int, kind: str) -> onnx.GraphProto:
     net = _Net(np.random.default_rng((seed, *kind.encode())), kind)
     size = (net.draw(7, 9, 12, 16, 19, 24), net.draw(7, 8, 13, 16, 21, 24))
     x = Value("x", (1, net.draw(1, 3, 4, 8), *size))
@@ -336,7 +355,7 @@ def random_network(seed: int, kind: str) -> onnx.ModelProto:
     finals = [_head(net, v) for v in ends]
     if kind == "dynamic":
         _quantize_dynamically(net)
-    return _model(net, x, finals)
+    return _graph(net, x, finals)
 
 
 def _quantize_dynamically(net: _Net) -> None:
@@ -360,10 +379,9 @@ def _quantize_dynamically(net: _Net) -> None:
         net.nodes.append(helper.make_node("Mul", [real, factor], list(node.output)))
 
 
-def _model(net: _Net, x: Value, finals: Sequence[Value]) -> onnx.ModelProto:
+def _graph(net: _Net, x: Value, finals: Sequence[Value]) -> onnx.GraphProto:
     number = helper.np_dtype_to_tensor_dtype(np.dtype(net.real))
     ends = [helper.make_tensor_value_info(v.name, number, v.shape) for v in finals]
     made = [numpy_helper.from_array(v, n) for n, v in net.constants.items()]
     given = [helper.make_tensor_value_info("x", number, x.shape)]
-    graph = helper.make_graph(net.nodes, "random", given, ends, made)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    return helper.make_graph(net.nodes, "random", given, ends, made)
