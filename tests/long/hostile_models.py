@@ -141,6 +141,7 @@ def attack(name: str, seed: int, folder: Path, keep: Path | None) -> tuple[str, 
 def run(names: list[str], count: int, first_seed: int, keep: Path | None = None) -> list[str]:
     """Failures, one line each; prints the outcomes."""
     seen: dict[str, Counter[str]] = {name: Counter() for name in names}
+    spent = dict.fromkeys(names, 0.0)
     failures, slowest = [], (0.0, "")
     with tempfile.TemporaryDirectory() as folder:
         warm(Path(folder))
@@ -149,12 +150,16 @@ def run(names: list[str], count: int, first_seed: int, keep: Path | None = None)
             found, seconds = attack(name, seed, Path(folder), keep)
             slowest = max(slowest, (seconds, f"{name} {seed}"))
             seen[name]["failed" if found.startswith("!") else found] += 1
+            spent[name] += seconds
             if found.startswith("!"):
                 failures.append(f"{name} {seed}: {found[1:]} ({seconds:.1f} CPU s)")
                 print(failures[-1], flush=True)
+            if number % 100 == 99:
+                print(f"{number + 1} files, {len(failures)} failed", file=sys.stderr, flush=True)
     print(f"{count} files, {len(failures)} failed; slowest {slowest[0]:.1f} s: {slowest[1]}")
     for name, counts in seen.items():
-        print(f"  {name}: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
+        outcomes = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+        print(f"  {name}: {outcomes}; {spent[name] / max(counts.total(), 1):.3f} CPU s each")
     return failures
 
 
