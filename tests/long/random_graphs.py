@@ -5,8 +5,8 @@
 
 Cycles through boards, formats and number types. `--merge` networks of the same kind are one model
 with as many inputs, because starting compilers takes most of the time of a network alone; each is
-judged by its own outputs, and alone if the model of all is refused or crashes. Boards other than
-the local one run under qemu-user.
+judged by its own outputs. A model that is refused or crashes is halved until its networks are known
+that are or do. Boards other than the local one run under qemu-user.
 
 A network is wrong if its library differs from the peer by more than rounding can explain (a .tflite
 network of codes: at all, from LiteRT's reference kernels), rolled back if its golden outputs fail
@@ -166,7 +166,9 @@ def judge(case: Case, drivers: Path) -> list[Verdict]:
         return _judge_model(case, drivers)
     except (EdgekitError, PeerError, AssertionError, ValueError, KeyError) as error:
         if len(case.seeds) > 1:
-            return [judge(replace(case, seeds=(seed,)), drivers)[0] for seed in case.seeds]
+            half = len(case.seeds) // 2
+            parts = (replace(case, seeds=part) for part in (case.seeds[:half], case.seeds[half:]))
+            return [verdict for part in parts for verdict in judge(part, drivers)]
         if isinstance(error, PeerError):
             return [("no peer", str(error))]
         if isinstance(error, InputError):
