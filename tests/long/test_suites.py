@@ -39,6 +39,11 @@ _SUITES = [
         id="random networks",
         marks=(pytest.mark.cross, pytest.mark.engines),
     ),
+    pytest.param(
+        ("random_graphs", "--count", "520", "--merge", "5", "--sanitize"),
+        id="random networks with sanitizers",
+        marks=(pytest.mark.cross, pytest.mark.engines, pytest.mark.sanitizers),
+    ),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("memory_limits",), id="memory limits"),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
