@@ -36,10 +36,10 @@ class Rollouts:
     store: ProfileStore | None = None
     on_say: Callable[[str], None] = lambda text: None
 
-    def open(self, bundle: Bundle, anew: bool = False) -> Journal:
+    def open(self, bundle: Bundle, restart: bool = False) -> Journal:
         file = self.folder / f"{bundle.manifest.id}.ekb"
         bundle.write(file)
-        return open_rollout(file, self.farm.entries(), lambda _: bundle, settings={}, restart=anew)
+        return open_rollout(file, self.farm.entries(), lambda _: bundle, settings={}, restart=restart)
 
     def carry(
         self,
@@ -47,11 +47,11 @@ class Rollouts:
         policy: Policy = POLICY,
         pause: float = 0.0,
         wait: float = 0.0,
-        anew: bool = False,
+        restart: bool = False,
     ) -> Progress:
         """Carries a rollout as far as possible; another call resumes it."""
         home = Home(self._watch, self._say, self._sleep, lambda: self.now, self.store)
-        with contextlib.closing(self.open(bundle, anew)) as journal:
+        with contextlib.closing(self.open(bundle, restart)) as journal:
             carry_out(journal, self.farm.entries(), policy, Pace(pause, wait, 0.1, 4), home)
             return journal.progress
 
