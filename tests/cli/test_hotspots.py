@@ -81,7 +81,9 @@ def test_people_read_why_and_what_to_try(edgekit: Any, home: Path, without_perf:
 
 
 @pytest.mark.usefixtures("deployed_face")
-@pytest.mark.parametrize("calls, sampler", [(1, "ptrace"), (2, "")])
+@pytest.mark.parametrize(
+    "calls, sampler", [pytest.param(1, "ptrace", marks=pytest.mark.exhaustive), (2, "")]
+)
 def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: str) -> None:
     names = ",".join(list(forbidden.NUMBERS)[:calls])
     program = "from edgekit.host.cli.main import run; run()"

@@ -39,7 +39,9 @@ class Rollouts:
     def open(self, bundle: Bundle, restart: bool = False) -> Journal:
         file = self.folder / f"{bundle.manifest.id}.ekb"
         bundle.write(file)
-        return open_rollout(file, self.farm.entries(), lambda _: bundle, settings={}, restart=restart)
+        return open_rollout(
+            file, self.farm.entries(), lambda _: bundle, settings={}, restart=restart
+        )
 
     def carry(
         self,

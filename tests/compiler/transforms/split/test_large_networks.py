@@ -58,7 +58,9 @@ def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mobilenet1", "shuffle", "audio", "yolo"])
+@pytest.mark.parametrize(
+    "kind", ["mobilenet1", "shuffle", "audio", pytest.param("yolo", marks=pytest.mark.exhaustive)]
+)
 def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
     _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))
 
