@@ -275,6 +275,25 @@ def test_a_bomb_of_broadcasts_is_refused(files):
     assert most < 1 << 24
 
 
+def test_computed_constants_without_readers_are_released(files):
+    """A chain of 30 transposes of 1 MiB, of which only the last result is read."""
+    first = np.arange(1 << 18, dtype=np.float32).reshape(256, 1024)
+    shapes = ([1024, 256], [256, 1024])
+    tensors = [files.tensor("t0", shapes[1], "FLOAT32", first)]
+    tensors += [files.tensor(f"t{i + 1}", shapes[i % 2]) for i in range(30)]
+    tensors.append(files.tensor("p", [2], "INT32", np.array([1, 0], np.int32)))
+    tensors += [files.tensor(name, shapes[1]) for name in "xy"]
+    made = [files.op("TRANSPOSE", [f"t{i}", "p"], [f"t{i + 1}"]) for i in range(30)]
+    made.append(files.op("ADD", ["x", "t30"], ["y"], "AddOptions"))
+    content = files.model(files.graph(tensors, made, ["x"], ["y"]))
+    tracemalloc.start()
+    graph = graph_from_tflite(content, "m")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (held,) = (t.data for t in graph.tensors.values() if t.data is not None)
+    assert most < 10 << 20 and np.array_equal(held, first)
+
+
 def test_a_pad_of_gigabytes_is_refused(files):
     tensors = [
         files.tensor("x", [1, 1, 1, 1]),

@@ -160,6 +160,22 @@ def test_constants_that_a_small_file_computes_are_bounded_in_total(tmp_path):
     assert held <= 160 << 20 and max(large) == 16 << 20
 
 
+def test_computed_constants_without_readers_are_released(tmp_path):
+    """A chain of 30 transposes of 1 MiB, of which only the last result is read."""
+    made = [node("Transpose", [f"t{i}"], [f"t{i + 1}"], perm=[1, 0]) for i in range(30)]
+    made.append(node("Add", ["x", "t30"], ["y"]))
+    constants = {"t0": np.arange(1 << 18, dtype=np.float32).reshape(256, 1024)}
+    path = save(model(made, [value("x", [256, 1024])], ["y"], constants), tmp_path)
+    tracemalloc.start()
+    try:
+        graph = import_model(path)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+    (held,) = (t.data for t in graph.tensors.values() if t.data is not None)
+    assert np.array_equal(held, constants["t0"])
+
+
 def test_what_importers_make_of_a_number_counts_as_computed(tmp_path):
     """The positions that OneHot compares with take 128 MiB, what is made of them far more."""
     constants = {"at": np.array([0, 1]), "depth": np.array(1 << 24), "v": np.float32([0, 1])}

@@ -46,7 +46,10 @@ def dtype_of(value: Array) -> DType:
 
 
 class Builder:
-    """Collects tensors and nodes; methods return `Tensor`s, and constants carry their data."""
+    """Collects tensors and nodes; methods return `Tensor`s, and constants carry their data.
+
+    A constant enters the graph with its first reader; before, only the importer holds it.
+    """
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -61,6 +64,8 @@ class Builder:
         self._label = ""
         self._notes: dict[str, None] = {}
         self._once: dict[Hashable, list[Tensor]] = {}
+        self._folded: dict[str, Hashable] = {}  # the key of each result in `_once`
+        self._constants: set[str] = set()  # names, of constants without readers too
         self._bodies: list[int] = []  # step counts of the open loop bodies
         self.limits: dict[str, tuple[float, float]] = {}
         self.states: dict[str, State] = {}  # of the graph
@@ -134,6 +139,7 @@ class Builder:
             names.append(fresh_name("kept", self._taken))
             own = fresh_name(names[-1], self._node_names)
             nodes.append(Node(own, ops.Reshape(t.shape), (t.name,), (names[-1],)))
+            self._enter(t)
             self._tensors[names[-1]] = replace(t, name=names[-1], data=None)
         made = {*(t.name for t in ins), *(n for node in nodes for n in node.outputs)}
         read = dict.fromkeys(n for node in nodes for n in node.inputs if n is not None)
@@ -255,11 +261,15 @@ class Builder:
         size = sum(t.elements * t.dtype.bytes for t in outs)
         if is_foldable(op, [t for t in ins if t is not None], outs) and self._may_compute(size):
             key = (op, node.inputs, tuple(t.quant for t in outs))
-            return self.once(
+            made = self.once(
                 key, lambda: [self._add_tensor(t) for t in self._fold_node(node, ins, outs)]
             )
+            self._folded.update((t.name, key) for t in made)
+            return made
         for t in outs:
             self._charge_activation(t.shape, t.dtype)
+        for given in ins:
+            self._enter(given)
         self._nodes.append(node)
         return [self._add_tensor(t) for t in outs]
 
@@ -270,10 +280,15 @@ class Builder:
             self._once[key] = make()
         return self._once[key]
 
+    def release(self, x: Tensor) -> None:
+        """Forgets a folded constant that the importer does not read again; nodes keep theirs."""
+        self._once.pop(self._folded.pop(x.name, None), None)
+
     def rename(self, x: Tensor, name: str) -> Tensor:
         """`x` renamed to the file's name for it, if the current file node created it."""
         usable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
-        if not usable or name in self._tensors or name in self._reserved or x.data is not None:
+        given = name in self._tensors or name in self._constants or name in self._reserved
+        if not usable or given or x.data is not None:
             return x
         if not any(x.name in n.outputs for n in self._nodes[self._mark :]):
             return x
@@ -288,9 +303,9 @@ class Builder:
         """The finished graph; outputs whose tensor has another name get a copy."""
         self.begin("output")
         for wanted, tensor in outputs.items():
-            if wanted == tensor.name:
-                continue
-            self._add_output(wanted, self._tensors.get(tensor.name, tensor))
+            self._enter(tensor)
+            if wanted != tensor.name:
+                self._add_output(wanted, self._tensors.get(tensor.name, tensor))
         return Graph(
             name,
             dict(self._tensors),
@@ -351,12 +366,20 @@ class Builder:
         computed on the board."""
         return self._computed_bytes + size <= self._most_computed
 
+    def _enter(self, t: Tensor | None) -> None:
+        """Makes an operand part of the graph if it is a constant; others already are."""
+        if t is not None and t.data is not None:
+            self._tensors[t.name] = t
+
     def _add_tensor(self, t: Tensor) -> Tensor:
         if self._given_bytes + self._computed_bytes > _CONSTANT_LIMIT:
             raise ShapeError(
                 f"expected constants of at most {_CONSTANT_LIMIT >> 20} MiB in total, found more"
             )
-        self._tensors[t.name] = t
+        if t.data is None:
+            self._tensors[t.name] = t
+        else:
+            self._constants.add(t.name)
         self._taken.add(t.name)
         return t
 

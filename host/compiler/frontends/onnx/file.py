@@ -329,7 +329,7 @@ def _in_order(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
     for at, node in enumerate(nodes):
         for name in filter(None, node.outputs):
             makers.setdefault(name, at)
-    needs = [[makers[name] for name in _reads(node) if name in makers] for node in nodes]
+    needs = [[makers[name] for name in names_read(node) if name in makers] for node in nodes]
     done, begun, order = set[int](), set[int](), list[FileNode]()
     for first in range(len(nodes)):
         left = [first]
@@ -353,13 +353,13 @@ def _in_order(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
     return tuple(order)
 
 
-def _reads(node: FileNode) -> Iterator[str]:
+def names_read(node: FileNode) -> Iterator[str]:
     """The names that a node reads from its graph, also inside its subgraphs."""
     yield from filter(None, node.inputs)
     for graph in node.attributes.values():
         if isinstance(graph, FileGraph):
             own = {*graph.inputs, *graph.constants, *(o for n in graph.nodes for o in n.outputs)}
-            inner = (name for n in graph.nodes for name in _reads(n))
+            inner = (name for n in graph.nodes for name in names_read(n))
             yield from (name for name in (*inner, *graph.outputs) if name not in own)
 
 

@@ -98,7 +98,7 @@ class _Import:
         walk = Walk(builder, model.functions, self._most_nodes)
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
-        walk.nodes(model.nodes, scope)
+        walk.nodes(model.nodes, model.outputs, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
         made = [
             (own, walk.rounded(tensor) if name in narrow else tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
     FileFunction,
     FileGraph,
     FileNode,
+    names_read,
 )
 from edgekit.host.compiler.frontends.onnx.old import moved_operands
 from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
@@ -123,12 +124,25 @@ class Walk:
         self.bounded = Bounded(builder, RULES)
         self._known: dict[tuple[int, str], Value] = {}
 
-    def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:
-        for node in nodes:
+    def nodes(self, nodes: Sequence[FileNode], outputs: Collection[str], scope: Scope) -> None:
+        """Adds the nodes of a graph with these outputs."""
+        last = {name: at for at, node in enumerate(nodes) for name in names_read(node)}
+        for at, node in enumerate(nodes):
             try:
                 self._add_node(node, scope)
             except (ShapeError, InputError) as error:
                 raise _error_type(error)(f"operator {node.shown}: {error}") from error
+            if self._depth == 0:  # steps of an unrolled loop share their constants
+                read = {name for name in names_read(node) if last[name] == at}
+                self._release(read.difference(outputs), scope)
+
+    def _release(self, names: Iterable[str], scope: Scope) -> None:
+        """Lets constants go that no later node reads."""
+        for name in names:
+            value = scope.values.get(name)
+            if isinstance(value, Tensor) and value.data is not None:
+                self._builder.release(value)
+                scope.values[name] = None
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """Resolves `name`; None is an absent optional value."""
@@ -272,7 +286,7 @@ class Walk:
         scope.values.update(zip(graph.inputs, [*given, *absent], strict=True))
         self._depth += 1
         try:
-            self.nodes(graph.nodes, scope)
+            self.nodes(graph.nodes, graph.outputs, scope)
         finally:
             self._depth -= 1
         return [self.value(name, scope) for name in graph.outputs]

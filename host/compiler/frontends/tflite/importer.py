@@ -247,7 +247,9 @@ class _Importer:
             raise InputError(f"input {tensors.shown(index)}: {error}") from error
 
     def _add_operators(self, scope: _Operators) -> None:
-        for operator in scope.graph.operators:
+        graph = scope.graph
+        last = {i: at for at, each in enumerate(graph.operators) for i in each.inputs}
+        for at, operator in enumerate(graph.operators):
             try:
                 scope.add(operator)
             except (ShapeError, InputError) as error:
@@ -256,6 +258,10 @@ class _Importer:
                 raise InputError(
                     f"expected at most {_NODE_LIMIT} operators with loops unrolled, found more"
                 )
+            if self._depth == 0:  # steps of an unrolled loop share their constants
+                read = {index for index in operator.inputs if last[index] == at}
+                for index in read.difference(graph.outputs):
+                    scope.tensors.release(index)
 
 
 class _Operators(Scope):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -113,6 +114,13 @@ class TensorTable:
     def set(self, index: int, tensor: Tensor) -> None:
         """Makes an input or result readable."""
         self._values[index] = tensor
+
+    def release(self, index: int) -> None:
+        """Lets a computed constant go that no later operator reads."""
+        tensor = self._values.get(index)
+        if tensor is not None and tensor.data is not None:
+            self._builder.release(tensor)
+            self._values[index] = replace(tensor, data=None)
 
     def _read_constant(self, index: int) -> Tensor:
         source, dtype = self.source(index), self.dtype(index)

@@ -53,6 +53,8 @@ __all__ = [
 
 Inferred = list[tuple[Shape, DType]]
 _PAD_LIMIT = 1 << 24
+_LARGE_COPY = 1 << 20  # bytes
+_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,18 @@ class Transpose(Moving):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        return [np.ascontiguousarray(required(x, 0).transpose(self.permutation))]
+        return [_moved_copy(required(x, 0).transpose(self.permutation))]
+
+
+def _moved_copy(view: Array) -> Array:
+    """A contiguous copy. A large one is made in columns: whole rows would load each cache line of
+    the source once per element."""
+    if view.nbytes < _LARGE_COPY or view.strides[-1] == view.itemsize:
+        return np.ascontiguousarray(view)
+    made = np.empty(view.shape, view.dtype)
+    for at in range(0, view.shape[-1], _COLUMNS):
+        made[..., at : at + _COLUMNS] = view[..., at : at + _COLUMNS]
+    return made
 
 
 @dataclass(frozen=True)
