@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +35,7 @@ from edgekit.host.cli import (
 )
 from edgekit.host.cli import inspect as inspect_command
 from edgekit.host.cli import run as run_command
-from edgekit.host.cli.meant import meant_by, reworded
+from edgekit.host.cli.meant import command_of, meant_by, reworded
 from edgekit.host.cli.options import examples
 from edgekit.host.cli.renamed import renamed_option
 from edgekit.host.errors import EdgekitError
@@ -142,8 +143,8 @@ for module in (
     module.register(app)
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """The message and exit code for an error that reached the top level."""
+def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[str, int]:
+    """The message and exit code for an error that reached the top level from a command line."""
     from edgekit.device.runtime.errors import DeviceError
     from edgekit.host.common.optional import is_optional, missing_package
     from edgekit.host.common.text import one_line
@@ -157,7 +158,7 @@ def explain(error: Exception) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         if now := renamed_option(getattr(error, "option_name", ""), context):
             return now, _INPUT
-        command = context.command_path if context else "edgekit"
+        command = context.command_path if context else command_of(arguments, app)
         message = reworded(error)
         meant = meant_by(error)
         advice = f"did you mean {meant}?" if meant else f"see {command} --help"

@@ -91,7 +91,7 @@ def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, ver
             import traceback
 
             traceback.print_exc()
-        line, code = explain(error)
+        line, code = explain(error, arguments)
         log.failed(error, code)
         _print_error(line)
         return code

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import typer.main
 
 from edgekit.host.common.text import one_line
 
@@ -37,6 +40,7 @@ _MESSAGES = (
     (r"Got unexpected extra argument\(s\) \((.*)\)", "expected no more arguments, found {0}"),
     (r"Missing (?:argument|option) '(.*?)'.*", "expected {0}, found none"),
     (r"Option '(.*?)' requires an argument", "expected a value after {0}, found none"),
+    (r"Option '(.*?)' does not take a value", "expected {0} without a value, found one"),
     (r"Invalid value for '(.*?)': '(.*)' is not one of (.*)", "{0}: expected {2}, found {1}"),
     (r"Invalid value for '(.*?)': Input should be a valid integer.*", "{0}: expected an integer"),
     (r"Invalid value for '(.*?)': Input should be a valid number.*", "{0}: expected a number"),
@@ -66,6 +70,17 @@ def reworded(error: Any) -> str:
     if invalid is None or "found" in message:
         return message
     return f"{message}, found {one_line(str(invalid.errors()[0]['input']))}"
+
+
+def command_of(arguments: Sequence[str], app: typer.Typer) -> str:
+    """The command that a command line begins with; typer's parser does not name it."""
+    command, path = typer.main.get_command(app), "edgekit"
+    for word in arguments:
+        inner = getattr(command, "commands", {})
+        if word not in inner:
+            break
+        command, path = inner[word], f"{path} {word}"
+    return path
 
 
 def meant_by(error: Any) -> str:

@@ -65,6 +65,18 @@ def test_errors_of_the_command_line_say_expected_and_found(
     assert done.complaint.startswith(f"edgekit: {complaint};")
 
 
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("inspect m.onnx --board", "expected a value after --board, found none"),
+        ("lab bench nna --json=1", "expected --json without a value, found one"),
+    ],
+)
+def test_the_help_that_is_named_is_of_the_command(edgekit: Any, line: str, complaint: str) -> None:
+    command = line.partition(" m.")[0].partition(" --")[0]
+    assert edgekit(*line.split()).complaint == f"edgekit: {complaint}; see edgekit {command} --help"
+
+
 @pytest.mark.parametrize("name", ["x.so", "x.tflite"])
 def test_an_output_named_like_another_file_is_refused(
     edgekit: Any, face_model: Any, home: Any, name: str
