@@ -13,6 +13,7 @@ from onnx import helper
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here
 from tests.support.learned_models import (
@@ -97,6 +98,20 @@ def test_linear_classifiers(count, after, dtype, tmp_path):
         )  # fmt: skip
         x = _rows(rng, 9, 5, dtype)
         agree(learned([made], x, ["l", "p"]), x, tmp_path, labels=names)
+
+
+def test_probits_of_a_linear_classifier(tmp_path):
+    x = {"x": np.linspace(0.05, 0.95, 6, dtype=np.float32)[:, None]}
+    for count, labels in ((1, None), (2, [4, 9])):
+        made = node("LinearClassifier", ["x"], ["l", "p"], coefficients=[1.0, 0.5][:count],
+                    intercepts=[0.0, 0.1][:count], post_transform="PROBIT",
+                    classlabels_ints=labels)  # fmt: skip
+        agree(learned([made], x, ["l", "p"]), x, tmp_path, 1e-3)
+    made = node("LinearClassifier", ["x"], ["l", "p"], coefficients=[1.0], intercepts=[0.0],
+                post_transform="PROBIT", classlabels_ints=[4, 9])  # fmt: skip
+    (tmp_path / "m.onnx").write_bytes(learned([made], x, ["l", "p"]))
+    with pytest.raises(InputError, match="scores of both labels for post_transform PROBIT"):
+        import_model(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])

@@ -75,6 +75,23 @@ def test_targets_are_joined_by_every_function(targets, function, tmp_path):
             agree(learned([made], x, ["y"]), x, tmp_path)
 
 
+@pytest.mark.parametrize("function", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_leaves_may_name_no_target(targets, function, tmp_path):
+    """The only one, the first of two, or the second."""
+    rng = np.random.default_rng(7)
+    nodes, leaves = random_trees(rng, 2, 3, ("BRANCH_LEQ",), depth=2)
+    x = {"x": random_rows(rng, 25, 3, np.float32)}
+    for named in (leaves[:1], leaves[::2]):
+        for target in range(targets):
+            entries = _entries(rng, named, (target,), "target", positive=target == 1)
+            made = node(
+                "TreeEnsembleRegressor", ["x"], ["y"], n_targets=targets,
+                base_values=[0.5, -2.0][:targets], aggregate_function=function, **nodes, **entries,
+            )  # fmt: skip
+            agree(learned([made], x, ["y"]), x, tmp_path)
+
+
 @pytest.mark.parametrize("after", _AFTER)
 @pytest.mark.parametrize("targets", [1, 2, 4])
 def test_scores_of_a_regressor_are_transformed(targets, after, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from edgekit.host.compiler.frontends.onnx import scores
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.scores import best_class, is_above, label
 from edgekit.host.compiler.frontends.onnx.trees import (
+    LEAF,
     Forest,
     dtype_of_tests,
     emit_forest,
@@ -45,7 +47,12 @@ def linear_classifier(call: Call) -> list[Value | None]:
         return [label(call, best_class(call, y), labels), scores.transformed(call, y, kind)]
     named = labels if len(labels) == 2 else ("0", "1") if _are_texts(labels) else (0, 1)
     place = is_above(call, y, 0.0)
-    if kind == "PROBIT" or len(labels) != 2:
+    if kind == "PROBIT" and len(labels) == 2:  # ONNX Runtime mixes up the rows
+        raise ShapeError(
+            "expected scores of both labels for post_transform PROBIT, found those of one; "
+            "export the model with another post_transform"
+        )
+    if len(labels) != 2:
         return [label(call, place, named), scores.transformed(call, y, kind)]
     return [label(call, place, named), scores.both_classes(call, y, kind, True)]
 
@@ -70,9 +77,11 @@ def tree_regressor(call: Call) -> Tensor:
     forest = forest_of_nodes(call, "target", dtype_of_tests(x))
     offsets = numbers_of(call, "base_values", np.dtype(np.float32))
     targets = call.integer("n_targets", 1)
-    y = _joined(call, x, forest, targets, call.text("aggregate_function", "SUM"))
+    y, has = _joined(call, x, forest, targets, call.text("aggregate_function", "SUM"))
     if len(offsets) == targets:
         y = call.emit(ops.Add(), y, call.constant(offsets))
+        if has is not None and targets > 1:  # as in ONNX Runtime: without a value not even these
+            y = call.emit(ops.Where(), has, y, call.builder.floats(0.0))
     return scores.transformed(call, y, call.text("post_transform", "NONE"))
 
 
@@ -84,17 +93,34 @@ def tree_ensemble(call: Call) -> Tensor:
     if join not in range(len(_JOINS)) or after not in range(len(_TRANSFORMS)):
         raise ShapeError(f"expected known functions, found {join} and {after}")
     forest = forest_of_branches(call, dtype_of_tests(x))
-    y = _joined(call, x, forest, call.integer("n_targets", 1), list(_JOINS)[join])
+    y, _ = _joined(call, x, forest, call.integer("n_targets", 1), list(_JOINS)[join])
     return call.convert(scores.transformed(call, y, _TRANSFORMS[after]), kind)
 
 
-def _joined(call: Call, x: Tensor, forest: Forest, targets: int, function: str) -> Tensor:
+def _joined(
+    call: Call, x: Tensor, forest: Forest, targets: int, function: str
+) -> tuple[Tensor, Tensor | None]:
+    """As `emit_forest`."""
     if function not in _JOINS:
         raise ShapeError(f"expected aggregate_function {', '.join(_JOINS)}, found {function:.40}")
-    y, _ = emit_forest(call, x, forest, targets, _JOINS[function])
+    if targets == 1 and _JOINS[function] != "add":
+        forest = _with_zeros(forest)
+    y, has = emit_forest(call, x, forest, targets, _JOINS[function])
     if function == "AVERAGE":
         y = call.emit(ops.Mul(), y, call.builder.floats(1 / len(forest.roots)))
-    return y
+    return y, has
+
+
+def _with_zeros(forest: Forest) -> Forest:
+    """To ONNX Runtime, leaves without a value have the value 0 if there is one target only."""
+    leaves = np.flatnonzero([mode == LEAF for mode in forest.modes])
+    empty = np.setdiff1d(leaves, forest.leaves)
+    return replace(
+        forest,
+        leaves=np.concatenate([forest.leaves, empty]),
+        targets=np.concatenate([forest.targets, np.zeros_like(empty)]),
+        values=np.concatenate([forest.values, np.zeros(len(empty), np.float32)]),
+    )
 
 
 def tree_classifier(call: Call) -> list[Value | None]:
