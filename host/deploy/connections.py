@@ -12,7 +12,13 @@ from edgekit.host.deploy.inventory import HOME_FOLDER, BoardEntry, boards, find_
 from edgekit.host.deploy.transport import LocalTransport, Transport
 from edgekit.host.errors import IncompatibleError, InputError
 from edgekit.host.virtual.machines import virtual_board, virtual_board_names
-from edgekit.kb.targets.board import UnknownBoardError, board_names, load_profile, nearest
+from edgekit.kb.targets.board import (
+    UnknownBoardError,
+    board_names,
+    load_board,
+    nearest,
+    profile_names,
+)
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.transport.serial_line import SerialTarget
@@ -49,8 +55,10 @@ def profile_of(name: str, folder: Path | None = None) -> str:
         return entry.profile
     if name in virtual_board_names():
         return virtual_board(name).profile
+    if name in profile_names():
+        return name
     try:
-        load_profile(name)
+        load_board(name)
     except UnknownBoardError:
         if near := nearest(name, _names(folder)):
             raise UnknownBoardError(f"expected a board or profile, found '{name}'{near}") from None
