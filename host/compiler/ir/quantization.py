@@ -272,3 +272,17 @@ def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
 def saturate(x: I64, zero_point: int, low: int, high: int, dtype: DType) -> Array:
     """Add the zero point, clamp, and convert to `dtype`."""
     return np.clip(x + zero_point, low, high).astype(dtype.numpy)
+
+
+def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
+    """Requantize x to the output; TFLite's Concat does this in f32."""
+    if not out.dtype.is_quantized or x_tensor.quant is out.quant or out.quant is None:
+        return x
+    same_scale = scale_of(x_tensor) == scale_of(out)
+    if same_scale and zero_point_of(x_tensor) == zero_point_of(out):
+        return x
+    scale = np.float32(scale_of(x_tensor)) * (np.float32(1) / np.float32(scale_of(out)))
+    bias = np.float32(-zero_point_of(x_tensor)) * scale
+    codes = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)
+    low, high = code_range(out.dtype)
+    return np.clip(codes + zero_point_of(out), low, high).astype(out.dtype.numpy)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.ops.layout import concat_rescale
+from edgekit.host.compiler.ir.quantization import concat_rescale
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
 

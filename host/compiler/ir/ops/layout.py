@@ -20,12 +20,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
     present,
 )
-from edgekit.host.compiler.ir.quantization import (
-    code_range,
-    round_half_away,
-    scale_of,
-    zero_point_of,
-)
+from edgekit.host.compiler.ir.quantization import concat_rescale, zero_point_of
 from edgekit.host.compiler.ir.sums import required
 from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
@@ -388,20 +383,6 @@ class BatchToSpace(Moving):
         whole = blocks.reshape(n, h * rows, w * columns, c)
         top, left = self.crop[0], self.crop[2]
         return [np.ascontiguousarray(whole[:, top : top + height, left : left + width])]
-
-
-def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
-    """Requantize x to the output; TFLite's Concat does this in f32."""
-    if not out.dtype.is_quantized or x_tensor.quant is out.quant or out.quant is None:
-        return x
-    same_scale = scale_of(x_tensor) == scale_of(out)
-    if same_scale and zero_point_of(x_tensor) == zero_point_of(out):
-        return x
-    scale = np.float32(scale_of(x_tensor)) * (np.float32(1) / np.float32(scale_of(out)))
-    bias = np.float32(-zero_point_of(x_tensor)) * scale
-    codes = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)
-    low, high = code_range(out.dtype)
-    return np.clip(codes + zero_point_of(out), low, high).astype(out.dtype.numpy)
 
 
 def _drop_axis(shape: Shape, axis: int) -> Shape:

@@ -21,8 +21,7 @@ from edgekit.host.compiler.ir.ops import (
     Transpose,
     WriteState,
 )
-from edgekit.host.compiler.ir.ops.layout import concat_rescale
-from edgekit.host.compiler.ir.quantization import zero_point_of
+from edgekit.host.compiler.ir.quantization import concat_rescale, zero_point_of
 from edgekit.host.compiler.ir.types import Node, Shape, Tensor
 from edgekit.host.compiler.ir.views import can_be_made_inside, joins_runs, view_sources
 from edgekit.host.compiler.lowering.common.copies import fill, strided_copy, strides_of
