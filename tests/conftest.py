@@ -22,6 +22,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.kb.targets.board import load_board
+from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.tiny_bundles import tiny_artifact as tiny_artifact_in
 
 TinyArtifact = Callable[..., Artifact]
@@ -111,7 +112,7 @@ def board_root(
 ) -> Path:
     """The directory of a board on this machine that trusts the tests' key, and has started the
     runtime before."""
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDGEKIT_HOME", str(home_with_shared_cache(tmp_path / "home")))
     store = Store(tmp_path / "board")
     store.create()
     enroll(store, trusted.public.line)

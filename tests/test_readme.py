@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from edgekit.host.cli.app import app
-from edgekit.host.common.paths import cache_folder
+from tests.support.compiler_cache import home_with_shared_cache
 
 ROOT = Path(__file__).parents[1]
 RUNNERS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
@@ -61,13 +61,10 @@ BLOCKS = {
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory like the repository's root, with `edgekit` on the path."""
-    tools, work, home = tmp_path / "bin", tmp_path / "work", tmp_path / "home"
-    for folder in (tools, work, home):
+    tools, work = tmp_path / "bin", tmp_path / "work"
+    for folder in (tools, work):
         folder.mkdir()
-    # An empty board, but what was compiled before need not be compiled again.
-    compiled = cache_folder()
-    compiled.mkdir(parents=True, exist_ok=True)
-    (home / "cache").symlink_to(compiled)
+    home = home_with_shared_cache(tmp_path / "home")
     (tools / "edgekit").write_text(SHIM.format(python=sys.executable))
     (tools / "edgekit").chmod(0o755)
     for name in ("models", "docs", "edgekit.toml"):

@@ -15,16 +15,13 @@ import pytest
 import typer
 
 from edgekit.host.cli.main import main
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.transport.ssh_keys import fingerprint
+from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.init_systems import board_with
 from tests.support.sshd import Sshd, running_sshd
 
 ROOT = Path(__file__).parents[2]
-# Share the user's compiler cache; otherwise every test would compile from scratch.
-COMPILER_CACHE = cache_folder()
-COMPILER_CACHE.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True)
@@ -53,12 +50,10 @@ class Outcome:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory and an empty board `local`."""
-    folder, data = tmp_path / "work", tmp_path / "home"
+    folder = tmp_path / "work"
     folder.mkdir()
-    data.mkdir()
-    (data / "cache").symlink_to(COMPILER_CACHE)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("EDGEKIT_HOME", str(data))
+    monkeypatch.setenv("EDGEKIT_HOME", str(home_with_shared_cache(tmp_path / "home")))
     return folder
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from edgekit.host.simulator.emulator import HALF as SWITCHES
 from edgekit.host.simulator.emulator import spelled
 from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.support.patience import PROCESS
+from tests.support.toolchains import compile_for
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")
@@ -136,16 +136,15 @@ def virtual_board(
         board = load_board(profile)
         if board.arch not in drivers:
             path = tmp_path_factory.mktemp(board.arch) / "driver"
-            compile_driver(board.target, path)
+            compile_driver(board, path)
             drivers[board.arch] = path
         return VirtualBoard(board.arch, cpu or CPUS[profile], drivers[board.arch])
 
     return make
 
 
-def compile_driver(target: str, path: Path) -> None:
-    # The architecture's baseline CPU: the driver must reach ek_missing_feature on any core.
-    plain = ["-mcpu=baseline_rv64"] if target.startswith("riscv64") else []
-    flags: Sequence[str] = ("-O1", "-fno-sanitize=undefined", "-ldl", "-pthread")
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *plain, *flags]
-    subprocess.run([*command, f"-I{_KERNELS}", str(_DRIVER), "-o", str(path)], check=True)
+def compile_driver(board: BoardProfile, path: Path) -> None:
+    # The least CPU of the architecture: the driver must reach ek_missing_feature on any core.
+    plain = {"riscv64": ["-mcpu=baseline_rv64"], "armv7l": ["-mcpu=cortex_a7"]}
+    cpu = plain.get(board.arch, [])
+    compile_for(board, _DRIVER, path, *cpu, "-ldl", "-pthread", f"-I{_KERNELS}")

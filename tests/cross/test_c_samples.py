@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from edgekit.host import compile_model
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU
+from tests.support.toolchains import compile_for
 
 pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
@@ -56,10 +56,8 @@ def test_c_programs_are_sampled(name, tmp_path):
     write_application(tmp_path, board)
     (tmp_path / "program.c").write_text(_PROGRAM)
     sizes = [f"-DIN={manifest.inputs[0].bytes}", f"-DOUT={manifest.outputs[0].bytes}"]
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", board.target, *sizes]
-    command += [str(tmp_path / "program.c"), f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app"]
-    command += [f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "program")]
-    subprocess.run(command, check=True)
+    links = (f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app", f"-Wl,-rpath,{tmp_path}")
+    compile_for(board, tmp_path / "program.c", tmp_path / "program", *sizes, *links)
     emulator, libraries = QEMU[board.arch]
     run = [emulator, "-cpu", CPUS[name], "-L", libraries, str(tmp_path / "program"), str(root)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)

@@ -304,7 +304,7 @@ def _runner(case: Case, drivers: Path) -> VirtualBoard:
     profile = case.profile()
     driver = drivers / ("sanitized" if case.on_x86 else profile.arch)
     if not driver.exists():
-        sanitizers.build_driver(driver) if case.on_x86 else compile_driver(profile.target, driver)
+        sanitizers.build_driver(driver) if case.on_x86 else compile_driver(profile, driver)
     if case.on_x86 or case.board == "local":
         return _Here("", "", driver)
     return VirtualBoard(profile.arch, CPUS[case.board], driver)

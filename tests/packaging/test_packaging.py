@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.host.common.paths import DISTRIBUTION, cache_folder
+from edgekit.host.common.paths import DISTRIBUTION
+from tests.support.compiler_cache import home_with_shared_cache
 
 pytestmark = pytest.mark.slow
 
@@ -115,10 +116,8 @@ def test_the_wheel_compiles_deploys_and_runs_a_model_without_the_checkout(
     wheel: Path, bare_python: Path, tmp_path: Path
 ) -> None:
     install(bare_python, wheel)
-    model, home = shutil.copy(ROOT / "models" / "okay_nabu.tflite", tmp_path), tmp_path / "home"
-    home.mkdir()
-    (home / "cache").symlink_to(cache_folder())  # what was compiled before
-    cache_folder().mkdir(parents=True, exist_ok=True)
+    model = shutil.copy(ROOT / "models" / "okay_nabu.tflite", tmp_path)
+    home = home_with_shared_cache(tmp_path / "home")
 
     def edgekit(*words: str | Path) -> str:
         command = bare_python.parent / "edgekit"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import edgekit.host
 from tests.support.patience import PROCESS
+from tests.support.toolchains import program_compiler
 
 PLUGIN = Path(next(iter(edgekit.host.__path__))) / "simulator" / "plugin"
 _SOURCES = ("insn.c", "pattern.c", "a64*.c", "rv64*.c", "a32*.c")
@@ -95,11 +96,11 @@ class Insn(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Build the decoders as a shared library for this machine."""
     sources = [str(path) for name in _SOURCES for path in sorted(PLUGIN.glob(name))]
-    flags = ("-std=gnu11", "-O1", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC")
+    flags = ("-std=gnu11", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC", "-shared")
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "decoders.so"
-        command = (*_ZIG, "cc", *flags, "-fsanitize=undefined", "-fsanitize-trap=all", "-shared")
-        subprocess.run((*command, "-o", str(made), *sources), check=True, timeout=PROCESS)
+        command = (*program_compiler(), *flags, "-o", str(made), *sources)
+        subprocess.run(command, check=True, timeout=PROCESS)
         loaded = ctypes.CDLL(str(made))
     loaded.ek_is_t32.restype = loaded.ek_rv64_resolve.restype = ctypes.c_bool
     loaded.ek_class_name.restype = loaded.ek_feature_name.restype = ctypes.c_char_p

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from edgekit.host import compile_model, connect
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey
 from edgekit.host.deploy.release import enroll
 from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.errors import InputError
 from edgekit.host.virtual import down, up
+from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.tty_board import Faults, TtyBoard
 
 pytestmark = pytest.mark.slow
@@ -102,10 +102,7 @@ def test_deploy_through_a_cut(board: Device, console: TtyBoard, tiny: TinyBundle
 
 @pytest.mark.boards
 def test_virtual_board_over_its_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "cache").symlink_to(cache_folder())
-    monkeypatch.setenv("EDGEKIT_HOME", str(home))
+    monkeypatch.setenv("EDGEKIT_HOME", str(home_with_shared_cache(tmp_path / "home")))
     up("a57")
     try:
         device = connect("a57", transport="serial")

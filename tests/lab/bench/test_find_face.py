@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from edgekit.host.common.paths import cache_folder
+from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.patience import AMPLE
 
 pytestmark = pytest.mark.slow
@@ -33,11 +33,7 @@ def _find_face(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """An empty board that shares the compiler cache."""
-    folder = tmp_path / "home"
-    folder.mkdir()
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    (folder / "cache").symlink_to(cache_folder())
-    return folder
+    return home_with_shared_cache(tmp_path / "home")
 
 
 def test_the_face_its_cost_and_a_picture_are_shown(tmp_path, home):
