@@ -28,8 +28,9 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
-    from edgekit.host.compiler.options import Shapes
+    from edgekit.host.compiler.options import CompileOptions, Shapes
     from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.lab.bench.board_peers import PeerEstimate
     from edgekit.host.lab.bench.roofline import HotOperator
     from edgekit.host.simulator.model import ModelEstimate
     from edgekit.kb.targets.board import BoardProfile
@@ -192,7 +193,6 @@ def show_file(
 ) -> None:
     """Prints the estimate for a model or bundle, optionally with those for other engines."""
     from edgekit.host.cli.estimate_operators import operator_facts, show_operators
-    from edgekit.host.cli.estimate_peers import peers_beside, show_peers
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
     from edgekit.host.simulator.target import on_cluster
@@ -204,7 +204,7 @@ def show_file(
         )
     board = on_cluster(board, request.cluster)
     found = _estimate_file(path, board, options, request, timeout)
-    others = peers_beside(path, board, found.threads, options, timeout) if peers else ()
+    others = _estimate_peers(path, board, found.threads, options, timeout) if peers else ()
     judged = _judge(path, board, found)
     if as_json:
         peer_times = {o.name: o.times(found.total_ms).to_json() for o in others}
@@ -213,7 +213,7 @@ def show_file(
     _show_model(found)
     show_operators(found, judged)
     if peers:
-        show_peers(found, others)
+        _show_peers(found, others)
 
 
 def _judge(path: Path, board: BoardProfile, found: ModelEstimate) -> Sequence[HotOperator]:
@@ -313,3 +313,42 @@ def _show_model(found: ModelEstimate) -> None:
     print(f"cycles   {found.cost.cycles}, {found.cost.instructions} instructions")
     print(f"bound by {bound_text(found.cost)}")
     say_unmodelled(found.unmodelled)
+
+
+def _estimate_peers(
+    model: Path, board: BoardProfile, threads: int, options: CompileOptions, seconds: float
+) -> tuple[PeerEstimate, ...]:
+    """Estimates each engine that has wheels for the board: in f32 if `options` request it, else in
+    its fastest precision whose outputs are close to the reference's."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.lab.bench.board_peers import PeerJob, estimate_peers
+    from edgekit.host.simulator.target import target_of
+
+    if file_kind(model) is Kind.BUNDLE:
+        raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
+    f32 = options.precision == "f32"
+    job = PeerJob(model, target_of(board), threads, options.shapes, f32, seconds)
+    with working(f"estimating {model.name} and other engines"):
+        return estimate_peers(job, note)
+
+
+def _show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
+    """Prints a table with ratios, ours first."""
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.simulator.report import bound_text, error_text
+
+    error = error_text(ours.proof)
+    rows = [("edgekit", milliseconds(ours.total_ms), error, "1.00", bound_text(ours.cost))]
+    for peer in peers:
+        if peer.cost is not None:
+            ratio = f"{peer.milliseconds / ours.total_ms:.2f}"
+            half = " f16" if peer.precision == "f16" else ""
+            name = f"{peer.name} {peer.version}{half}"
+            time = milliseconds(peer.milliseconds)
+            rows.append((name, time, error, ratio, bound_text(peer.cost)))
+    print(f"peers    on {ours.board}'s core")
+    table(("engine", "estimated ms", "error", "edgekit is faster by", "bound by"), rows)
+    for peer in peers:
+        if peer.cost is None:
+            print(f"no {peer.name}: {peer.missing}")

@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup`: queries the knowledge base."""
+"""`edgekit lab kb lookup` and `push`: query the knowledge base, send its tables to a board."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import kb_build, kb_push, kb_spmv
+from edgekit.host.cli import kb_build
+from edgekit.host.cli.deploy_kernels import KERNELS_NAME
 from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
 from edgekit.host.cli.options import (
     BoardOption,
     DataType,
     Json,
+    NameOption,
     Packed,
+    TransportOption,
+    board_name,
     examples,
     refuse_with,
     refuse_without,
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from edgekit.host.lab.tune.products import Product
     from edgekit.kb.targets.board import BoardProfile
 
+_SPARSE_TYPES = {"f32": "float32", "s8": "int8"}
 Table = Annotated[
     Path | None,
     typer.Option(
@@ -54,7 +59,7 @@ def register(app: typer.Typer) -> None:
         ),
     )(lookup)
     kb_build.register(group)
-    kb_push.register(group)
+    group.command("push", epilog=examples("edgekit lab kb push --board a57"))(push)
     app.add_typer(group, name="kb")
 
 
@@ -106,7 +111,7 @@ def lookup(
         return
     if spmv is not None:
         refuse_with(context, "--spmv", "gemm", "threads", "packed", "table")
-        kb_spmv.lookup_spmv(spmv, wanted, dtype, as_json)
+        _lookup_spmv(spmv, wanted, dtype, as_json)
         return
     if gemm is None:
         refuse_without(context, "--gemm", "dtype", "threads", "packed")
@@ -265,3 +270,55 @@ def _format_cells(row: GemmRow) -> tuple[str, ...]:
     kind = (row.key.dtype, str(row.key.threads), row.key.packed)
     rest = (method_text(row.method), row.source, number(row.ratio), number(row.gflops))
     return (*sizes, *kind, *rest)
+
+
+def push(
+    board: BoardOption = None,
+    transport: TransportOption = None,
+    release_name: NameOption = None,
+    as_json: Json = False,
+) -> None:
+    """Send the board's tables, and nothing else, to its kernels."""
+    from edgekit.host.cli.deploy import put_into_service
+    from edgekit.host.cli.deploy_kernels import show_kernels
+    from edgekit.host.deploy.api import connect
+    from edgekit.host.deploy.release.tables import bundle_with_tables
+    from edgekit.kb.targets.board import load_board
+
+    device = connect(board_name(board), transport=transport).named(release_name or KERNELS_NAME)
+    bundle = bundle_with_tables(device, load_board(device.profile))
+    show_kernels(device, bundle, put_into_service(device, bundle), as_json)
+
+
+def _lookup_spmv(matrix: str, board: BoardProfile, dtype: str, as_json: bool) -> None:
+    """Prints the settings chosen for the matrix in a file. Raises InputError."""
+    from edgekit.device.runtime.arrays.sparse_input import library
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.tune_spmv import settings_text
+    from edgekit.host.errors import InputError
+    from edgekit.host.lab.bench.spmv_matrices import open_matrix
+    from edgekit.host.lab.tune.spmv import settings_for
+
+    if dtype not in _SPARSE_TYPES:
+        raise InputError(f"expected --dtype f32 or s8 for a sparse matrix, found {dtype}")
+    given = open_matrix(matrix, _SPARSE_TYPES[dtype])
+    answer, found = settings_for(board, given), library().features(given.rows())
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.kb.lookup.spmv/1",
+                "board": board.name,
+                "matrix": matrix,
+                "features": {**asdict(found), "spread": found.spread, "band": found.band},
+                "key": asdict(answer.key),
+                "rule": answer.rule,
+                "why": answer.why,
+                "settings": asdict(answer.settings),
+            }
+        )
+        return
+    sizes = f"{found.rows} x {found.cols}, {found.nonzeros} non-zeros"
+    lengths = f"{found.mean:.3g} +- {found.deviation:.3g} per row, at most {found.longest}"
+    print(f"matrix   {sizes}, {lengths} ({found.spread}, {found.band})")
+    print(f"settings {settings_text(answer.settings)}")
+    print(f"rule     {answer.rule}: {answer.why}")

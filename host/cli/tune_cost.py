@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,10 +20,10 @@ from edgekit.host.cli.options import (
     refuse_with,
     refuse_without,
 )
-from edgekit.host.cli.tune_layouts import tune_layouts
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.compiler.costs.layout_table import LayoutTable
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.lab.tune.cost import Accuracy, Sample
@@ -99,7 +99,7 @@ def tune_cost(
     name = board_name(board)
     if layouts:
         refuse_with(context, "--layouts", "model", "rounds", "seconds")
-        tune_layouts(name, output, allow_noise, transport, as_json)
+        _tune_layouts(name, output, allow_noise, transport, as_json)
         return
     refuse_without(context, "--layouts", "output")
     device = connect(name, transport=transport)
@@ -202,3 +202,57 @@ def _find_models() -> list[Path]:
     folder = Path("models")
     found = sorted(p for p in folder.glob("*") if p.suffix in (".tflite", ".onnx"))
     return found or [model_file(None)]
+
+
+def _tune_layouts(
+    name: str,
+    output: Path | None,
+    allow_noise: bool,
+    transport: Literal["ssh", "serial"] | None,
+    as_json: bool,
+) -> None:
+    """Measures layers in both image layouts, for compile to choose, or estimates them."""
+    from edgekit.host.cli.tune_estimated import device_to_measure
+    from edgekit.host.compiler.tables.layouts import user_layout_table
+    from edgekit.host.deploy.api import connect
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.layouts import estimate_layouts, tune_layouts
+    from edgekit.host.simulator.target import has_model
+    from edgekit.kb.targets.board import load_board
+
+    device = device_to_measure(name, transport)
+    profile = load_board(profile_of(name) if device is None else device.profile)
+    path = output or user_layout_table(profile)
+    if device is None and not has_model(profile):
+        device = connect(name, transport=transport)
+    if device is None:
+        found = estimate_layouts(profile, path)
+    else:
+        if not (allow_noise or device.emulated):
+            check_quiet(device, threads=1)
+        found = tune_layouts(device, path, allow_noise=allow_noise)
+    show_layouts(found, path, as_json)
+
+
+def show_layouts(found: LayoutTable, path: Path, as_json: bool) -> None:
+    """Prints the costs of a table that was written to `path`."""
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.lab.tune.layouts import left_out_error
+
+    cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.tune.layouts/1",
+                "table": str(path),
+                "unit": found.unit,
+                "error": left_out_error(found),
+                "cases": cases,
+            }
+        )
+        return
+    rows = [[str(name), *(f"{v:,.0f}" for v in values)] for name, *values in cases]
+    table(["kernel", "products", "values", "pieces", "inputs", found.unit], rows)
+    print(f"median error of a cost estimated from the others: {left_out_error(found):.1%}")
+    print(f"kept in {path}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.cli.tune_layouts import show_layouts
+from edgekit.host.cli.tune_cost import show_layouts
 from edgekit.host.compiler.costs.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 
 _TUNE = ("lab", "tune", "cost", "--layouts")

@@ -21,7 +21,6 @@ from edgekit.host.compiler.ir.ops.gather import *
 from edgekit.host.compiler.ir.ops.layout import *
 from edgekit.host.compiler.ir.ops.loop import *
 from edgekit.host.compiler.ir.ops.matmul import *
-from edgekit.host.compiler.ir.ops.matmul_views import *
 from edgekit.host.compiler.ir.ops.normalize import *
 from edgekit.host.compiler.ir.ops.operands import *
 from edgekit.host.compiler.ir.ops.order import *

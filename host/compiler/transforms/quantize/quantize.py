@@ -8,20 +8,25 @@ samples that no step has used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.placement import placements
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.transforms.quantize.build import Coded, MisfitError, build
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
-from edgekit.host.compiler.transforms.quantize.cost import Cost, cost_on
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.measure import compared, worst
@@ -38,8 +43,11 @@ from edgekit.host.compiler.transforms.quantize.samples import (
 )
 from edgekit.host.compiler.transforms.quantize.scales import scales_of
 from edgekit.host.compiler.transforms.quantize.sensitive import next_in_floats, noises
+from edgekit.host.compiler.transforms.split import memory_limit
+from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
+Cost = Callable[[Graph], float]
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
 _MARGIN = 0.9  # of the loss that the target allows, since other samples are slightly worse
@@ -292,3 +300,23 @@ def _format_note(made: Quantized) -> str:
         f"quantized to int8: cosine {report.cosine:.5f} with the float model on {report.unseen} "
         f"samples held out{missed}{floats}"
     )
+
+
+def cost_on(board: BoardProfile) -> Cost:
+    """Return a function that estimates the microseconds of a graph on one thread of the board's
+    fastest cluster, including quantize and dequantize steps; infinite if it does not fit the
+    board's memory."""
+    options = CompileOptions(threads=1)
+    table, limit = table_of(board), memory_limit(board, options)
+
+    def cost(graph: Graph) -> float:
+        try:
+            work = run_pipeline(
+                graph, Target(board, options, limit, table, cache_folder() / "golden")
+            )
+            scheduled, plan = plan_of(work.graph, board, options, table=table, threads=1)
+        except InputError:
+            return float("inf")
+        return placements(scheduled, plan, board, threads=1)[0].cost_us
+
+    return cost

@@ -11,7 +11,7 @@ import pytest
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.transforms.quantize import Quantized, quantize
-from edgekit.host.compiler.transforms.quantize.cost import cost_on
+from edgekit.host.compiler.transforms.quantize.quantize import cost_on
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
