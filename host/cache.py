@@ -42,7 +42,7 @@ class Cached:
 
 
 def cached(kinds: Iterable[str] = ()) -> list[Cached]:
-    """The contents of the cache by kind, or those of the given kinds; missing ones are omitted.
+    """The contents of the cache by kind, for all or the given kinds; missing ones are omitted.
     InputError for an unknown kind."""
     there = {entry.kind: entry for entry in _cached()}
     wanted = list(dict.fromkeys(kinds)) or list(there)

@@ -92,7 +92,7 @@ def report(
 
 
 def _report_products(products: Sequence[CallTimes], as_json: bool) -> None:
-    """Reports the products of programs where no model has a profile, hence no page."""
+    """Reports the products of programs if no model has a profile, so that there is no page."""
     from edgekit.host.cli.output import emit
 
     if as_json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.host.lab.tune.products import Product
     from edgekit.kb.targets.board import BoardProfile
 
-_SPREAD = 150  # products in addition to those of networks, if none are given
+_SPREAD = 150  # products besides those of networks, if neither shapes nor a model are given
 _EMULATED_SPREAD = 60  # likewise under an emulator
 
 

@@ -100,7 +100,7 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def recall(key: str, mark_used: bool = True) -> Compiled | None:
-    """What was kept under a key; None if there is nothing, or if it was damaged."""
+    """The bundle stored under a key; None if there is none, or if it is damaged."""
     about, file = _paths(key)
     try:
         found = msgspec.json.decode(about.read_bytes(), type=_About)

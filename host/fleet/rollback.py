@@ -36,7 +36,7 @@ def take_back(
     watch: Observer,
     parallel: int = PARALLEL,
 ) -> FleetRun[Back]:
-    """Rolls back those of `boards` that run the release; others are left alone.
+    """Rolls back the boards that run the release; others are left alone.
 
     Each board is queried before it is changed, so an interrupted rollback can be repeated. The
     rollout ends when no board is left. A board with no previous release fails with InputError.

@@ -54,7 +54,7 @@ def open_rollout(
 
 
 def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], restart: bool) -> Written | None:
-    """The rollout to resume. Abandons other ones on the same boards, or raises."""
+    """The rollout to resume. Abandons others on the same boards, or raises."""
     names = {board.name for board in planned}
     for found in rollouts():
         shared = names & {board.name for board in found.plan.boards}

@@ -1,6 +1,6 @@
 """Fetches Debian 12's QEMU user-mode emulators for machines whose own do not support plugins.
 
-Those of Debian 13 are linked statically, without plugins. As with system roots, packages are
+Debian 13 links its emulators statically, without plugins. As with system roots, packages are
 unpacked to a cache folder and nothing is installed; the programs run with the C library they were
 built for.
 """

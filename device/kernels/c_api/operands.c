@@ -68,7 +68,7 @@ int ek_session_check(ek_kernels *k, const char *what, const char *name, const ek
     return EK_DONE;
 }
 
-/* Whether rows or columns have adjacent elements and are apart. */
+/* Whether rows or columns are contiguous and do not overlap. */
 static int is_dense(const ek_result *m) {
     const int by_rows =
         (m->columns < 2 || m->column_stride == 1) && (m->rows < 2 || m->row_stride >= m->columns);

@@ -10,7 +10,7 @@ const char *ek_gemm_f16_missing(void);
 /* Their only method. */
 ek_gemm_method ek_gemm_f16_method(const ek_gemm_args *args);
 
-/* C = A . B + bias, all f16. Rows of A and C are contiguous, C is apart from A and B; other strides
- * are arbitrary. Of the epilogue only the bias along n is applied, to rounded sums. */
+/* C = A . B + bias, all f16. Rows of A and C are contiguous, C does not overlap A or B; other
+ * strides are arbitrary. The epilogue is only the bias along n, added to rounded sums. */
 void ek_gemm_f16_run(const ek_gemm_args *args, ek_pool *pool);
 #endif

@@ -61,7 +61,7 @@ _KEYS = (
 
 
 def take_samples(store: Store) -> None:
-    """Moves the samples of C programs into the spool. Damaged files, and those of deleted releases,
+    """Moves the samples of C programs into the spool. Damaged files, and files of deleted releases,
     are quarantined and counted; files that the spool cannot accept right now stay."""
     spool = spool_of(store)
     with contextlib.suppress(OSError, BusyError):

@@ -51,7 +51,7 @@ class CallSampler(Sampler):
 
 
 class _OfCalls(Collected):
-    """Its parts are the products, by method; those of trials are apart."""
+    """Parts are products by method; trials are counted separately."""
 
     def __init__(self, began_ns: int, first: int, explores: bool) -> None:
         super().__init__(began_ns, first)

@@ -97,7 +97,7 @@ def _float_timer(
     how: GemmMethod,
     threads: int,
 ) -> Timer:
-    """Of the product with W as floats, which are not packed ahead."""
+    """Times the product with W as floats, which are not packed ahead."""
     n, k = packed.c.n, packed.c.k
     padded = -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
     floats, channels = Block(4 * k * padded), array("i", range(k))

@@ -284,7 +284,7 @@ def prune(store: Store, release: str) -> None:
 
 
 def _prune_bytecode(store: Store) -> None:
-    """Removes the bytecode of runtimes other than this one and those of installed releases, and
+    """Removes the bytecode of all runtimes except this one and the ones of installed releases, and
     partial files of killed writers."""
     if store.board != store.root and not store.name:
         return  # a temporary folder does not know the board's releases

@@ -79,7 +79,7 @@ class Pace(Record):
 
 
 class Timed(Protocol):
-    """What is recorded: an inference, or a call of a product."""
+    """A recorded event: an inference, or a call of a product."""
 
     @property
     def total(self) -> int:
@@ -253,7 +253,7 @@ class Collected:
 
 
 class _OfModel(Collected):
-    """Its parts are the operators of a model."""
+    """Parts are the operators of a model."""
 
     def __init__(self, began_ns: int, first: int, operators: Sequence[OperatorSpec]) -> None:
         super().__init__(began_ns, first)

@@ -95,8 +95,8 @@ class Supervisor:
         if another supervisor is running."""
         self._folder.create()
         while self._run_alone() and not self._stops():
-            # Who commits a release starts a supervisor if no name is in the lock. What was
-            # committed before the name was taken out is seen here.
+            # A commit starts a supervisor only if no name is in the lock. Commits made before this
+            # process removes its name are seen here.
             if self._is_idle():
                 return
             self._boot.arrange()

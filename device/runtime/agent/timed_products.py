@@ -1,4 +1,4 @@
-"""Costs of products on this board: times in turns, or instructions."""
+"""Costs of products on this board: interleaved times, or instruction counts."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def variant_for(
     variants: Sequence[Shaped], inputs: Mapping[str, Any], signature: str = ""
 ) -> Shaped:
     """Returns the variant of `signature` for the shapes of `inputs`. Without a signature, the
-    inputs decide; InputError if those of several signatures fit, or of none.
+    inputs decide; InputError if several signatures fit, or none.
 
     If names differ, or there is only one variant, returns the first, whose own check reports the
     expected inputs.

@@ -82,8 +82,8 @@ def gemm(
 
 
 class _Result(NamedTuple):
-    """What is returned; `target` is copied there first if the library could not write to it.
-    `owners` of the product's memory."""
+    """The returned `value`; `target` is copied to it first if the library could not write there.
+    `owners` keep the product's memory alive."""
 
     value: Any
     target: Any

@@ -1,12 +1,12 @@
-"""An inference server on a Unix socket, which only programs of this board and user reach.
+"""An inference server on a Unix socket, for programs of the same user on the board.
 
     curl --unix-socket serve.sock http://board/                  # the model's inputs and outputs
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
-of all outputs. Of a model with several signatures, /run/NAME runs the one of that name, and /run
-the first. The header X-Release names the release that computed it. With --http PORT it also
-listens on that port of 127.0.0.1: any user of the board may then use it.
+of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
+header X-Release names the release that computed it. With --http PORT it also listens on that port
+of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Noise in front of steps: rounding, casts, comparisons and choices.
 
 A value so near to a threshold that healthy kernels may be on either side changes the result by the
-height of the step. Few values are so near, and noise as it comes may miss them. So one noisy run
+height of the step. Few values are so near, and random noise may miss them. So one noisy run
 moves the operands of a step as far as they may move, and another one as far to the other side.
 """
 

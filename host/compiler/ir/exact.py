@@ -1,4 +1,4 @@
-"""Which f32 sums are exact: those of integers, or of multiples of a power of two, below 2^24 of it.
+"""Finds exact f32 sums: of integers or multiples of a power of two, below 2^24 times that unit.
 
 Networks of integer exporters hold integers in floats, and round, cast or compare behind their sums.
 No kernel rounds such a sum, in whatever order it adds, unless a pass or a kernel scales the weights

@@ -82,8 +82,8 @@ def square_root(x: Array, source: Tensor, out: Tensor) -> Array:
 
 
 def inverse_root(x: Array, source: Tensor, out: Tensor) -> Array:
-    """1 / √x in fixed point; the largest value for x = 0, the smallest below. Of 16 bits by lines,
-    and the largest value for all x ≤ 0."""
+    """1 / √x in fixed point; the largest value for x = 0, the smallest for x < 0.
+    In 16 bits interpolated linearly, and the largest value for all x ≤ 0."""
     low, high = code_range(out.dtype)
     if out.dtype is DType.I16:
         most = np.float32(scale_of(out)) * np.float32(high - zero_point_of(out))

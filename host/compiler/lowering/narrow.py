@@ -36,7 +36,7 @@ class Narrow:
 
     @property
     def suffix(self) -> str:
-        """Of the names of kernels that widen such weights."""
+        """The suffix of names of kernels that widen such weights."""
         return "_f16" if self.scales is None else "_s8"
 
 

@@ -96,7 +96,7 @@ def schedule(
 
     `units` names the nodes that run on a unit other than the cores; all others may run on any unit
     for which the cost model has costs. `model` defaults to the board's. Measured orders in
-    `remembered` take precedence over those of least estimated time.
+    `remembered` take precedence over the order of least estimated time.
     """
     model = model or CostModel.of(board)
     names = (*model.units, *((NNA,) if board.nna else ()))
@@ -153,7 +153,7 @@ class Part:
     name: str
 
     def nodes(self, graph: Graph) -> tuple[Node, ...]:
-        """Its nodes in `graph`, in whatever order they have there."""
+        """Its nodes, in the order of `graph`."""
         return graph.nodes[self.start : self.start + self.size]
 
     def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:

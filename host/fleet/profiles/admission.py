@@ -1,10 +1,10 @@
 """Who may connect to the profile server, and how often a board may send.
 
-Connections queue for their handshake, which is what costs most: one of each address in turn, so
-that an address with many delays itself only. Then they wait until they show a token. Where too many
-queue or wait, the oldest of the address with most of them makes room, because a new one may be a
-board's. Addresses that boards sent from have turns of their own, and make room last. Connections
-with a token have places of their own.
+Connections queue for their handshake, the most expensive step: one per address in turn, so that an
+address with many connections delays only itself. Then they wait until they show a token. If too
+many queue or wait, the oldest connection of the address with most of them is closed, because a new
+one may be a board's. Addresses that boards have sent from have a separate queue and are closed
+last. Connections with a token have a separate limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_KEYS = 16_384  # of a quota, before those that are full again are removed
 
 @dataclass(frozen=True)
 class Limits:
-    """Of connections at a time and of their duration."""
+    """Limits on simultaneous connections and on their duration."""
 
     queueing: int = 512  # before the handshake
     waiting: int = 256  # without a token
@@ -32,7 +32,7 @@ class Limits:
 
 
 class Connection(Protocol):
-    """What can be ended; it leaves soon after."""
+    """A connection that can be closed; it leaves its queue soon after."""
 
     def end(self) -> None: ...
 
@@ -46,7 +46,7 @@ class Quota:
     def __init__(self, most: float, per_second: float, clock: Callable[[], float]) -> None:
         self._most, self._per_second, self._clock = most, per_second, clock
         self._lock = threading.Lock()
-        self._full: dict[str, float] = {}  # when the whole allowance is there again
+        self._full: dict[str, float] = {}  # when the allowance is full again
         self._prune_at = _MOST_KEYS
 
     def wait(self, key: str, amount: float = 1.0) -> float:

@@ -1,4 +1,4 @@
-"""The little of HTTP/1.1 that boards use: the head of a request, and an answer in one line."""
+"""The subset of HTTP/1.1 that boards use: the head of a request, and an answer in one line."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ _MOST_BATCHES = 1024  # of a request
 _REQUESTS, _REQUESTS_PER_SECOND = 120, 0.2  # of a board: at once, then
 # Of a board's batches: a full spool, then 177 MB a day
 _BYTES, _BYTES_PER_SECOND = 5 << 20, 2 << 10
-_SMALL_STREAM = 512 << 10  # larger ones are stored one after another, and so are those of
-_WORK, _WORK_PER_SECOND = 0.25, 0.05  # boards that took more processor seconds: at once, then
-_WORKERS = 16  # most of them wait for the store, which takes together what waits
+_SMALL_STREAM = 512 << 10  # larger ones are stored one after another, as are streams of
+_WORK, _WORK_PER_SECOND = 0.25, 0.05  # boards that used more CPU seconds: at once, then
+_WORKERS = 16  # most of them wait for the store, which writes all waiting batches together
 _SWITCH_SECONDS = 0.0005  # between threads; Python's default of 0.005 lets connections queue
 _BACKLOG = 1024
 _ACCEPTED = 64  # connections before others get a turn

@@ -63,7 +63,7 @@ def other_orders(target: BenchTarget) -> str:
 
 
 def other_methods(how: str, target: BenchTarget) -> str:
-    """What to try where a kernel is far from the core's limits; `how` they are timed."""
+    """What to try if a kernel is far from the core's limits; `how` names the kind of tuning."""
     return f"{how}: edgekit lab tune model {model_arguments(target)}"
 
 

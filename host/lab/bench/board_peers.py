@@ -103,7 +103,7 @@ class PeerEstimate:
 
 @dataclass(frozen=True)
 class PeerJob:
-    """What each engine runs: a model with the `shapes` of its inputs by name, the number of
+    """The work of each engine: a model with the `shapes` of its inputs by name, the number of
     threads, only float32 if `f32`, and a limit in seconds."""
 
     model: Path
@@ -152,9 +152,9 @@ def _find_pnnx(model: Path, tell: Tell) -> str:
 
 @dataclass(frozen=True)
 class Tools:
-    """What an engine runs with: `root` is the system root of an architecture, `site` a folder with
-    wheels for it, `view` the root as programs on a core see it, and `run` runs a program there;
-    `expected` are a model's inputs and outputs, `convert` writes it in an engine's format."""
+    """The environment of an engine: `root` is the system root of an architecture, `site` a folder
+    with wheels for it, `view` the root as programs on a core see it, and `run` runs a program
+    there; `expected` are a model's inputs and outputs, `convert` writes it for an engine."""
 
     root: Callable[[str, Tell], SystemRoot] = system_root
     site: Callable[[SystemRoot, Sequence[str], Tell], Path] = wheels

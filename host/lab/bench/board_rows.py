@@ -131,8 +131,8 @@ def _plugin_name(arch: str) -> str:
 
 @dataclass(frozen=True)
 class Steps:
-    """What fills rows: `peer` estimates another engine, `bundle` compiles a model, `ours` estimates
-    the result, and `plugin` is the name of the emulator's plugin for an architecture."""
+    """The steps that fill rows: `peer` estimates another engine, `bundle` compiles a model, `ours`
+    estimates the result, and `plugin` is the name of the emulator's plugin for an architecture."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle

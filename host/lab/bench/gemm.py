@@ -117,7 +117,7 @@ def measure_cases(
     measurer: Measurer,
     on_case: OnCase,
 ) -> list[CaseResult]:
-    """Measures the choice and the fixed method on the board, in turns.
+    """Measures the choice and the fixed method on the board, alternately.
 
     Products that exceed the board's memory are skipped. Raises what the measurer raises.
     """

@@ -1,7 +1,7 @@
 """Measures the lookup's regret on untuned products: its choice against an exhaustive search.
 
-Each product is measured twice: first all methods in turns, then the best few and the choice again
-for longer, so that a lucky outlier among many tries does not pass for a better method.
+Each product is measured twice: first all methods alternately, then the best few and the choice
+again for longer, so that a lucky outlier among many tries does not pass for a better method.
 """
 
 from __future__ import annotations

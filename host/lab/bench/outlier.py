@@ -111,7 +111,7 @@ def standard_shapes() -> list[GemmShape]:
 def bench_outlier(
     shapes: Sequence[GemmShape], threads: int, peers: bool, on_cell: Callable[[int, int], None]
 ) -> OutlierBenchmark:
-    """Times every shape on this machine with all contenders in turns. InputError if there are
+    """Times every shape on this machine with all contenders alternately. InputError if there are
     fewer than `threads` cores, or our own library fails."""
     find_library()  # built now if needed, not within the worker's deadline
     settings = {"threads": threads, "cpus": list(usable_cores(threads)), "peers": peers}

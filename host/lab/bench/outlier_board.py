@@ -105,7 +105,7 @@ class EstimatedOutlier:
 
 
 class BoardOutlier:
-    """Times on a board, in turns, or instructions of an emulated one."""
+    """Interleaved times on a board, or instruction counts of an emulated one."""
 
     def __init__(self, device: BoardCalls, board: BoardProfile, emulated: bool) -> None:
         self.board = board

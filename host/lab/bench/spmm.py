@@ -76,8 +76,8 @@ class SpmmMeasurer(Protocol):
         self, weights: SparseWeights, pixels: int, dense: Mapping[Side, Method],
         threads: int, seconds: float,
     ) -> tuple[float, float]:  # fmt: skip
-        """The cost of weights times pixels, and that of the f32 dense product, the least of those
-        of all sides: of weights as they are ("none") or packed ahead ("a"), by these methods."""
+        """The cost of weights times pixels, and the cost of the f32 dense product by these methods:
+        the lower of unpacked weights ("none") and weights packed ahead ("a")."""
 
 
 def layers_of(path: Path | None) -> list[Layer]:
@@ -176,7 +176,7 @@ class EstimatedSpmm:
 
 
 class BoardSpmm:
-    """Times on a board, in turns, or instructions of an emulated one."""
+    """Times on a board, alternately, or instructions of an emulated one."""
 
     def __init__(self, device: BoardCalls, board: BoardProfile, emulated: bool) -> None:
         self.board = board

@@ -1,4 +1,4 @@
-"""Benchmarks SpMV on this machine against other libraries, in turns, as called from Python."""
+"""Benchmarks SpMV on this machine against other libraries, alternately, as called from Python."""
 
 from __future__ import annotations
 

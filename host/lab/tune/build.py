@@ -103,7 +103,7 @@ def _operators_of(
     platforms: Sequence[str],
     history: Sequence[OperatorMeasurement],
 ) -> tuple[OperatorRow, ...]:
-    """The operator rows: those from the history, and those of `base` for keys without history."""
+    """The operator rows: from the history, and from `base` for keys without history."""
     rows: dict[GemmKey, OperatorRow] = {}
     old = base.operators if base else ()
     for row in sorted(old, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):

@@ -96,8 +96,8 @@ class FieldCalls:
     boards: int = 0
 
     def beside(self, history: Iterable[Measurement]) -> list[Measurement]:
-        """The measurements that count beside a history: where it has controlled runs of the same
-        method and product, these decide."""
+        """The measurements to add to a history: all but the ones of methods and products for which
+        it has controlled runs."""
         known = {_identity(m) for m in history if m.source in _CONTROLLED}
         return [m for m in self.measurements if _identity(m) not in known]
 

@@ -9,7 +9,7 @@ from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.tunable_ops import TuningTask
 
 KnownRatios = dict[tuple[str, OperatorMethod], float]
-"""What an operator takes with a method over what it takes without rows, by the operator's name."""
+"""Time of an operator with a method, relative to its time without rows; by the operator's name."""
 
 
 def known_ratios(

@@ -164,7 +164,7 @@ def order_job(job: ModelJob, most: int, on_order: Callable[[str], None]) -> Orde
 
 
 def order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
-    """What measures orders on the job's board, or estimates them."""
+    """Returns what measures orders on the job's board, or estimates them."""
     if job.device is None:
         return job.search.orders(target_of(job.profile), job.threads, on_order)
     return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)

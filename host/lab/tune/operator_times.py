@@ -27,7 +27,7 @@ LEAST_SECONDS = 5e-7  # half a microsecond is a few ticks of an ARM counter
 
 
 class MeasuredTimes:
-    """Times on a board, in turns with those of the default methods, without changing what is
+    """Times on a board, alternating with the default methods, without changing what is
     deployed there. Must be closed."""
 
     unit, source, per_ms = "seconds", "tuner", 1e-3

@@ -57,7 +57,7 @@ class OperatorMeasurer(Protocol):
     def worth(self) -> float: ...
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
-        """Measures both tables, in turns if times vary between runs."""
+        """Measures both tables, alternately if times vary between runs."""
         ...
 
 

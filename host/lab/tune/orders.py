@@ -81,7 +81,7 @@ class OrderOutcome:
 
 
 class OrderMeasurer(Protocol):
-    """Runs bundles in turns. `source` and `unit` as in measurements; `per_us`: units per
+    """Runs bundles alternately. `source` and `unit` as in measurements; `per_us`: units per
     microsecond."""
 
     source: str
@@ -144,7 +144,7 @@ class EstimatedOrders:
 
 @dataclass(frozen=True)
 class OrderJob:
-    """What to tune: `board` is its name, `threads` their number, `now` the time of day."""
+    """What to tune: `board` is a name, `threads` a number, `now` returns the time of day."""
 
     board: str
     profile: BoardProfile
@@ -205,7 +205,7 @@ class _Runs:
         self._costs: dict[tuple[Part, tuple[int, ...]], float] = {}
 
     def run(self, found: Sequence[Candidate]) -> list[Timed]:
-        """Times orders in turns; the searched one must be among them."""
+        """Times orders alternately; the searched one must be among them."""
         bundles = [self._build_bundle(each) for each in found]
         turns = self._measurer.times(bundles)
         (searched,) = (i for i, each in enumerate(found) if each.origin == _SEARCHED)

@@ -61,8 +61,8 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
 
 
 def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
-    """The tiles worth trying, normal and transposed. Of those with the same number of panels, only
-    the smallest, because panels have equal width anyway."""
+    """The tiles worth trying, normal and transposed. Only the smallest with a given
+    number of panels, because panels have equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
     heights = board.isa.columns.of(product.dtype)
     found = set()

@@ -49,8 +49,8 @@ def tune_matrix(
     seconds: float = 1.0,
     show: Callable[[str], None] = lambda _: None,
 ) -> TunedMatrix:
-    """Tries settings other than the rule's, dimension by dimension, each in turns with the best so
-    far. Raises what the measurer raises."""
+    """Tries settings other than the rule's, dimension by dimension, each alternating with the best
+    so far. Raises what the measurer raises."""
     measurer.send(matrix)
     try:
         found = library().features(matrix.rows())

@@ -71,7 +71,7 @@ class SpmvMeasurer:
         seconds: float = 1.0,
         triad: bool = False,
     ) -> BoardResult:
-        """Costs of each format, in turns with the last. Raises what the board's runtime raises."""
+        """Costs of each format, alternating with the last. Raises like the board's runtime."""
         found = self._run_on_board(
             settings,
             threads=threads,

@@ -45,7 +45,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Question:
-    """Methods to measure on one product, in turns with its default; `seconds` in total."""
+    """Methods to measure on one product, alternating with its default; `seconds` in total."""
 
     product: Product
     default: Method

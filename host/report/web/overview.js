@@ -1,4 +1,4 @@
-// The whole fleet: which releases boards run, how far they are apart, and which are not like the others.
+// The fleet: which releases boards run, how much their times differ, and which boards are outliers.
 
 const MOST_RELEASES_SHOWN = 6;
 

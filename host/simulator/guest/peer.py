@@ -43,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Engine:
-    """Its version, one inference, and the outputs of an inference from what it returned."""
+    """An engine's version, a function that infers, and one that gets the outputs of its result."""
 
     version: str
     run: Callable[[], Any]

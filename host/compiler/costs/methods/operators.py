@@ -154,7 +154,7 @@ class Candidate:
 
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
     """All methods for a form on `threads` threads, in order of preference among equal costs. Empty
-    for windows that exceed the available scratch. On x86 always those of one thread."""
+    for windows that exceed the available scratch. On x86 always the cost on one thread."""
     return list(_enumerate_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
 
 

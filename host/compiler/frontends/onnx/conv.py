@@ -198,7 +198,7 @@ def surround(
 def batch_normalization(call: Call) -> Tensor | list[Tensor]:
     """x · scale + shift per channel; a pass fuses it into a preceding convolution.
 
-    In training mode, mean and variance are those of x, and running averages are also returned.
+    In training mode, mean and variance are computed from x, and running averages are also returned.
     """
     mean, variance = call.x(3), call.x(4)
     if not call.integer("training_mode", 0):

@@ -1,7 +1,7 @@
 """Import of ONNX Resize and Upsample: gathers, bilinear images, or interpolation matrices.
 
 Sizes and positions are computed in f32, in the order of ONNX Runtime: 10 · 2.3 is 23 there, but 22
-in f64, and the shapes that exporters wrote into files are those of f32.
+in f64, and exporters computed the shapes in files in f32.
 
 Nearest is a gather. Anything `ResizeBilinear` cannot compute is a product with a matrix of
 interpolation weights along each axis.

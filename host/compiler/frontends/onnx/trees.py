@@ -93,7 +93,7 @@ def forest_of_nodes(call: Call, entries: str, dtype: np.dtype[Any]) -> Forest:
 
 
 def forest_of_branches(call: Call, dtype: np.dtype[Any]) -> Forest:
-    """The trees of opset 5: leaves are apart from nodes."""
+    """The trees of opset 5, which stores leaves separately from nodes."""
     integer = np.dtype(np.int64)
     numbers = numbers_of(call, "nodes_modes", integer)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(_MODES):

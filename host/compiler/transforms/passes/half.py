@@ -38,7 +38,7 @@ def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> 
 
 def narrow_weights(graph: Graph, cache: int) -> Graph:
     """Store weights in f16 where a core that computes only in f32 waits for them at each step:
-    those of recurrent layers that `cache` bytes, the core's last cache, do not hold."""
+    weights of recurrent layers that `cache` bytes, the core's last cache, do not hold."""
     tensors, nodes, names = dict(graph.tensors), [], set(graph.tensors)
     for node in graph.nodes:
         if isinstance(node.op, ops.Recurrent) and _waits_for_weights(graph, node, cache):

@@ -40,7 +40,7 @@ class Layer:
 @dataclass(frozen=True)
 class Report:
     """`outputs` and `layers` are measured on `unseen` held-out samples; weights were fitted to
-    `seen` other ones. `peaks`: mean error of each output's largest value per sample, in standard
+    `seen` others. `peaks`: mean error of each output's largest value per sample, in standard
     deviations of all its values. Detection scores are peaks, too few to affect cosine or noise."""
 
     outputs: Mapping[str, Difference]

@@ -39,7 +39,7 @@ class Layer:
 @dataclass(frozen=True)
 class Report:
     """`outputs` and `layers` are measured on `unseen` held-out samples; scales were derived from
-    `seen` other ones. Byte counts are of constants."""
+    `seen` others. Byte counts are of constants."""
 
     outputs: Mapping[str, Difference]
     layers: tuple[Layer, ...]

@@ -132,7 +132,7 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
 def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
     """The nodes of a chain that can run in bands like `band` of its output.
 
-    Those of which each band reads everything, as attention reads keys and values, run before.
+    Nodes whose entire output each band reads, such as the keys and values of attention, run first.
     Empty if a node cannot be cut.
     """
     made = {t for node in chain for t in node.outputs}

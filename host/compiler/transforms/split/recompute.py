@@ -115,7 +115,7 @@ def _with_copy(graph: Graph, copy: _Copy) -> Recomputed:
 
 
 def _without_unread(graph: Graph, nodes: list[Node], copied: Sequence[Node]) -> list[Node]:
-    """`nodes` without those of `copied` whose results only the copies' readers needed."""
+    """`nodes` without the nodes of `copied` whose results only the copies' readers needed."""
     for node in reversed(copied):
         read = {name for other in nodes for name in other.inputs}
         if read.isdisjoint(node.outputs) and not {*graph.outputs} & {*node.outputs}:

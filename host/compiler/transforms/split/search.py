@@ -45,7 +45,7 @@ class _Banded:
 
     @cached_property
     def plans(self) -> tuple[BandPlan, ...]:
-        """Those of chains around the peak."""
+        """Plans for the chains around the peak."""
         return tuple(candidate_plans(self.graph, self.live, self.origin))
 
     def after(self, index: int) -> _Banded | None:
