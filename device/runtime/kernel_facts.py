@@ -24,6 +24,7 @@ TRANSPOSE_TILE = 256  # rows and columns per task
 REDUCE_BLOCK = 64  # results that a task keeps at once
 POOL_RUN = 256  # pixels of a window summed in order; rows of larger windows are summed separately
 RESIZE_BITS = 10  # fractional bits of s8 and s16 weights
+ROI_SAMPLES = 1 << 20  # at most, along an axis of a bin
 
 # Convolutions
 F32_SEGMENTS = 64  # minimum of pointers per pixel; the lowering requests more for larger windows

@@ -238,6 +238,29 @@ def select_boxes(rng: Rng) -> Case:
     return Case(op, (constant(boxes), constant(order, kind), constant(scores)))
 
 
+def _corners(rng: Rng, regions: int) -> Array:
+    """Regions in, across and far outside of images, some of them empty or with swapped corners."""
+    low = rng.uniform(-20, 20, (regions, 2))
+    spread = rng.choice([0, 0.3, 4, 20, 500], (regions, 1)) * rng.uniform(-0.2, 1, (regions, 2))
+    return np.concatenate([low, low + spread], 1).astype(np.float32)
+
+
+def roi_align(rng: Rng) -> Case:
+    regions, size = pick(rng, (1, 4)), (pick(rng, (1, 3)), pick(rng, (1, 2, 7)))
+    half, largest = (bool(v) for v in rng.random(2) < 0.5)
+    op = ops.RoiAlign(size, pick(rng, (0, 0, 2)), 0.5, half, largest)
+    x = tensor((2, pick(rng, (1, 9)), pick(rng, (1, 12)), pick(rng, (1, 3, 17))))
+    images = constant(rng.integers(0, 2, regions), DType.I32)
+    return Case(op, (x, constant(_corners(rng, regions)), images))
+
+
+def max_roi_pool(rng: Rng) -> Case:
+    regions, size = pick(rng, (1, 4)), (pick(rng, (1, 3)), pick(rng, (1, 2, 7)))
+    x = tensor((2, pick(rng, (1, 9)), pick(rng, (1, 12)), pick(rng, (1, 3, 17))))
+    places = np.hstack([rng.integers(0, 2, (regions, 1)), _corners(rng, regions)])
+    return Case(ops.MaxRoiPool(size, 0.5), (x, constant(places.astype(np.float32))))
+
+
 def matmul(rng: Rng, dtype: DType) -> Case:
     m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
     batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
@@ -303,6 +326,8 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
     "select_boxes": (select_boxes, (None,)),
+    "roi_align": (roi_align, (None,)),
+    "max_roi_pool": (max_roi_pool, (None,)),
     "saturated": (saturated, (None,)),
     "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)),
     "viewed_matmul": (viewed_matmul, (DType.F32,)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.conv import sliding
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Shape, ShapeError, Tensor
 
 _MODES = {
     "nearest": "nearest", "bilinear": "linear", "linear": "linear", "bicubic": "cubic",
@@ -49,7 +48,7 @@ def grid_sample(call: Call) -> Tensor:
     call.builder.need_room(x.shape[:1], np.int64)
     starts = np.arange(x.shape[0]).reshape(-1, *(1,) * (len(grid.shape) - 2))
     image = call.constant((starts * math.prod(size)).astype(np.int32))
-    y = _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())
+    y = _combine_taps(call, _flatten_pixels(call, x), size, image, taps)
     return _channels_first(call, y)
 
 
@@ -140,10 +139,9 @@ def _clamp_to_index(call: Call, place: Tensor, length: int) -> Tensor:
 
 def _combine_taps(
     call: Call, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
-    join: Operator,
 ) -> Tensor:  # fmt: skip
-    """[positions..., c]: the weighted pixels of each position, combined by `join`; `image`: index
-    of the first row of each position's image."""
+    """[positions..., c]: the sum of the weighted pixels of each position; `image`: index of the
+    first row of each position's image."""
     total: Tensor | None = None
     for taps in itertools.product(*axes):
         at, weight = image, None
@@ -155,7 +153,7 @@ def _combine_taps(
         part = call.emit(ops.Gather(0), rows, at)
         if weight is not None:
             part = call.emit(ops.Mul(), part, call.reshape(weight, (*weight.shape, 1)))
-        total = part if total is None else call.emit(join, total, part)
+        total = part if total is None else call.emit(ops.Add(), total, part)
     assert total is not None
     return total
 
@@ -194,122 +192,6 @@ def affine_grid(call: Call) -> Tensor:
     flat = call.constant(places.reshape(1, -1, rank + 1).astype(np.float32))
     y = call.emit(ops.MatMul(), flat, call.transpose(theta, (0, 2, 1)))
     return call.reshape(y, (size[0], *size[2:], rank))
-
-
-def roi_align(call: Call) -> Tensor:
-    """[regions, c, oh, ow]: mean or maximum of samples in each bin; regions may be computed."""
-    x, regions, images = call.x(0), call.x(1), call.x(2)
-    need_rank(x, 4)
-    high, wide = call.integer("output_height", 1), call.integer("output_width", 1)
-    samples, count = call.integer("sampling_ratio", 0), images.elements
-    if min(high, wide, samples + 1) < 1 or regions.shape != (count, 4) or not count:
-        raise ShapeError(
-            "expected regions, an output size and a sampling_ratio of at least 0, "
-            f"found {list(regions.shape)}, {high}x{wide} and {samples}"
-        )
-    usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
-    half = call.text("coordinate_transformation_mode", usual) == "half_pixel"
-    scaled = _mul_scalar(call, regions, call.number("spatial_scale", 1.0))
-    scaled = _add_scalar(call, scaled, -0.5) if half else scaled
-    edges = call.builder.emit_all(ops.Split(1, (1,) * 4), [scaled])
-    axes, grids, places = [], [], ((0, high, edges[1], edges[3]), (1, wide, edges[0], edges[2]))
-    for axis, bins, start, end in places:
-        extent = call.emit(ops.Sub(), end, start)
-        if not half:
-            extent = call.emit(ops.Maximum(), extent, call.builder.floats(1.0))
-        grid = _sampling_grid(call, extent, bins, samples, x.shape[2 + axis])
-        across = call.emit(ops.Mul(), call.reshape(extent, (count, 1, 1)), grid.steps)
-        at = call.emit(ops.Add(), across, call.reshape(start, (count, 1, 1)))
-        shape = (count, bins * grid.most, 1) if axis == 0 else (count, 1, bins * grid.most)
-        axes.append(_region_taps(call, call.reshape(at, shape), x.shape[2 + axis]))
-        grids.append(grid)
-    pixels = call.constant(np.array(x.shape[2] * x.shape[3], np.int32))
-    first = call.emit(ops.Mul(), call.convert(images, DType.I32), pixels)
-    largest = call.text("mode", "avg") == "max"
-    image = call.reshape(first, (count, 1, 1))
-    y = _combine_taps(
-        call,
-        _flatten_pixels(call, x),
-        x.shape[2:],
-        image,
-        axes,
-        ops.Maximum() if largest else ops.Add(),
-    )
-    for axis, bins, grid in zip((2, 1), (wide, high), reversed(grids), strict=True):
-        y = _pool_samples(call, y, axis, bins, grid, largest)
-    return _channels_first(call, y)
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Samples along one axis of each region: at most `most` per bin, at `steps` [count or 1, bins,
-    most] as fractions of the region; `count` [count] of them are valid, None: all."""
-
-    most: int
-    steps: Tensor
-    count: Tensor | None
-
-
-def _sampling_grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
-    """A grid of `samples` per bin, or about one per pixel if 0."""
-    number = call.counting((1, bins, 1), np.float32)
-    if samples:
-        call.builder.need_room((samples,), np.float64)
-        share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
-        return _Grid(
-            samples, _mul_scalar(call, call.emit(ops.Add(), number, share), 1 / bins), None
-        )
-    count = call.emit(ops.Ceil(), _mul_scalar(call, extent, 1 / bins))
-    if count.data is not None:
-        most = max(int(np.max(count.data, initial=1)), 1)
-    else:
-        most = -(-length // bins)
-        call.builder.note(
-            f"{call.node.shown}: regions larger than the image get too few samples; clip them to "
-            "the image"
-        )
-    count = call.emit(ops.Clip(0.0, float(most)), count)
-    call.builder.need_room((most,), np.float32)
-    each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))
-    there = call.emit(ops.Maximum(), count, call.builder.floats(1.0))
-    share = call.emit(ops.Div(), each, call.reshape(there, (count.elements, 1, 1)))
-    steps = _mul_scalar(call, call.emit(ops.Add(), number, share), 1 / bins)
-    return _Grid(most, steps, call.reshape(count, (count.elements,)))
-
-
-def _pool_samples(
-    call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool
-) -> Tensor:
-    """The mean or maximum over the samples of each bin along `axis` of [regions, h, w, c]."""
-    y = call.reshape(y, (*y.shape[:axis], bins, grid.most, *y.shape[axis + 1 :]))
-    if grid.count is None:
-        return call.emit(ops.ReduceMax((axis + 1,)) if largest else ops.Mean((axis + 1,)), y)
-    ones = [1] * len(y.shape)
-    ones[axis + 1] = grid.most
-    number = call.counting(ones, np.float32)
-    count = call.reshape(grid.count, (y.shape[0], *(1,) * (len(y.shape) - 1)))
-    there = call.emit(ops.Less(), number, count)
-    none = call.builder.floats(-math.inf if largest else 0.0)
-    y = call.emit(ops.Where(), there, y, none)
-    some = call.emit(ops.Maximum(), grid.count, call.builder.floats(1.0))
-    some = call.reshape(some, (y.shape[0], *(1,) * (len(y.shape) - 2)))
-    if not largest:
-        return call.emit(ops.Div(), call.emit(ops.ReduceSum((axis + 1,)), y), some)
-    best = call.emit(ops.ReduceMax((axis + 1,)), y)
-    empty = call.emit(ops.Less(), best, call.builder.floats(-3e38))
-    return call.emit(ops.Where(), empty, call.builder.floats(0.0), best)
-
-
-def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
-    """Two pixels per position; positions more than one pixel outside count as 0."""
-    inner = call.emit(ops.Clip(0.0, length - 1.0), at)
-    first = call.emit(ops.Floor(), inner)
-    weights = _tap_weights(call, call.emit(ops.Sub(), inner, first), "linear")
-    places = (first, _add_scalar(call, first, 1))
-    return [
-        (_clamp_to_index(call, place, length), _mask_in_range(call, at, -1, length, weight))
-        for place, weight in zip(places, weights, strict=True)
-    ]
 
 
 def deform_conv(call: Call) -> Tensor:
@@ -366,7 +248,7 @@ def _sample_windows(
     call.builder.need_room(x.shape[:1], np.int64)
     starts = np.arange(x.shape[0]).reshape(-1, 1, 1, 1) * math.prod(size)
     image = call.constant(starts.astype(np.int32))
-    return _combine_taps(call, _flatten_pixels(call, x), size, image, taps, ops.Add())
+    return _combine_taps(call, _flatten_pixels(call, x), size, image, taps)
 
 
 def _index_first_axis(call: Call, x: Tensor | None, index: int) -> Tensor:
