@@ -4,12 +4,12 @@
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
         [--allow auto,f32] [--only NAME ...] [--seconds S] [--kept] [--write]
 
-Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first, one
-model after the other. With --allow auto, each engine computes in the fastest precision whose
-outputs are close to the reference's; with f32, none computes in half precision. Every result is
-cached immediately, so an interrupted run, by --seconds too, can be resumed; several may run at once
-on different boards. Prints the rows of the file. --kept runs nothing and prints the cached results;
---write puts the rows into the file.
+Covers models/, the graph of scripts/yolov8n.py and, if EDGEKIT_EXTRA_DATA names a folder, its
+models/ too, small files first, one model after the other. With --allow auto, each engine computes
+in the fastest precision whose outputs are close to the reference's; with f32, none computes in half
+precision. Every result is cached immediately, so an interrupted run, by --seconds too, can be
+resumed; several may run at once on different boards. Prints the rows of the file. --kept runs
+nothing and prints the cached results; --write puts the rows into the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import onnx
+import yolov8n
 from results import csv_text, record
 
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_rows import Place, ask_ours, ask_peers, kept_row
 from edgekit.host.lab.zoo.models import open_zoo
@@ -32,15 +35,13 @@ from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
+_YOLO_PIXELS = 160
 _KEY = ("board", "threads", "allowed", "model")
 
 
 def main() -> int:
     options = _parse_arguments()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
-    every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
-    models = [m for m in every if not options.only or m.stem in options.only]
+    models = [m for m in _find_models() if not options.only or m.stem in options.only]
     places = [
         Place(board, threads, allowed, options.timeout)
         for threads in options.threads
@@ -59,6 +60,18 @@ def main() -> int:
     if not done:
         _log("rows are left: run it again")
     return 0 if done else 2
+
+
+def _find_models() -> list[Path]:
+    """All models, small files first; writes the graph that is not shipped."""
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    yolo = cache_folder() / "performance" / f"yolov8n_{_YOLO_PIXELS}.onnx"
+    if not yolo.is_file():
+        yolo.parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(yolov8n.build(_YOLO_PIXELS), yolo)
+    every = (*zoo.models, *zoo.onnx, yolo)
+    return sorted(every, key=lambda path: (path.stat().st_size, path.stem))
 
 
 def _parse_arguments() -> argparse.Namespace:
