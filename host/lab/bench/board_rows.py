@@ -74,7 +74,7 @@ class BoardRow:
     def record(self) -> dict[str, str]:
         """The row of docs/results/boards.csv, without provenance."""
         assert self.ours is not None, "only measured rows have a record"
-        half = any("f16" in operator.spec.kernel for operator in self.ours.operators)
+        half = any("half" in operator.spec.kernel for operator in self.ours.operators)
         usual = "int8" if self.ours.kind == "int8" else "f32"
         ran = {name: self.peers[name] for name in self.ratios()}
         times = {name: peer.milliseconds for name, peer in ran.items()}

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
 from edgekit.host.lab.bench.board_rows import BoardRow, Place, Steps, ask_ours, ask_peers, kept_row
-from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
 from edgekit.host.simulator.run import Cost
 from edgekit.kb.targets.board import BoardProfile
 
@@ -71,6 +72,16 @@ def test_answers_that_are_kept_are_not_asked_for_again(asked, model):
         row = ask_ours(model, _PLACE, asked.steps)
     assert asked.names == [*ENGINES, "edgekit"]
     assert row == kept_row(model, _PLACE) and row.best == 2.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"),
+    [("ek_f32_conv_8x8_f16_all_neon", "f32"), ("ek_f16_conv_8x16_neonhalf", "f16")],
+)
+def test_weights_in_half_precision_do_not_make_a_row_half(kernel, precision):
+    operator = OperatorEstimate(OperatorSpec("c", "conv2d", kernel), Cost(1, 1, {}))
+    row = BoardRow("m", "rpi3", 1, ours=replace(ours(1), operators=(operator,)))
+    assert row.record()["precision"] == precision
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_next_engine(asked, model):
