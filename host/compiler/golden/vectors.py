@@ -179,13 +179,15 @@ def _choose_candidate(graph: Graph) -> _Candidate:
 
 
 def _holds_integers(graph: Graph) -> bool:
-    """Whether some f32 weights are integers, or multiples of a power of two."""
-    weighted = [n for n in graph.nodes if isinstance(n.op, ops.Weighted)]
-    weights = [(n, graph.tensors[n.inputs[1] or ""]) for n in weighted]
-    return any(
-        w.data is not None and w.dtype is DType.F32 and can_be_exact(rows_of(n.op, w.data))
-        for n, w in weights
-    )
+    """Whether the first weights are f32 integers, or multiples of a power of two. Later ones, as of
+    an expectation over bins, do not see integers."""
+    node = next((n for n in graph.nodes if isinstance(n.op, ops.Weighted)), None)
+    if node is None:
+        return False
+    weights = graph.tensors[node.inputs[1] or ""]
+    if weights.data is None or weights.dtype is not DType.F32:
+        return False
+    return can_be_exact(rows_of(node.op, weights.data))
 
 
 def _count_multiply_adds(graph: Graph) -> int:

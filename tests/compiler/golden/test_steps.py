@@ -109,6 +109,21 @@ def test_integers_in_floats_are_compared_exactly(tmp_path):
     assert golden.tolerances[0] < 0.01  # a code is 1
 
 
+def test_integers_behind_rounded_sums_do_not_make_inputs_integers(tmp_path):
+    """Seen: a detector's boxes are expectations over bins. Inputs of 0 to 255 exceeded f16."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Softmax", ["m"], ["s"]),
+        node("MatMul", ["s", "bins"], ["y"]),
+    ]
+    bins = np.arange(16, dtype=np.float32)[:, None]
+    weights = rng.normal(0, 0.01, (8, 16)).astype(np.float32)
+    graph = _graph(nodes, (64, 8), tmp_path, {"w": weights, "bins": bins})
+    [inputs] = golden_of(graph, tmp_path / "golden").inputs
+    assert np.max(np.abs(inputs)) <= 1
+
+
 def test_a_kernel_gives_the_integers_of_the_reference(tmp_path):
     """Seen: the factor was folded into the weights, and one in 32,000 codes was one off."""
     graph = _integers(tmp_path)
