@@ -93,6 +93,21 @@ def estimate_model(
 ) -> ModelEstimate:
     """Estimates variant `number` of a release, counted from 0, on its golden inputs. Raises
     InputError with advice if it cannot be estimated."""
+    variant = manifest.every_variant()[number]
+    golden = b"".join(files[name] for name in variant.golden.inputs)
+    return run_model(manifest, files, golden, target, threads, seconds, number)[0]
+
+
+def run_model(
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    inputs: bytes,
+    target: Target,
+    threads: int = 1,
+    seconds: float = 3600.0,
+    number: int = 0,
+) -> tuple[ModelEstimate, bytes]:
+    """An estimate on any inputs, and the outputs; both are raw values, one after the other."""
     if target.board.nna is not None:
         raise InputError(
             f"{target.board.name}: expected a board whose cores do all the work, found one with "
@@ -101,10 +116,12 @@ def estimate_model(
     emulator = find_emulator(target.board.arch)
     variant = manifest.every_variant()[number]
     with tempfile.TemporaryDirectory() as folder:
-        command = _runner_command(Path(folder), variant, files, threads)
+        command = _runner_command(Path(folder), variant, files, inputs, threads)
         job = runner_job(command, Path(folder), target.board.arch, seconds)
         run = run_job(emulator, target, replace(job, counter_laps=True))
-    return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
+        outputs = (Path(folder) / "out").read_bytes()
+    found = _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
+    return found, outputs
 
 
 def variant_number(
@@ -166,12 +183,12 @@ def _runner_build(arch: str) -> Build:
 
 
 def _runner_command(
-    folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int
+    folder: Path, variant: Variant, files: Mapping[str, bytes], inputs: bytes, threads: int
 ) -> list[str]:
     """The runner's arguments; writes its input files to `folder`."""
     (folder / "model.so").write_bytes(files[variant.library])
     (folder / "weights").write_bytes(files[WEIGHTS])
-    (folder / "in").write_bytes(b"".join(files[name] for name in variant.golden.inputs))
+    (folder / "in").write_bytes(inputs)
     memory = variant.memory
     numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
     sizes = (_format_sizes(variant.inputs), _format_sizes(variant.outputs))

@@ -8,18 +8,20 @@ changes, another engine's when its driver changes, and both when the core model 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS, Manifest
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions, Precision
+from edgekit.host.compiler.pipeline import HALF_LOSS
 from edgekit.host.deploy.bundle import Bundle, build_bundle
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_peers import (
@@ -29,10 +31,11 @@ from edgekit.host.lab.bench.board_peers import (
     driver_content,
     estimate_peer,
 )
+from edgekit.host.lab.bench.peer_check import expected_of, largest_error
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
-from edgekit.host.simulator.model import ModelEstimate, estimate_model
+from edgekit.host.simulator.model import ModelEstimate, run_model
 from edgekit.host.simulator.target import Target, target_of
 from edgekit.kb.targets.board import BoardProfile, load_board
 
@@ -42,8 +45,9 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True)
 class BoardRow:
     """The results for a model on a board: `ours` is None until estimated, and `failure` is the
-    reason if that failed. `allowed`: f32 or auto, which allows half precision. The keys identify
-    the inputs that the results depend on."""
+    reason if that failed. `allowed`: f32 or auto, which allows half precision. `error` is the
+    largest of our outputs, as in PeerEstimate. The keys identify the inputs that the results depend
+    on."""
 
     model: str
     board: str
@@ -52,6 +56,7 @@ class BoardRow:
     ours: ModelEstimate | None = None
     failure: str = ""
     ours_key: str = ""
+    error: float = 0.0
     peers: dict[str, PeerEstimate] = field(default_factory=dict)
     peers_key: str = ""
 
@@ -74,7 +79,6 @@ class BoardRow:
     def record(self) -> dict[str, str]:
         """The row of docs/results/boards.csv, without provenance."""
         assert self.ours is not None, "only measured rows have a record"
-        half = any("half" in operator.spec.kernel for operator in self.ours.operators)
         usual = "int8" if self.ours.kind == "int8" else "f32"
         ran = {name: self.peers[name] for name in self.ratios()}
         times = {name: peer.milliseconds for name, peer in ran.items()}
@@ -85,7 +89,7 @@ class BoardRow:
             "allowed": self.allowed,
             "model": self.model,
             "type": self.ours.kind,
-            "precision": "f16" if half else usual,
+            "precision": "f16" if _computes_half(self.ours) else usual,
             "edgekit_ms": f"{self.ours.total_ms:.3g}",
             **engines,
             "in_half": " ".join(name for name, peer in ran.items() if peer.precision == "f16"),
@@ -125,6 +129,25 @@ def _compile_bundle(model: Path, board: BoardProfile, options: CompileOptions) -
     return build_bundle(compile_artifact(model, board, options=options), board)
 
 
+def _computes_half(ours: ModelEstimate) -> bool:
+    return any("half" in operator.spec.kernel for operator in ours.operators)
+
+
+def _run_ours(model: Path, bundle: Bundle, place: Place) -> tuple[ModelEstimate, float]:
+    """Our estimate on the inputs that other engines get, and the largest error of the outputs."""
+    expected = expected_of(model, zoo_options(model).shapes)
+    inputs = b"".join(np.ascontiguousarray(x).tobytes() for x in expected.inputs.values())
+    limits = (place.target, place.threads, place.seconds)
+    ours, outputs = run_model(bundle.manifest, bundle.files, inputs, *limits)
+    cuts = np.cumsum([y.nbytes for y in expected.outputs])
+    starts = [0, *cuts[:-1]]
+    found = [
+        np.frombuffer(outputs[start:end], y.dtype).reshape(y.shape)
+        for start, end, y in zip(starts, cuts, expected.outputs, strict=True)
+    ]
+    return ours, largest_error(expected, found)
+
+
 def _plugin_name(arch: str) -> str:
     return plugin_of(find_emulator(arch)).name
 
@@ -132,13 +155,12 @@ def _plugin_name(arch: str) -> str:
 @dataclass(frozen=True)
 class Steps:
     """The steps that fill rows: `peer` estimates another engine, `bundle` compiles a model, `ours`
-    estimates the result, and `plugin` is the name of the emulator's plugin for an architecture."""
+    estimates the result and its largest error, and `plugin` is the name of the emulator's plugin
+    for an architecture."""
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
-    ours: Callable[[Manifest, Mapping[str, bytes], Target, int, float], ModelEstimate] = (
-        estimate_model
-    )
+    ours: Callable[[Path, Bundle, Place], tuple[ModelEstimate, float]] = _run_ours
     plugin: Callable[[str], str] = _plugin_name
 
 
@@ -163,20 +185,23 @@ def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> B
 
 
 def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> BoardRow:
-    """The row with our result in the precision allowed; compiles, and redoes it on a change."""
+    """The row with our result in the precision allowed; compiles, and redoes it on a change. As for
+    other engines, half precision counts only if the outputs are close to the reference's."""
     row, target = kept_row(model, place), place.target
     options = replace(zoo_options(model), precision=place.allowed, threads=place.threads)
     try:
         bundle = steps.bundle(model, target.board, options)
-        manifest, files = bundle.manifest, bundle.files
-        shipped = (hashlib.sha256(files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
+        shipped = (hashlib.sha256(bundle.files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
         key = _hash_parts(*shipped, _environment_digest(place, steps))
         if row.ours is not None and row.ours_key == key:
             return row
-        ours = steps.ours(manifest, files, target, place.threads, place.seconds)
-        row = replace(row, ours=ours, ours_key=key, failure="")
-    except EdgekitError as error:
-        row = replace(row, ours=None, failure=str(error))
+        ours, error = steps.ours(model, bundle, place)
+        if error > HALF_LOSS and _computes_half(ours):
+            bundle = steps.bundle(model, target.board, replace(options, precision="f32"))
+            ours, error = steps.ours(model, bundle, place)
+        row = replace(row, ours=ours, ours_key=key, error=error, failure="")
+    except EdgekitError as failure:
+        row = replace(row, ours=None, failure=str(failure))
     _save_row(model, place, row)
     return row
 
