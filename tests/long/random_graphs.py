@@ -288,7 +288,7 @@ def _run(
     return [[row[i] for row in rows] for i in range(len(runs))]
 
 
-class _Here(VirtualBoard):
+class Here(VirtualBoard):
     """This machine; sanitizers check the driver as well."""
 
     def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -306,7 +306,7 @@ def _runner(case: Case, drivers: Path) -> VirtualBoard:
     if not driver.exists():
         sanitizers.build_driver(driver) if case.on_x86 else compile_driver(profile, driver)
     if case.on_x86 or case.board == "local":
-        return _Here("", "", driver)
+        return Here("", "", driver)
     return VirtualBoard(profile.arch, CPUS[case.board], driver)
 
 

@@ -1,0 +1,93 @@
+"""Writes networks as ONNX files, by either exporter of PyTorch.
+
+    python -m tests.long.networks.export FOLDER [NAME ...] [--exporter new old]
+
+Files are FOLDER/NAME-EXPORTER.onnx; existing ones are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tests.long.networks.registry import NETWORKS, Network
+
+_OPSET = {"new": 18, "old": 17}
+_LEAST_VARIANCE = 1e-3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", choices=[*NETWORKS, []], metavar="NAME")
+    parser.add_argument("--exporter", nargs="+", choices=list(_OPSET), default=list(_OPSET))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    failed = 0
+    for name in options.names or NETWORKS:
+        wanted = {e: options.folder / f"{name}-{e}.onnx" for e in options.exporter}
+        missing = {e: path for e, path in wanted.items() if not path.exists()}
+        if missing:
+            module, inputs = built(NETWORKS[name])
+        for exporter, path in missing.items():
+            begin = time.process_time()
+            try:
+                export(module, inputs, list(NETWORKS[name].shapes), exporter, path)
+                print(f"{path.name}  {time.process_time() - begin:.1f} CPU s", flush=True)
+            except Exception as error:  # of any kind: the others are exported all the same
+                path.unlink(missing_ok=True)
+                failed += 1
+                print(f"{path.name}  {type(error).__name__}: {str(error)[:300]}", flush=True)
+    return int(failed > 0)
+
+
+def built(network: Network) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """The network with random weights, and inputs for it."""
+    torch.manual_seed(0)
+    module = network.make().eval()
+    inputs = tuple(
+        torch.randint(network.tokens[name], shape) if name in network.tokens else torch.rand(shape)
+        for name, shape in network.shapes.items()
+    )
+    hooks = [
+        part.register_forward_pre_hook(_normalize)
+        for part in module.modules()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm)
+    ]
+    with torch.no_grad():
+        module(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return module, inputs
+
+
+def _normalize(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Takes statistics from the first input, so that no map of a deep network vanishes."""
+    axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
+    norm.running_mean.copy_(inputs[0].mean(axes))
+    norm.running_var.copy_(inputs[0].var(axes, correction=0).clamp(min=_LEAST_VARIANCE))
+
+
+def export(
+    module: nn.Module, inputs: tuple[Tensor, ...], names: list[str], exporter: str, path: Path
+) -> None:
+    torch.onnx.export(
+        module,
+        inputs,
+        str(path),
+        input_names=names,
+        opset_version=_OPSET[exporter],
+        dynamo=exporter == "new",
+        external_data=False,
+        verbose=False,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
