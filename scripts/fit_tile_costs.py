@@ -36,11 +36,10 @@ from edgekit.host.compiler.costs.methods.tile_cost import (
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.lab.bench.gemm import measured
 from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
-from edgekit.host.lab.tune.estimate import EstimatedMeasurer
+from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Measurer, Question
-from edgekit.host.simulator.products import ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.targets.board import LOCAL, BoardProfile, load_board
@@ -74,7 +73,7 @@ def measure(args: argparse.Namespace) -> None:
     if args.board == LOCAL:
         measurer = BoardMeasurer(connect_to(LOCAL, None), board, False)
     else:
-        measurer = EstimatedMeasurer(ProductTimer(target_of(board)))
+        measurer = EstimatingMeasurer(target_of(board))
     with args.file[0].open("a") as file:
         for start in range(0, len(questions), _BATCH):
             asked = questions[start : start + _BATCH]

@@ -68,7 +68,7 @@ def _regrets_of_board(
 ) -> Sequence[Mapping[str, float]]:
     """The regrets of each product by name of the choice."""
     table, packed = table_of(board), packed_of(options.packed)
-    measurer = EstimatedMeasurer(ProductTimer(target_of(board)))
+    measurer = EstimatedMeasurer(ProductTimer(target_of(board)), board.isa.vl)
     cases = unseen_cases(table, board.platform, 20 * options.count, options.most, options.seed)
     inner = [case for case in cases if 1 not in (case.shape.m, case.shape.n)]
     found = []

@@ -151,7 +151,7 @@ def tune_gemm(
     device = _connect(name, transport)
     target = load_profile(profile) if profile else load_board(profile_of(name))
     unit = "cycles" if device is None else "instructions" if device.emulated else "seconds"
-    kind = Kind(dtype, threads, packed, unit != "seconds")
+    kind = Kind(dtype, threads, packed, unit)
     given = methods_to_remeasure(model, shapes, target, kind) if remeasure else {}
     products = tuple(given) or select_products(model, shapes, kind)
     if unit == "instructions":
@@ -256,7 +256,7 @@ def _tune_estimated(job: Job, threads: int) -> Outcome:
 
     target = target_of(job.profile)
     check_placement(job.profile, threads, "")
-    return _run_tuning(job, lambda: EstimatedMeasurer(ProductTimer(target)))
+    return _run_tuning(job, lambda: EstimatedMeasurer(ProductTimer(target), job.profile.isa.vl))
 
 
 def _run_tuning(job: Job, make_measurer: Callable[[], Measurer]) -> Outcome:

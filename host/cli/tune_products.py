@@ -20,12 +20,12 @@ _EMULATED_SPREAD = 60  # likewise under an emulator
 
 @dataclass(frozen=True)
 class Kind:
-    """Values from the options for all products; None if not given. `emulated`: each takes long."""
+    """Values from the options for all products; None if not given. `unit`: of the measurer."""
 
     dtype: str | None
     threads: int
     packed: Literal["none", "a", "b"] | None
-    emulated: bool
+    unit: str
 
 
 def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tuple[Product, ...]:
@@ -37,6 +37,7 @@ def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tupl
         shapes_of_file,
         usual_shapes,
     )
+    from edgekit.host.lab.tune.shape_set import shape_set
 
     if model and shapes:
         raise InputError("expected --model or --shapes, found both; name one")
@@ -46,7 +47,9 @@ def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tupl
         dtype, packed = kind.dtype or "f32", kind.packed or "none"
         if shapes:
             found = shapes_of_file(shapes)
-        elif kind.emulated:
+        elif kind.unit == "cycles":
+            found = shape_set()
+        elif kind.unit == "instructions":
             found = usual_shapes(_EMULATED_SPREAD, packed, COUNTED_OPERATIONS)
         else:
             found = usual_shapes(_SPREAD, packed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.methods.gemm import Method
@@ -16,6 +16,9 @@ _DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
 _SIDES = {"none": -1, "a": 0, "b": 1}
 _SPLITS = ("m", "n")
 _MOST_METHODS = 100  # per run
+
+# The first rows and columns of a product's matrices, and how to multiply them.
+Part = tuple[GemmShape, Method]
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,38 @@ class ProductTimer:
         """The cost of each method with warm caches and predictors. InputError if a run fails."""
         return product_costs(self._calls, product, methods)
 
+    def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
+        """Likewise, of parts of a product."""
+        return _costs(self._calls, product, parts)
+
 
 def product_costs(
     calls: RunnerCalls, product: Multiplication, methods: Sequence[Method]
 ) -> tuple[Cost, ...]:
     """The cost of each method with warm caches and predictors. InputError if a run fails."""
+    return _costs(calls, product, [(product.shape, how) for how in methods])
+
+
+def _costs(calls: RunnerCalls, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
     shape = product.shape
     sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
     numbers = (*sizes, _SIDES[product.packed], product.threads)
     found: list[Cost] = []
-    for at in range(0, len(methods), _MOST_METHODS):
-        words = [method_text(how) for how in methods[at : at + _MOST_METHODS]]
-        costs, _ = calls.run(Call("product", (*numbers, *words), len(words), "products"))
+    for at in range(0, len(parts), _MOST_METHODS):
+        some = parts[at : at + _MOST_METHODS]
+        words = _runner_words(shape, some)
+        costs, _ = calls.run(Call("product", (*numbers, *words), len(some), "products"))
         found += costs
     return tuple(found)
+
+
+def _runner_words(whole: GemmShape, parts: Sequence[Part]) -> Iterator[str]:
+    """Methods, each after the part that it computes where that changes."""
+    for shape, how in parts:
+        if shape != whole:
+            yield f"@{shape.m},{shape.n},{shape.k}"
+            whole = shape
+        yield method_text(how)
 
 
 def method_text(how: Method) -> str:

@@ -44,6 +44,16 @@ def test_each_method_is_a_region_of_one_run(emulate, tmp_path):
     assert said.endswith(" 1 48 32 64 1 2 48,64,32,4,8,0,0,0 48,64,32,1,4,0,0,0")
 
 
+def test_parts_of_a_product_keep_its_matrices(emulate, tmp_path):
+    emulate(3, f'echo "$@" >> {tmp_path}/said')
+    timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
+    part = GemmShape(8, 64, 16)
+    timer.part_costs(Multiplication(_SHAPE), ((_SHAPE, _GOOD), (part, _GOOD), (part, _NARROW)))
+    (said,) = (tmp_path / "said").read_text().splitlines()
+    good, narrow = "48,64,32,4,8,0,0,0", "48,64,32,1,4,0,0,0"
+    assert said.endswith(f" 0 48 32 64 -1 1 {good} @8,16,64 {good} {narrow}")
+
+
 def test_a_method_that_was_not_timed_is_a_bug(emulate, tmp_path):
     emulate(1)
     timer = ProductTimer(target_of(load_board("rpi4")), programs=fake_programs(tmp_path))
@@ -65,6 +75,8 @@ def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
         again = timer.costs(product, (_NARROW, _GOOD))
         assert 0 < good.cycles < narrow.cycles
         assert abs(again[1].cycles - good.cycles) <= good.cycles / 20
+        (part,) = timer.part_costs(product, ((GemmShape(24, 64, 32), _GOOD),))
+        assert good.cycles * 0.4 < part.cycles < good.cycles * 0.6
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 /* Computes one matrix product with several methods, each once to warm up and once timed:
  *
- *   runner product LIBRARY DTYPE M N K SIDE THREADS METHOD...
+ *   runner product LIBRARY DTYPE M N K SIDE THREADS [@M,N,K] METHOD...
  *
  * LIBRARY: a board's kernels; DTYPE: ek_gemm_dtype; SIDE: the operand that is packed ahead, 0 for
  * A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A, B and C are
- * contiguous. Each method is a region between marks. */
+ * contiguous. Each method is a region between marks. Methods after @M,N,K compute a part of the
+ * product, of the first rows and columns of the same matrices. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,16 @@ static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_met
     free(packed);
 }
 
+/* Strides stay those of the whole matrices. */
+static void set_part(ek_gemm_args *args, const char *text) {
+    const char *end;
+    args->m = number_at(text + 1, &end);
+    args->n = number_at(end + (*end == ','), &end);
+    args->k = number_at(end + (*end == ','), &end);
+    if (*end)
+        fail("expected @M,N,K, found", text);
+}
+
 int time_products(int argc, char **argv) {
     if (argc <= FIRST_METHOD)
         fail("expected a method, found", "none");
@@ -94,6 +105,10 @@ int time_products(int argc, char **argv) {
     args.epilogue.low_f32 = -INFINITY, args.epilogue.high_f32 = INFINITY;
     ek_pool *pool = pool_of(lib, threads);
     for (int i = FIRST_METHOD; i < argc; i++) {
+        if (argv[i][0] == '@') {
+            set_part(&args, argv[i]);
+            continue;
+        }
         ek_gemm_method how = method_of(argv[i]);
         time_method(&f, args, &how, side, threads, pool);
     }

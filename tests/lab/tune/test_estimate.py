@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgekit.host.cli.tune_products import Kind, select_products
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
 from edgekit.host.lab.tune.build import build_table
 from edgekit.host.lab.tune.estimate import EstimatedMeasurer
 from edgekit.host.lab.tune.products import Product
-from edgekit.host.simulator.products import Multiplication
+from edgekit.host.lab.tune.tuner import Question, Timed
+from edgekit.host.simulator.products import Multiplication, Part
 from edgekit.host.simulator.run import Cost
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
@@ -23,14 +26,19 @@ _PRODUCT = Product(GemmShape(24, 144, 196), "f32", 2, "b")
 
 
 class _Timer:
-    """A core on which tiles of 8 x 12 take half the cycles of others."""
+    """A core whose cycles are linear in each size, and on which tiles of 8 x 12 take half."""
 
-    asked = 0
+    def __init__(self, gain: int = 2) -> None:
+        self.gain = gain
+        self.asked: list[GemmShape] = []
 
-    def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
-        assert product == Multiplication(_PRODUCT.shape, "f32", "b", 2)
-        self.asked += len(methods)
-        return tuple(Cost(1000 if (m.mr, m.nr) == (8, 12) else 2000, 1, {}) for m in methods)
+    def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
+        self.asked += [shape for shape, _ in parts]
+        return tuple(Cost(self._cycles(*part), 1, {}) for part in parts)
+
+    def _cycles(self, shape: GemmShape, how: Method) -> int:
+        gain = self.gain if (how.mr, how.nr) == (8, 12) else 1
+        return (shape.m + 5) * (shape.n + 7) * shape.k // gain
 
 
 def test_estimates_become_rows_and_are_not_made_twice(
@@ -39,14 +47,44 @@ def test_estimates_become_rows_and_are_not_made_twice(
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     timer = _Timer()
     job = session.Job("rpi5", _BOARD, (_PRODUCT,), 60.0, lambda: "2026-11-26T00:00:00+00:00")
-    outcome = session.tune(job, lambda: EstimatedMeasurer(timer), lambda _: None)
+    outcome = session.tune(job, lambda: EstimatedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
     (best,) = outcome.best
-    assert outcome.finished and (best.method.mr, best.method.nr, best.ratio) == (8, 12, 0.5)
-    asked = timer.asked
-    again = session.tune(job, lambda: EstimatedMeasurer(timer), lambda _: None)
-    assert again.finished and again.known == outcome.measured and timer.asked == asked
+    assert outcome.finished and (best.method.mr, best.method.nr) == (8, 12)
+    assert best.ratio == pytest.approx(0.5)
+    asked = len(timer.asked)
+    again = session.tune(job, lambda: EstimatedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
+    assert again.finished and again.known == outcome.measured and len(timer.asked) == asked
     with History() as history:
         table = build_table(history.read().measurements, board=_BOARD)
     answer = table.choose(_BOARD, _PRODUCT.shape, "f32", 2, "b")
     assert answer.rule == "exact" and answer.row and answer.row.source == "estimate"
     assert (answer.method.mr, answer.method.nr) == (8, 12)
+
+
+@pytest.mark.parametrize("shape", [GemmShape(300, 2000, 396), GemmShape(397, 100, 31)])
+def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
+    shape: GemmShape,
+) -> None:
+    default, better = (Method(256, 250, 396, False, True, *tile) for tile in ((5, 16), (8, 12)))
+    poor = replace(default, kc=125)
+    asked = Question(Product(shape), default, (better, poor), 1.0)
+    answers: dict[int, Timed | None] = {}
+    for gain, whole in ((2, 2), (1, 0)):
+        timer = _Timer(gain)
+        EstimatedMeasurer(timer, _BOARD.isa.vl).measure([asked], answers.__setitem__)
+        timed = answers[0]
+        assert timed and timer.asked.count(shape) == whole
+        assert sum(s.operations for s in timer.asked if s != shape) < 2 * shape.operations
+        cycles = timer._cycles(shape, default)
+        assert timed.default.low == pytest.approx(cycles, rel=0.02)
+        assert timed.methods[0].low == pytest.approx(cycles / gain, rel=0.02)
+        assert timed.methods[0].low <= timed.methods[1].low == pytest.approx(cycles, rel=0.02)
+        assert (timed.methods[0].spread == 0.0) == (gain == 2)
+
+
+def test_the_shapes_for_estimates_are_those_of_networks_and_programs() -> None:
+    found = select_products(None, None, Kind(None, 1, None, "cycles"))
+    shapes = [product.shape for product in found]
+    assert len(set(shapes)) == len(shapes) >= 400 and GemmShape(500, 1600, 30) in shapes
+    assert GemmShape(1024, 1024, 1024) in shapes and GemmShape(3136, 64, 128) in shapes
+    assert shapes == sorted(shapes, key=lambda s: (s.operations, s))
