@@ -85,3 +85,11 @@ def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
 def test_kernels_without_vectors_are_timed_as_well(board):
     (cost,) = ProductTimer(target_of(load_board(board))).costs(Multiplication(_SHAPE), (_GOOD,))
     assert cost.instructions > _SHAPE.m * _SHAPE.n * _SHAPE.k
+
+
+@pytest.mark.parametrize("board", [pytest.param("a53", marks=[*emulated, pytest.mark.exhaustive])])
+def test_the_first_method_of_a_run_is_as_warm_as_the_second(board):
+    row = Method(1, 32, 4096, pack_a=False, pack_b=False, mr=1, nr=32)
+    timer = ProductTimer(target_of(load_board(board)))
+    first, second = timer.costs(Multiplication(GemmShape(1, 32, 4096)), (row, row))
+    assert abs(first.cycles - second.cycles) < second.cycles / 20
