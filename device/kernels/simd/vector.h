@@ -148,16 +148,10 @@ EK_INLINE ek_real vf_sum(vf v) {
 #endif
 }
 
-/* Copies n bytes without a call; 0 <= n < 64, or < 128 with wider vectors. */
+/* Copies n bytes without a call; 0 <= n < 64. */
 EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
     char *y = (char *)to;
     const char *x = (const char *)from;
-#if EK_VL > 16
-    if (n & 64) {
-        memcpy(y, x, 64);
-        x += 64, y += 64;
-    }
-#endif
     if (n & 32) {
         memcpy(y, x, 32);
         x += 32, y += 32;
