@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.common.files import read_file
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.ops import Conv2D, FullyConnected, TransposeConv2D
 from edgekit.host.compiler.ir.types import DType, Graph, Node
@@ -19,6 +20,7 @@ from edgekit.kb.features import GemmShape, Packed
 LARGEST = 2**31 - 1  # of a dimension: the limit of the C code on boards
 TIMED_OPERATIONS = 2**32  # per product: tens of milliseconds on a fast core
 COUNTED_OPERATIONS = 2**23  # per product on emulated boards, at a tenth of a second each
+_MOST_BYTES = 1 << 20  # of a file of shapes
 _DTYPES = {DType.F32: "f32", DType.I8: "s8", DType.U8: "u8"}
 
 _FROM_NETWORKS = (  # m, n, k of products in well-known networks, and generally hard ones
@@ -61,7 +63,7 @@ def parse_shape(text: str, where: str) -> GemmShape:
 def shapes_of_file(path: Path) -> list[GemmShape]:
     """Reads one m,k,n per line; ignores empty lines and comments after #. Raises InputError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, _MOST_BYTES).decode().splitlines()
     except OSError as error:
         raise InputError(f"{path}: expected lines of m,k,n, found: {error.strerror}") from None
     except UnicodeDecodeError as error:

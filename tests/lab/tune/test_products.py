@@ -40,6 +40,7 @@ def test_a_file_holds_one_shape_per_line(tmp_path: Path):
         ("# nothing\n", "found none"),
         ("4,0,4", "above 0"),
         ("one,two,three", "whole numbers"),
+        ("1,2,3\n" * (1 << 18), "1572864 bytes, more than 1048576"),
     ],
 )
 def test_a_bad_file_is_one_line(text: str, words: str, tmp_path: Path):
