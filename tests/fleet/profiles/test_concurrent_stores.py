@@ -6,19 +6,18 @@ import fcntl
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgekit.host.common.files import locked, take_lock
+from edgekit.host.common.files import take_lock
 from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, query
 from edgekit.host.fleet.profiles.catalog import Part
 from edgekit.host.fleet.profiles.parquet import write_part
-from tests.support.patience import AMPLE
+from tests.support.patience import AMPLE, PATIENCE, until
 from tests.support.profile_batches import stream
 
 pytest.importorskip("pyarrow")
@@ -42,29 +41,30 @@ class Writes:
         return write_part(folder, profile, date, tables)
 
 
-def test_streams_that_wait_for_the_lock_are_stored_by_one_write(tmp_path: Path) -> None:
-    writes, prepared = Writes(), threading.Semaphore(0)
+def test_streams_that_wait_for_a_write_are_stored_by_one(tmp_path: Path) -> None:
+    is_writing, may_end = threading.Event(), threading.Event()
 
-    def now() -> float:
-        prepared.release()
-        return time.time()
+    def hold() -> None:
+        is_writing.set()
+        assert may_end.wait(PATIENCE)
 
-    store = ProfileStore(tmp_path / "store", now, writes)
-    store.boards()
+    writes = Writes(hold)
+    store = ProfileStore(tmp_path / "store", write=writes)
     found: dict[int, int] = {}
 
     def add(number: int) -> None:
         found[number] = store.add(f"board{number // 2}", stream(number, 99)).new
 
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(12)]
-    with locked(store.folder / "lock"):
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            prepared.acquire()
+    first, *others = threads = [threading.Thread(target=add, args=(n,)) for n in range(12)]
+    first.start()
+    assert is_writing.wait(PATIENCE)
+    for thread in others:
+        thread.start()
+    until(lambda: store._commits._asked.qsize() == len(others))
+    may_end.set()
     for thread in threads:
         thread.join()
-    assert writes.count < 6
+    assert writes.count == 2
     assert sorted(found.values()) == 6 * [1] + 6 * [2]
     assert boards_and_batches(store) == [(f"board{number}", 3, 3) for number in range(6)]
 
