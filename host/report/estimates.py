@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from edgekit.host.report.page import csp_hash
+from edgekit.host.report.page import csp_hash, fill
 
 _WEB = Path(__file__).parent / "web"
 _STYLES = ("style.css", "estimates.css")
@@ -51,15 +50,16 @@ def estimates_page(boards: Sequence[BoardEngines], made: str) -> str:
         same = [board for board in boards if board.model == model]
         scale = max((time.most for board in same for time in board.times), default=1.0)
         sections += [_section(board, scale, len(models) > 1) for board in same]
+    title = escape(next(iter(models)) if len(models) == 1 else f"{len(models)} models")
     values = {
         "policy": f"default-src 'none'; style-src '{csp_hash(style)}'; base-uri 'none'",
         "style": style,
-        "title": escape(next(iter(models)) if len(models) == 1 else f"{len(models)} models"),
+        "title": f"{title}: estimated times",
+        "models": title,
         "sections": "\n".join(sections),
         "made": escape(made),
     }
-    shell = (_WEB / "estimates.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], shell)
+    return fill("estimates.html", values)
 
 
 def _section(board: BoardEngines, scale: float, named: bool) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -30,14 +31,19 @@ def page(report: Report) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     values = {"policy": policy, "style": style, "script": script, "data": _script_safe_json(report)}
-    shell = (_WEB / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], shell)
+    return fill("page.html", values | {"title": "edgekit report"})
 
 
 def _script_safe_json(report: Report) -> str:
     """JSON that is safe to embed in a script element."""
     text = msgspec.json.encode(report).decode()
     return re.sub("[<>&\u2028\u2029]", lambda found: _UNSAFE[found[0]], text)
+
+
+def fill(name: str, values: Mapping[str, str]) -> str:
+    """A page of web/ with the head that all pages share; `values` replace {{their names}}."""
+    shell = "".join((_WEB / part).read_text(encoding="utf-8") for part in ("head.html", name))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], shell)
 
 
 def csp_hash(text: str) -> str:
