@@ -26,6 +26,15 @@ static inline long ek_max(long a, long b) {
     return a > b ? a : b;
 }
 
+/* The larger and the smaller of two values, or x if it is NaN: fmax and fmin of ARM. */
+#if defined __aarch64__
+#define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
+#define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
+#else
+#define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
+#define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))
+#endif
+
 /* An NHWC image, the window that slides over it, and the output. */
 typedef struct {
     int n, h, w, c; /* input */

@@ -96,7 +96,7 @@ EK_INLINE void sort_columns(const plane *p, float *to, const float *line) {
 
 EK_INLINE vf clamped(const plane *p, vf sum) {
 #if CLAMP
-    return vf_min(vf_max(sum, vf_splat(p->a->low)), vf_splat(p->a->high));
+    return vf_clamp(sum, vf_splat(p->a->low), vf_splat(p->a->high));
 #else
     (void)p;
     return sum;

@@ -95,7 +95,7 @@ EK_INLINE void vectors(const strip *s, long oy, const int rows, const int edge, 
     EK_UNROLL for (int o = 0; o < rows; o++, y += s->at.ow) {
         HIDDEN(y);
 #if CLAMP
-        sum[o] = vf_min(vf_max(sum[o], s->low), s->high);
+        sum[o] = vf_clamp(sum[o], s->low, s->high);
 #endif
         vf_store_masked(y, sum[o], s->at.made);
     }

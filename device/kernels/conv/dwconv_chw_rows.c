@@ -70,7 +70,7 @@ EK_INLINE void vectors(const group *g, long at, float *y, const int rows, const 
     }
     EK_UNROLL for (int o = 0; o < rows; o++) {
 #if CLAMP
-        sum[o] = vf_min(vf_max(sum[o], g->low), g->high);
+        sum[o] = vf_clamp(sum[o], g->low, g->high);
 #endif
         vf_store(y + o * g->width + at, sum[o]);
     }

@@ -53,7 +53,7 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
     sum += o->bias;
 #endif
     const vf made = epilogue(o->epilogue, sum, o->channel);
-    const vf v = vf_min(vf_max(made, o->low), o->high);
+    const vf v = vf_clamp(made, o->low, o->high);
     if (EK_VL == 1 || n >= EK_VL)
         vf_store(y, v);
     else

@@ -65,7 +65,7 @@ EK_INLINE void finish(const int mr, const int nv, const int full, const int adds
                 v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
             v = epilogue(&a->epilogue, v, channel + j * EK_VL);
             if (clamps)
-                v = vf_min(vf_max(v, low), high);
+                v = vf_clamp(v, low, high);
             if (fits)
                 vf_store(y + j * EK_VL, v);
             else

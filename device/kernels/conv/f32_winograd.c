@@ -128,7 +128,7 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_re
                 if (residual)
                     v += vf_load(residual + s * wide + t * oc + at);
                 v = epilogue(&a->epilogue, v, at);
-                vf_store(y + s * line + t * step + at, vf_min(vf_max(v, low), high));
+                vf_store(y + s * line + t * step + at, vf_clamp(v, low, high));
             }
         }
     }

@@ -100,7 +100,7 @@ EK_INLINE void finish(const int plain, const int full, const ek_i8_conv_args *a,
     vf v = vcast(sum, vf) * scale + o->bias;
     if (o->adds)
         v += full || EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
-    v = vf_min(vf_max(v, o->low), o->high);
+    v = vf_clamp(v, o->low, o->high);
     if (full || EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
     else

@@ -45,7 +45,7 @@ EK_INLINE void finish_rows(const int mr, const int nv, const int full, const ek_
             vf v = total[i][j] * vf_splat(x_scale[i * a->x_scale_step]) + bias;
             if (adds)
                 v += fits ? vf_load(y) : vf_load_n(y, left);
-            v = vf_min(vf_max(v, low), high);
+            v = vf_clamp(v, low, high);
             if (fits)
                 vf_store(y, v);
             else

@@ -8,6 +8,7 @@
 #ifndef EK_ACTIVATIONS_H
 #define EK_ACTIVATIONS_H
 #include <math.h>
+#include "../kernel.h"
 #include "exp.h"
 #include "log.h"
 
@@ -21,15 +22,6 @@ typedef float ek_argument;
 #define EK_SIXTH_REST (1.0f / 6.0f - EK_SIXTH)
 
 #define EK_ACTIVATION static inline __attribute__((always_inline, unused))
-
-/* The larger and the smaller of two values, or x if it is NaN: fmax and fmin of ARM. */
-#if defined __aarch64__
-#define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
-#define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
-#else
-#define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
-#define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))
-#endif
 
 EK_ACTIVATION ek_argument ek_bounded(ek_argument x, ek_argument low, ek_argument high) {
     const ek_argument above = EK_AT_LEAST(x, low);

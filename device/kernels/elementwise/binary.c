@@ -13,8 +13,8 @@ EK_INLINE TX combine(const ek_binary_args *g, TX a, TX b) {
 #else
     TX v = a * b;
 #endif
-    v = v > low ? v : low;
-    return v < high ? v : high;
+    v = EK_AT_LEAST(v, low);
+    return EK_AT_MOST(v, high);
 }
 
 /* One contiguous run of y; step 0 broadcasts the operand. */

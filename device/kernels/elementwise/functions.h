@@ -158,7 +158,7 @@ UNARY(a < 0 ? -a : a)
 #elif defined OP_NEG
 UNARY(-a)
 #elif defined OP_SIGN
-UNARY((a > 0) - (a < 0))
+UNARY(a != a ? a : (a > 0) - (a < 0))
 #elif defined OP_FLOOR
 UNARY(floorf(a))
 #elif defined OP_CEIL

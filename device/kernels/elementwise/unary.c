@@ -12,8 +12,8 @@
 #define TY ek_real
 EK_INLINE ek_real apply(const ek_unary_args *g, ek_real x) {
     const ek_real low = (ek_real)g->low, high = (ek_real)g->high;
-    x = x > low ? x : low;
-    return x < high ? x : high;
+    x = EK_AT_LEAST(x, low);
+    return EK_AT_MOST(x, high);
 }
 #elif defined OP_TABLE
 EK_INLINE TY apply(const ek_unary_args *g, TX x) {

@@ -81,7 +81,7 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < NV; j++)
-            acc[i][j] = vf_min(vf_max(acc[i][j], low), high);
+            acc[i][j] = vf_clamp(acc[i][j], low, high);
     }
 }
 

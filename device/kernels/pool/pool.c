@@ -34,8 +34,8 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
     s = s / (float)count;
 #endif
     const sum_t low = (sum_t)a->low_f32, high = (sum_t)a->high_f32;
-    s = s > low ? s : low;
-    return (TX)(s < high ? s : high);
+    s = EK_AT_LEAST(s, low);
+    return (TX)EK_AT_MOST(s, high);
 #else
 #ifdef OP_AVERAGE
     int32_t n = (int32_t)count;

@@ -275,7 +275,10 @@ EK_INLINE vi vi_nearest(vf x) {
 #endif
 #endif
 
-#ifndef EK_OWN_MAX
+#ifdef EK_OWN_MAX
+EK_INLINE vf vf_max(vf a, vf b);
+EK_INLINE vf vf_min(vf a, vf b);
+#else
 EK_INLINE vf vf_max(vf a, vf b) {
     return __builtin_elementwise_max(a, b);
 }
@@ -283,6 +286,20 @@ EK_INLINE vf vf_min(vf a, vf b) {
     return __builtin_elementwise_min(a, b);
 }
 #endif
+/* v within [low, high]. NaN stays NaN, except on RISC-V: its fmax and fmin drop it, and with
+ * comparisons, a float network took 1.06 (X60) or 1.4 (U74) times as long. */
+EK_INLINE vf vf_clamp(vf v, vf low, vf high) {
+#if defined __aarch64__
+    return __builtin_elementwise_minimum(__builtin_elementwise_maximum(v, low), high);
+#elif defined EK_OWN_MAX /* ARM's keep NaN, x86's their second operand then */
+    return vf_min(high, vf_max(low, v));
+#elif defined __riscv
+    return vf_min(vf_max(v, low), high);
+#else
+    v = vf_where(EK_MASK(v < low), low, v);
+    return vf_where(EK_MASK(v > high), high, v);
+#endif
+}
 EK_INLINE vi vi_max(vi a, vi b) {
     return __builtin_elementwise_max(a, b);
 }

@@ -4,6 +4,7 @@
  * Iterates over the non-zeros: each is broadcast and multiplied by a few vectors of pixels of its
  * input channel, which stay in L1 while all output channels are processed. Two sets of sums, for
  * even and odd non-zeros, hide the latency of the multiply-add. */
+#include <math.h>
 #include "types.h"
 #include "spmm.h"
 #if EK_STORED == 3
@@ -58,8 +59,10 @@ EK_INLINE void put(const ek_spmm_args *args, long row, vsum v, long pixel) {
         memcpy(&other, (const sum *)args->residual + row * args->y_row + pixel, sizeof other);
         v += other;
     }
-    v = __builtin_elementwise_max(v, splat((sum)args->low));
-    v = __builtin_elementwise_min(v, splat((sum)args->high));
+    if (args->low > -INFINITY || args->high < INFINITY) { /* a clamp would drop NaN */
+        v = __builtin_elementwise_max(v, splat((sum)args->low));
+        v = __builtin_elementwise_min(v, splat((sum)args->high));
+    }
 #endif
     memcpy((sum *)args->y + row * args->y_row + pixel, &v, sizeof v);
 }

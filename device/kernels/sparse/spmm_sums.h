@@ -106,10 +106,10 @@ EK_INLINE tail_sums tail_fma(vsum w, const float *x, tail_sums sum) {
 #endif
 }
 
-/* Keeps NaN. */
+/* Keeps NaN as vf_clamp does. */
 EK_INLINE vsum clamped(vsum v, vsum low, vsum high) {
 #if EK_VL > 1
-    return vf_min(high, vf_max(low, v));
+    return vf_clamp(v, low, high);
 #else
     for (int l = 0; l < HEIGHT; l++) {
         v[l] = v[l] < low[l] ? low[l] : v[l];

@@ -12,7 +12,15 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.isa import isa_names, isa_of
-from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.kernel_runs import (
+    KEEPS_NAN,
+    build,
+    check,
+    check_nan,
+    run_here,
+    with_nan,
+    x86_params,
+)
 from tests.support.op_cases import Case, stateful_graph, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 
@@ -24,7 +32,10 @@ _SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
 def test_kernels_equal_the_reference(board, family, tmp_path):
     graph = random_graph(family, 24, seed=len(family))
     inputs = inputs_of(graph)
-    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+    folder = build(graph, board, tmp_path)
+    check(graph, run_here(folder, inputs), inputs)
+    if family in KEEPS_NAN:
+        check_nan(graph, run_here(folder, with_nan(inputs)), with_nan(inputs))
 
 
 _SHARED = [

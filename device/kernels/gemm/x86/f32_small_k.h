@@ -52,7 +52,7 @@ EK_INLINE void small_k(const int k, const int has_bias, const ek_gemm_job *job, 
             small_k_bias(e, sum, rows.first + i, column, left);
         EK_UNROLL
         for (int j = 0; clamps && j < NV; j++)
-            sum[j] = vf_min(vf_max(sum[j], low), high);
+            sum[j] = vf_clamp(sum[j], low, high);
         EK_UNROLL
         for (int j = 0; j < NV - 1; j++)
             vf_store(c + j * EK_VL, sum[j]);
