@@ -100,20 +100,22 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_
         return;
     }
 #endif
-    for (; rows > 0; rows--, y += pitch) {
-        long i = 0;
-        for (; EPILOGUE_VECTORS == 4 && i + 4 * EK_VL <= n; i += 4 * EK_VL)
-            epilogue_four(&e, y + i, channel + i);
-        for (; EPILOGUE_VECTORS > 1 && i + 2 * EK_VL <= n; i += 2 * EK_VL)
-            epilogue_pair(&e, y + i, channel + i);
-        for (; i + EK_VL <= n; i += EK_VL)
-            epilogue_vector(&e, y + i, channel + i);
-        if (i < n) {
-            ek_real last[EK_VL] = {0};
-            ek_copy_short(last, y + i, (n - i) * (long)sizeof *y);
-            epilogue_vector(&e, last, channel + i);
-            ek_copy_short(y + i, last, (n - i) * (long)sizeof *y);
-        }
+    /* Columns first: the constants of a loop over few columns would be loaded for every row. */
+    long i = 0;
+    for (; EPILOGUE_VECTORS == 4 && i + 4 * EK_VL <= n; i += 4 * EK_VL)
+        for (long r = 0; r < rows; r++)
+            epilogue_four(&e, y + r * pitch + i, channel + i);
+    for (; EPILOGUE_VECTORS > 1 && i + 2 * EK_VL <= n; i += 2 * EK_VL)
+        for (long r = 0; r < rows; r++)
+            epilogue_pair(&e, y + r * pitch + i, channel + i);
+    for (; i + EK_VL <= n; i += EK_VL)
+        for (long r = 0; r < rows; r++)
+            epilogue_vector(&e, y + r * pitch + i, channel + i);
+    for (long r = 0; i < n && r < rows; r++) {
+        ek_real *at = y + r * pitch + i, last[EK_VL] = {0};
+        ek_copy_short(last, at, (n - i) * (long)sizeof *y);
+        epilogue_vector(&e, last, channel + i);
+        ek_copy_short(at, last, (n - i) * (long)sizeof *y);
     }
 }
 #else

@@ -28,8 +28,8 @@ EK_ACTIVATION ek_argument ek_bounded(ek_argument x, ek_argument low, ek_argument
     return EK_AT_MOST(above, high);
 }
 
-/* 1 / d for d from 2^-126 to 2^126, within 1.4e-4 (EK_HALF) or 2e-8: from the bits of d an
- * estimate within 5.1 %, a step of third order, and one of Newton. */
+/* 1 / d for d from 2^-126 to 2^126, within 1.4e-4: from the bits of d an estimate within 5.1 %, and
+ * a step of third order. */
 EK_ACTIVATION float ek_reciprocal(float d) {
     uint32_t bits;
     float y, rest;
@@ -38,12 +38,17 @@ EK_ACTIVATION float ek_reciprocal(float d) {
     memcpy(&y, &bits, 4);
     rest = 1.0f - d * y;
     rest = rest * rest + rest;
-    y = y * rest + y;
-#ifndef EK_HALF
-    rest = 1.0f - d * y;
-    y = y * rest + y;
+    return y * rest + y;
+}
+
+/* a / d, within 1.4e-4 (EK_HALF) or, by a step of Newton, 1 ulp. */
+EK_ACTIVATION float ek_ratio(float a, float d) {
+    const float y = ek_reciprocal(d), q = a * y;
+#ifdef EK_HALF
+    return q;
+#else
+    return y * (a - d * q) + q;
 #endif
-    return y;
 }
 
 /* e^x = scale + scale * part, where scale is a power of 2. */
@@ -64,7 +69,7 @@ EK_ACTIVATION float ek_scale(float shifted) {
 }
 
 /* For |x| <= 87.3: x = n ln2 + r with |r| <= ln2 / 2. (e^r - 1) / r within 1.5e-5 (EK_HALF)
- * or 1.1e-8. */
+ * or 1e-8. */
 EK_ACTIVATION ek_power ek_power_of(float x) {
     const float shifted = x * 1.44269504f + EK_SHIFT, n = shifted - EK_SHIFT;
 #ifdef EK_HALF
@@ -73,16 +78,11 @@ EK_ACTIVATION ek_power ek_power_of(float x) {
     p = p * r + 1.6766717e-1f;
     p = p * r + 5.0001252e-1f;
     p = p * r + 9.9998511e-1f;
-#else
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 0.00138825225f;
-    p = p * r + 0.00836651517f;
-    p = p * r + 0.0416671997f;
-    p = p * r + 0.166665437f;
-    p = p * r + 0.499999982f;
-    p = p * r + 1.0f;
-#endif
     return (ek_power){ek_scale(shifted), p * r};
+#else
+    const float q = (n * 0.693359375f - x) - n * 2.12194440e-4f;
+    return (ek_power){ek_scale(shifted), -ek_fallen(q)};
+#endif
 }
 
 #ifdef EK_HALF
@@ -96,29 +96,15 @@ EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
     p = p * r + 9.9992807e-1f;
     return p * ek_scale(shifted);
 }
-#else
-EK_ACTIVATION float ek_exp_scaled(float x, float factor) {
-    const ek_power e = ek_power_of(x * factor);
-    return e.scale * e.part + e.scale;
-}
-#endif
 
-#ifdef EK_HALF
 #define EK_EDGE 80.0f /* e^-80 times the largest f16 rounds to 0 */
 EK_ACTIVATION float ek_exp(ek_argument x) {
     return ek_exp_scaled(ek_bounded(x, -24.0f16, 12.0f16), 1.0f);
 }
-#else
-#define EK_EDGE 87.0f
-EK_ACTIVATION float ek_exp(ek_argument x) {
-    return ek_expf(x);
-}
-#endif
 
 EK_ACTIVATION float ek_logistic(ek_argument x) {
-    const float e =
-        ek_exp_scaled(ek_bounded(x, -(ek_argument)EK_EDGE, (ek_argument)EK_EDGE), -1.0f);
-    return ek_reciprocal(1.0f + e);
+    const ek_argument a = ek_bounded(x, -(ek_argument)EK_EDGE, (ek_argument)EK_EDGE);
+    return ek_ratio(1.0f, 1.0f + ek_exp_scaled(a, -1.0f));
 }
 
 /* x / (1 + e^(-p x)); 0 for x = -inf if p > 0. */
@@ -127,8 +113,41 @@ EK_ACTIVATION float ek_silu(ek_argument x, float p) {
     const ek_argument edge = (ek_argument)(EK_EDGE / size);
     const ek_argument low = (ek_argument)(-EK_EDGE / (p < 0.0f ? 0.0f : p)); /* -inf or -edge */
     const ek_argument factor = EK_AT_LEAST(x, low);
-    return factor * ek_reciprocal(1.0f + ek_exp_scaled(ek_bounded(factor, -edge, edge), -p));
+    return ek_ratio(factor, 1.0f + ek_exp_scaled(ek_bounded(factor, -edge, edge), -p));
 }
+#else
+#define EK_EDGE 110.0f   /* e^-110 times its argument rounds to 0 */
+#define EK_FALL 0x1p-36f /* results are 2^36 times as large until the end: e^-110 is too small */
+#define EK_SHIFT_RISEN (EK_SHIFT + 36.0f)
+
+EK_ACTIVATION float ek_exp(float x) {
+    return ek_expf(x);
+}
+
+/* 1 / (1 + e^-x), by the reciprocal of 2^-36 (1 + e^-x). */
+EK_ACTIVATION float ek_logistic(float x) {
+    const float a = ek_bounded(x, -EK_EDGE, 20.0f), shift = EK_SHIFT - 36.0f;
+    const float shifted = a * -1.44269504f + shift, n = shifted - shift, scale = ek_scale(shifted);
+    const float q = (a + n * 0.693359375f) - n * 2.12194440e-4f;
+    return ek_ratio(1.0f, (scale + EK_FALL) - scale * ek_fallen(q)) * EK_FALL;
+}
+
+/* 2^36 m t / (1 + t), where 2^36 t = scale - scale * fallen. */
+EK_ACTIVATION float ek_share(float m, float scale, float fallen) {
+    const float risen = scale - scale * fallen;
+    return ek_ratio(m * risen, risen * EK_FALL + 1.0f);
+}
+
+/* x / (1 + e^(-p x)); for p > 0 this is max(x, 0) - m t / (1 + t), m = |x| and t = e^(-p m). */
+EK_ACTIVATION float ek_silu(float x, float p) {
+    const float sign = p < 0.0f ? -1.0f : 1.0f, size = p * sign, edge = EK_EDGE / size;
+    const float signed_x = x * sign, a = __builtin_elementwise_abs(x), m = EK_AT_MOST(a, edge);
+    const float shifted = m * (size * -1.44269504f) + EK_SHIFT_RISEN, n = shifted - EK_SHIFT_RISEN;
+    const float q = (m * size + n * 0.693359375f) - n * 2.12194440e-4f;
+    const float share = ek_share(m, ek_scale(shifted), ek_fallen(q));
+    return (EK_AT_LEAST(signed_x, 0.0f) - share * EK_FALL) * sign;
+}
+#endif
 
 #ifdef EK_HALF
 /* x P(x^2) / Q(x^2) within 3.3e-5 up to 4.6, where tanh is 1 in f16. Q(0) is chosen such that the
@@ -137,7 +156,7 @@ EK_ACTIVATION float ek_tanh(ek_argument x) {
     const float a = ek_bounded(x, -4.6f16, 4.6f16), z = a * a;
     const float p = (0.00101823178f * z + 0.148700829f) * z + 1.43495396f;
     const float q = (0.0189375659f * z + 0.626731486f) * z + 1.435f;
-    return a * p * ek_reciprocal(q);
+    return ek_ratio(a * p, q);
 }
 
 /* x P(x^2) within 1.9e-4 up to 2.7, where erf is 1 in f16. */
@@ -183,7 +202,7 @@ EK_ACTIVATION float ek_softplus(ek_argument x) {
 EK_ACTIVATION float ek_tanh(float x) {
     const ek_power e = ek_power_of(2.0f * ek_bounded(x, -10.0f, 10.0f));
     const float above = e.scale * e.part + (e.scale - 1.0f);
-    return above * ek_reciprocal(above + 2.0f);
+    return ek_ratio(above, above + 2.0f);
 }
 
 /* The minimax quotient x P(x^2) / Q(x^2) within 2e-8 (4e-7 with rounding); from 3.92 up, erf is 1
@@ -202,14 +221,21 @@ EK_ACTIVATION float ek_erf(float x) {
     q = q * z + 1.141095906496048e-1f;
     q = q * z + 5.020771026611328e-1f;
     q = q * z + 1.0f;
-    return a * p * ek_reciprocal(q);
+    return ek_ratio(a * p, q);
 }
 
-/* By erf: cancels for negative x, but takes half the instructions of a form that does not. Below
- * -5.6, where erf is -1 but for its rounding, x must not multiply what is left. */
+/* max(x, 0) - m e^(-m^2 / 2) P(m) / Q(m), where m = |x|; P / Q is within 1.9e-8. The exponent is
+ * up to 104: the rounding of m^2 must not be part of it. */
 EK_ACTIVATION float ek_gelu(float x) {
-    const float factor = EK_AT_LEAST(x, -5.6f);
-    return 0.5f * factor * (1.0f + ek_erf(factor * 0.70710678f));
+    const float a = __builtin_elementwise_abs(x), m = EK_AT_MOST(a, 14.4f), z = m * m;
+    const float shifted = z * -0.72134752f + EK_SHIFT_RISEN, n = shifted - EK_SHIFT_RISEN;
+    const float q = (m * (0.5f * m) + n * 0.693359375f) - n * 2.12194440e-4f;
+    const float p1 = 0.43809098f * m + 0.5f, p2 = 0.040582135f * m + 0.18308379f;
+    const float d1 = 1.6740669f * m + 1.0f, d2 = 0.46907103f * m + 1.201875f;
+    const float p = (0.0041087056f * z + p2) * z + p1;
+    const float d = ((0.010298876f * m + 0.101730846f) * z + d2) * z + d1;
+    const float top = m * p * ek_scale(shifted);
+    return EK_AT_LEAST(x, 0.0f) - ek_ratio(top - top * ek_fallen(q), d) * EK_FALL;
 }
 
 EK_ACTIVATION float ek_softplus(float x) {
@@ -217,17 +243,34 @@ EK_ACTIVATION float ek_softplus(float x) {
 }
 #endif
 
+#ifdef EK_HALF
 /* x / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3). */
 EK_ACTIVATION float ek_gelu_tanh(ek_argument x) {
     const ek_argument factor = EK_AT_LEAST(x, (ek_argument)-9.5f);
     const float a = EK_AT_MOST(factor, (ek_argument)9.5f);
     const float twice = a * (a * a * 0.071354816f + 1.5957691f);
-    return factor * ek_reciprocal(1.0f + ek_exp_scaled(twice, -1.0f));
+    return ek_ratio(factor, 1.0f + ek_exp_scaled(twice, -1.0f));
 }
+#else
+/* max(x, 0) - m t / (1 + t), m = |x|, t = 2^-(m w), w = log2(e) sqrt(8 / pi) (1 + 0.044715 m^2).
+ * The exponent is up to 155: `rest` is what w lacks by rounding. */
+EK_ACTIVATION float ek_gelu_tanh(float x) {
+    const float a = __builtin_elementwise_abs(x), m = EK_AT_MOST(a, 10.85f), z = m * m;
+    const float w = z * 0.102943242f + 2.302734375f;
+    float rest = z * 0.102943242f + (2.302734375f - w);
+    rest = (m * m - z) * 0.102943242f + rest;
+    rest = z * -2.0161984e-09f + rest - 5.26176856e-4f;
+    const float shifted = EK_SHIFT_RISEN - m * w;
+    const float q = (m * w + (shifted - EK_SHIFT_RISEN)) + m * rest, y = q * q;
+    const float p2 = 0.24022648f - 0.055503596f * q, p4 = 0.009618506f - 0.0013391025f * q;
+    const float fallen = 0.6931472f * q - ((0.00015326781f * y + p4) * y + p2) * y;
+    return EK_AT_LEAST(x, 0.0f) - ek_share(m, ek_scale(shifted), fallen) * EK_FALL;
+}
+#endif
 
 /* e^x - 1 for x <= 0. */
 EK_ACTIVATION float ek_expm1_falling(float x) {
-    const ek_power e = ek_power_of(EK_AT_LEAST(x, -EK_EDGE));
+    const ek_power e = ek_power_of(EK_AT_LEAST(x, -80.0f));
     return e.scale * e.part + (e.scale - 1.0f);
 }
 #endif

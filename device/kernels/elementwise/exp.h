@@ -4,39 +4,40 @@
 #include <stdint.h>
 #include <string.h>
 
-/* x = n ln2 + r with |r| <= ln2 / 2; e^x = 2^n * (1 + r + r^2 P(r)), where P is the minimax
- * polynomial of Cephes' expf (S. L. Moshier). Below -87.3 the result is 0 (no denormals), above
- * 88.7 it is infinite. */
-static inline float ek_expf(float x) {
-    const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    float clamped = x > -87.3f ? x : -87.3f;
-    clamped = clamped < 88.7f ? clamped : 88.7f;
-    float shifted = clamped * log2e + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    float n = shifted - 12582912.0f;
-    float r = (clamped - n * ln2_high) - n * ln2_low;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    float y = (p * r) * r + r + 1.0f;
-#ifdef __riscv_vector
-    /* Read n from the sum's low bits: QEMU 7.2 may abort on RVV's float-to-integer conversions. */
-    int32_t integer;
-    memcpy(&integer, &shifted, 4);
-    integer -= 0x4B400000;
+/* The larger and the smaller of two values, or x if it is NaN: fmax and fmin of ARM. */
+#if defined __aarch64__
+#define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
+#define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
 #else
-    int32_t integer = (int32_t)n;
+#define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
+#define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))
 #endif
-    int32_t half = integer >> 1; /* scale twice: 2^128 is not representable */
-    uint32_t first = (uint32_t)(half + 127) << 23, second = (uint32_t)(integer - half + 127) << 23;
+
+/* 1 - e^-q for |q| <= ln2 / 2, within 3.2e-9. In pairs of terms: a step of Horner's scheme would
+ * take two instructions on ARM, to copy the constant and to multiply. */
+static inline float ek_fallen(float q) {
+    const float z = q * q;
+    const float low = 0.49999994f - 0.16666521f * q, high = 0.04166829f - 0.008368704f * q;
+    return q - ((0.0013818939f * z + high) * z + low) * z;
+}
+
+/* x = n ln2 - q with |q| <= ln2 / 2. */
+static inline float ek_expf(float x) {
+    const float high = EK_AT_MOST(x, 89.0f), clamped = EK_AT_LEAST(high, -104.0f);
+    const float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23 rounds to an integer */
+    const float n = shifted - 12582912.0f;
+    const float q = (n * 0.693359375f - clamped) - n * 2.12194440e-4f;
+    /* Scale twice: 2^128 is not representable, nor are 2^-127 and below but as denormals. n is in
+     * the low bits of `shifted`. */
+    int32_t bits;
+    memcpy(&bits, &shifted, 4);
+    const int32_t half = bits >> 1;
+    const uint32_t one = 0x3F800000u;
+    const uint32_t first = ((uint32_t)half << 23) + one;
+    const uint32_t second = ((uint32_t)(bits - half) << 23) + one;
     float a, b;
     memcpy(&a, &first, 4);
     memcpy(&b, &second, 4);
-    y = y * a * b;
-    y = x < -87.3f ? 0.0f : y;
-    y = x > 88.7f ? (float)INFINITY : y;
-    return x == x ? y : x;
+    return (a - a * ek_fallen(q)) * b;
 }
 #endif
