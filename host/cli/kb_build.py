@@ -37,6 +37,9 @@ _Output = Annotated[
 _Alone = Annotated[
     bool, typer.Option("--no-base", help="Leave out the rows of the kit's own table.")
 ]
+_Learn = Annotated[
+    bool, typer.Option("--learn", help="Index products by the sequences with least regret.")
+]
 _Import = Annotated[
     Path | None,
     typer.Option(
@@ -71,6 +74,7 @@ def build(
     board: BoardOption = None,
     output: _Output = None,
     alone: _Alone = False,
+    learn: _Learn = False,
     measured: _Import = None,
     skip_bad: _SkipBad = False,
     as_json: Json = False,
@@ -89,7 +93,7 @@ def build(
     imported = None if measured is None else _import_csv(measured, skip_bad, as_json)
     path = output or user_table(wanted)
     orders = () if output else build_orders(wanted)[1]
-    made = build_for(wanted, path, alone)
+    made = build_for(wanted, path, alone, learn)
     if made.calls.rows and not output:
         add_spmv_rows(wanted, made.calls.rows, user_spmv_table(wanted))
     if made.skipped:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -129,6 +129,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     operator_groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]] = []
     operator_group_columns: tuple[str, ...] = _field_names(_OperatorGroup)
     operator_columns: tuple[str, ...] = _field_names(_Operator)
+    operator_sequences: _Sequences | None = None  # None: the same
     schema: str = SCHEMA
 
 
@@ -182,19 +183,24 @@ def _build_table(file: _File) -> KnowledgeBase:
     for name, kind in _COLUMNS.items():
         if getattr(file, name) != _field_names(kind):
             raise ValueError(f"{name} {', '.join(getattr(file, name))}")
-    given = file.sequences
-    sequences = Sequences(
-        tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
-    )
+    sequences = _parse_sequences(file.sequences)
+    given = file.operator_sequences
+    of_operators = _parse_sequences(given) if given else None
+    keys = of_operators or sequences
     rows, skipped = _read_rows(
         file.groups, lambda group, row: _parse_row(group, row, sequences, file)
     )
     operators, odd = _read_rows(
-        file.operator_groups, lambda group, row: _parse_operator(group, row, sequences, file)
+        file.operator_groups, lambda group, row: _parse_operator(group, row, keys, file)
     )
     priority: tuple[Feature, ...] = tuple(file.priority)
     found = (), (*skipped, *odd), tuple(sorted(operators, key=lambda row: row.key))
-    return KnowledgeBase(tuple(file.platforms), sequences, priority, *found).with_rows(rows)
+    table = KnowledgeBase(tuple(file.platforms), sequences, priority, *found)
+    return replace(table, operator_sequences=of_operators).with_rows(rows)
+
+
+def _parse_sequences(given: _Sequences) -> Sequences:
+    return Sequences(tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie)
 
 
 def _read_rows(
@@ -300,6 +306,8 @@ def table_text(table: KnowledgeBase) -> str:
     }
     if table.operators:
         head |= _column_names("operator_group_columns", "operator_columns")
+        if table.operator_sequences:
+            head["operator_sequences"] = asdict(table.operator_sequences)
         made = sorted(table.operators, key=lambda r: r.key)
         lines = ((_operator_group(row, table), _operator_line(row)) for row in made)
         lists["operator_groups"] = _format_groups(lines)

@@ -153,7 +153,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class KnowledgeBase:
-    """Rows of one or more platforms under one set of sequences.
+    """Rows of one or more platforms under one set of sequences; `operator_sequences`, unless None,
+    is the one of operators.
 
     `rows` are for products of a board's library, `operators` for those of compiled models.
     `platforms` is append-only: a core type's position is its index. `skipped` describes rows of the
@@ -166,6 +167,7 @@ class KnowledgeBase:
     rows: tuple[GemmRow, ...] = ()
     skipped: tuple[str, ...] = ()
     operators: tuple[OperatorRow, ...] = ()
+    operator_sequences: Sequences | None = None
     _products: Index[GemmRow] = field(init=False, repr=False, compare=False)
     _operators: OperatorIndex = field(init=False, repr=False, compare=False)
 
@@ -247,7 +249,7 @@ class KnowledgeBase:
         """
         index = self.platforms.index(platform) if platform in self.platforms else -1
         shape = form.shape
-        key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
+        key = key_of(shape, index, self.for_operators, form.dtype, threads, "b", form.name)
         row, rule, why = self._operators.find(key, shape, self.priority)
         if form.dtype == "u8" and rule != "exact":
             signed = self._of_signed(key, shape)
@@ -261,6 +263,11 @@ class KnowledgeBase:
             return None, rule, why
         method = found.method and replace(found.method, precision=key.dtype)
         return replace(found, method=method), rule, f"{why}; measured on signed codes"
+
+    @property
+    def for_operators(self) -> Sequences:
+        """The sequences of operators' keys."""
+        return self.operator_sequences or self.sequences
 
     @property
     def knows_threads(self) -> bool:

@@ -158,7 +158,7 @@ def _tunable_group(
 
 def _gemm_key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
     index = table.platforms.index(board.platform)
-    return key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
+    return key_of(form.shape, index, table.for_operators, form.dtype, threads, "b", form.name)
 
 
 def changed_steps(

@@ -57,7 +57,8 @@ def build_table(
     operators: Sequence[OperatorMeasurement] = (),
 ) -> KnowledgeBase:
     """Builds a table from the history of products and that of operators (`operator_rows`).
-    `platforms` are the ones known before, which keep their index.
+    `platforms` are the ones known before, which keep their index; `sequences` are for products,
+    while operators keep those of `base`.
 
     A method's cost is the median of its ratios to the default of the same run, over all products
     of a key, each product counting once. Instruction counts are ignored where there are times, and
@@ -81,8 +82,13 @@ def build_table(
             rows[key] = found.row(key, shapes)
             if key not in of_base:
                 shapes_of.setdefault(key, []).extend(shapes)
-    made = _operators_of(base, used, known, operators)
-    table = KnowledgeBase(tuple(known), used, operators=made).with_rows(rows.values())
+    keys = base.for_operators if base else used
+    table = KnowledgeBase(
+        tuple(known),
+        used,
+        operators=_operators_of(base, keys, known, operators),
+        operator_sequences=None if keys == used else keys,
+    ).with_rows(rows.values())
     return without_repeats(table, shapes_of)
 
 
@@ -107,8 +113,7 @@ def _operators_of(
     rows: dict[GemmKey, OperatorRow] = {}
     old = base.operators if base else ()
     for row in sorted(old, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
-        key = _key_under(used, row.key, row.shape)
-        rows.setdefault(key, replace(row, key=key))
+        rows.setdefault(row.key, row)
     made = operator_rows(history, platforms, used)
     rows.update((row.key, row) for row in made)
     shapes: dict[GemmKey, set[GemmShape]] = defaultdict(set)

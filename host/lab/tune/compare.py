@@ -74,13 +74,13 @@ def changed_operators(
     before: KnowledgeBase, after: KnowledgeBase, history: Sequence[OperatorMeasurement]
 ) -> tuple[Change, ...]:
     """Operator rows whose method changed, by key; none if the meaning of keys changed."""
-    if before.sequences != after.sequences or before.platforms != after.platforms:
+    if before.for_operators != after.for_operators or before.platforms != after.platforms:
         return ()
     old, new = ({row.key: row for row in table.operators} for table in (before, after))
     measured: dict[GemmKey, list[OperatorMeasurement]] = defaultdict(list)
     for m in history:
         if m.platform in after.platforms:
-            measured[operator_key(m, after.platforms, after.sequences)].append(m)
+            measured[operator_key(m, after.platforms, after.for_operators)].append(m)
     found = []
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)

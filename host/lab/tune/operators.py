@@ -341,7 +341,7 @@ class ModelTuner:
     def _best_methods(self) -> dict[GemmKey, OperatorMethod]:
         """The methods for this model's keys in a table built from the history."""
         table = self._plan.subject.table
-        rows = operator_rows(self._history_here(), table.platforms, table.sequences)
+        rows = operator_rows(self._history_here(), table.platforms, table.for_operators)
         found = {row.key: row.method for row in rows}
         return {k: m for k in self._to_try if (m := found.get(k)) is not None}
 

@@ -60,12 +60,12 @@ class Built:
     kept: tuple[int, int] = (0, 0)
 
 
-def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
+def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False) -> Built:
     """Builds the table of a board and writes it to `path`. Raises InputError if nothing is known
     about the board, and OSError.
 
-    Unless `alone`, unmeasured products keep the rows of the kit's own table and hence its
-    sequences, under which these rows were built. Only a standalone table learns new sequences.
+    Unless `alone`, unmeasured products keep the rows of the kit's own table. The table keeps its
+    sequences, under which these rows were built, unless it is `alone` or shall `learn` its own.
     """
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
@@ -83,7 +83,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
             )
         regret = regret_of(before.sequences, (), board)
         return Built(before, 0, 0, skipped, regret, field, calls, (), written=False)
-    if base is None:
+    if base is None or learn:
         sequences, regret = learn_sequences(of_products, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, of_products, board)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
+from edgekit.host.compiler.costs.methods.operators import Form
 from edgekit.host.compiler.tables.gemm_file import board_table, load_table, table_text
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import build_table
@@ -51,6 +52,24 @@ def test_the_default_sequences_stay_without_a_gain():
 def test_the_order_of_the_history_does_not_matter():
     history = two_kinds(border=4)
     assert learn_sequences(history[::-1]) == learn_sequences(history)
+
+
+def test_operators_keep_their_keys_when_products_get_denser_sequences(tmp_path: Path):
+    board = load_board("rpi4")
+    base = load_table(shipped_folder("gemm") / table_name(board.platform))
+    learned, _ = learn_sequences(two_kinds(border=4))
+    table = build_table((), (), learned, base)
+    assert table.sequences == learned != base.sequences
+    assert set(table.operators) == set(base.operators)
+    assert {row.shape for row in table.rows} <= {row.shape for row in base.rows}
+    path = tmp_path / "t.json"
+    path.write_text(table_text(table))
+    read = load_table(path)
+    assert (read.rows, set(read.operators)) == (table.rows, set(table.operators))
+    form = next(row for row in base.operators if row.method)
+    wanted = Form(form.key.form, form.shape, form.key.dtype)
+    found = read.operator_row(board.platform, wanted, form.key.threads)
+    assert found == base.operator_row(board.platform, wanted, form.key.threads)
 
 
 def test_learned_sequences_are_in_the_file(tmp_path: Path):
