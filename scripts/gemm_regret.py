@@ -2,45 +2,50 @@
 """Estimates what matrix products lose to the best method of a search: docs/results/gemm_regret.csv.
 
     scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--count 30]
-        [--most 2000000] [--seed 77] [--write]
+        [--most 8388608] [--seed 77] [--write]
 
 Regret is the time of the chosen method over that of the best one found, minus 1, in simulated board
-time, of random products that no row of the board's table was made from: for the table's answer, for
-the analytic rule alone, and for the kit's one fixed method (the rule's for a large square). --most
-limits the operations of a product. Everything estimated is kept in regret.sqlite next to this
-user's history, separate from it, and the same command resumes. --write records the means.
+time, of random products for which no table was searched: for the table's answer, for the analytic
+rule alone, and for the one fixed blocking that is best on these products. The search tries every
+register tile with and without packing, then what neighbors the best. --most limits the operations
+of a product. Everything estimated is kept in regret.sqlite next to this user's history, separate
+from it, and the same command resumes. --write records the means.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import statistics
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from results import record
 
 from edgekit.device.version import VERSION
 from edgekit.host.common.paths import data_folder
-from edgekit.host.compiler.costs.methods.gemm import Method
+from edgekit.host.compiler.costs.methods.gemm import Method, choices_of, method_of_tile
 from edgekit.host.compiler.tables.gemm import table_of
-from edgekit.host.lab.bench.gemm import fixed_method
-from edgekit.host.lab.bench.gemm_cases import Case
 from edgekit.host.lab.bench.gemm_regret import REGRET_COUNT, REGRET_SEED, unseen_cases
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.estimate import EstimatedMeasurer
 from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, Product
-from edgekit.host.lab.tune.propose import default_method
-from edgekit.host.lab.tune.tuner import Tuner, TuningPlan
+from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
+from edgekit.host.lab.tune.shape_set import shape_set
+from edgekit.host.lab.tune.tuner import Cost, Question, Timed
 from edgekit.host.simulator.products import ProductTimer
 from edgekit.host.simulator.target import target_of
-from edgekit.kb.features import packed_of
+from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _BOARDS = "rpi4,rpi5,rk3566,rpi3,jetson-nano,orangepi-pc,visionfive2,bpi-f3"
-_SEARCH_SECONDS = 86400.0
 _CHOICES = ("table", "rule", "fixed")
+_FIXED_FOR = GemmShape(1024, 1024, 1024)  # blocks of a method that serves all products
+_FINALISTS = 4  # methods of each question that run on the whole product
+_STEPS = 2  # from the best method to its neighbors
 
 
 def main() -> None:
@@ -55,71 +60,150 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=REGRET_SEED)
     parser.add_argument("--write", action="store_true", help="into docs/results/gemm_regret.csv")
     options = parser.parse_args()
-    for board in options.boards.split(","):
-        found = _regrets_of_board(load_board(board), options)
-        means = {name: statistics.fmean(r[name] for r in found) for name in _CHOICES}
-        print(board, *(f"{name} {mean:.3f}" for name, mean in means.items()), flush=True)
+    for name in options.boards.split(","):
+        board = load_board(name)
+        with History(data_folder() / "regret.sqlite") as history:
+            found = _regrets(_Searches(board, history), _unseen(board, options))
+        means = {choice: statistics.fmean(r[choice] for r in found) for choice in _CHOICES}
+        print(name, *(f"{choice} {mean:.3f}" for choice, mean in means.items()), flush=True)
         if options.write:
             _record(board, means, len(found), options)
 
 
-def _regrets_of_board(
-    board: BoardProfile, options: argparse.Namespace
-) -> Sequence[Mapping[str, float]]:
+def _unseen(board: BoardProfile, options: argparse.Namespace) -> list[Product]:
+    """Products without a vector for which no table was searched."""
+    searched, packed = set(shape_set()), packed_of(options.packed)
+    found = unseen_cases(
+        table_of(board), board.platform, 20 * options.count, options.most, options.seed
+    )
+    shapes = (case.shape for case in found if 1 not in (case.shape.m, case.shape.n))
+    unseen = itertools.islice((s for s in shapes if s not in searched), options.count)
+    return [Product(shape, options.dtype, 1, packed) for shape in unseen]
+
+
+class _Searches:
+    """What was searched on a board, by product: kept in `history`."""
+
+    def __init__(self, board: BoardProfile, history: History) -> None:
+        self.board, self._history = board, history
+        timer, vl = ProductTimer(target_of(board)), board.isa.vl
+        self._measurer = EstimatedMeasurer(timer, vl, thorough=_FINALISTS)
+        self._costs: dict[Product, dict[Method, Cost]] = {}
+        for m in history.read(board.platform).measurements:
+            if m.board == board.name:
+                self._keep(Product(m.shape, m.dtype, m.threads, m.packed), m.method, _cost_of(m))
+
+    def costs(self, product: Product) -> Mapping[Method, Cost]:
+        """The cost of each method tried on a product, of some of them composed from parts."""
+        if product not in self._costs:
+            fixed = (method.cut(product.shape) for method in fixed_methods(self.board, product))
+            self._ask(product, (*first_methods(self.board, product, False), *fixed))
+            for _ in range(_STEPS):
+                known = self._whole(product)
+                best = min(known, key=known.__getitem__)
+                self._ask(product, neighbors(self.board, product, best, False))
+        return self._costs[product]
+
+    def whole_costs(self, product: Product, wanted: Iterable[Method]) -> Mapping[Method, float]:
+        """The cycles of the methods that ran on the whole product, among them those `wanted`."""
+        self.costs(product)
+        for method in wanted:
+            if method not in self._whole(product):
+                self._measure(product, (method,))
+        return self._whole(product)
+
+    def _whole(self, product: Product) -> dict[Method, float]:
+        costs = self._costs.get(product, {})
+        return {how: cost.low for how, cost in costs.items() if cost.spread == 0.0}
+
+    def _ask(self, product: Product, wanted: Iterable[Method]) -> None:
+        known = self._costs.get(product, {})
+        if new := [how for how in dict.fromkeys(wanted) if how not in known]:
+            self._measure(product, new)
+
+    def _measure(self, product: Product, methods: Sequence[Method]) -> None:
+        usual = default_method(self.board, product)
+        others = tuple(how for how in methods if how != usual)
+
+        def store(_: int, timed: Timed | None) -> None:
+            assert timed is not None
+            costs = zip((usual, *others), (timed.default, *timed.methods), strict=True)
+            rows = [self._row(product, how, cost, timed.default) for how, cost in costs]
+            self._history.add(rows)
+            for row in rows:
+                self._keep(product, row.method, _cost_of(row))
+
+        self._measurer.measure([Question(product, usual, others, 0.0)], store)
+
+    def _keep(self, product: Product, method: Method, cost: Cost) -> None:
+        costs = self._costs.setdefault(product, {})
+        if method not in costs or cost.spread == 0.0:
+            costs[method] = cost
+
+    def _row(self, product: Product, method: Method, cost: Cost, usual: Cost) -> Measurement:
+        return Measurement(
+            self.board.name,
+            self.board.platform,
+            product.dtype,
+            product.threads,
+            product.shape,
+            method,
+            cost.low,
+            usual.low,
+            cost.spread,
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            VERSION,
+            "benchmark",
+            "cycles",
+            product.packed,
+        )
+
+
+def _cost_of(row: Measurement) -> Cost:
+    return Cost(row.cost, row.spread, row.cost)
+
+
+def fixed_methods(board: BoardProfile, product: Product) -> Iterator[Method]:
+    """Every tile with the blocks that the caches hold, B packed or not where there is a choice."""
+    dtype, packed = product.dtype, product.packed
+    for tile in choices_of(board, _FIXED_FOR, dtype, packed):
+        made = method_of_tile(board, *tile, _FIXED_FOR, dtype, 1, packed)
+        yield made
+        if dtype == "f32" and packed != "b":
+            yield replace(made, pack_b=not made.pack_b)
+
+
+def _regrets(searches: _Searches, products: Sequence[Product]) -> list[dict[str, float]]:
     """The regrets of each product by name of the choice."""
-    table, packed = table_of(board), packed_of(options.packed)
-    measurer = EstimatedMeasurer(ProductTimer(target_of(board)), board.isa.vl)
-    cases = unseen_cases(table, board.platform, 20 * options.count, options.most, options.seed)
-    inner = [case for case in cases if 1 not in (case.shape.m, case.shape.n)]
-    found = []
-    with History(data_folder() / "regret.sqlite") as history:
-        for case in inner[: options.count]:
-            product = Product(case.shape, options.dtype, 1, packed)
-            answer = table.choose(board, case.shape, options.dtype, 1, packed)
-            fixed = fixed_method(board, options.dtype, 1, Case(case.shape, case.group, "b"))
-            chosen = (answer.method, default_method(board, product), fixed)
-            methods = dict(zip(_CHOICES, (m.cut(case.shape) for m in chosen), strict=True))
-            ratios = _search(board, product, methods.values(), measurer, history)
-            best = min(ratios.values())
-            found.append({name: ratios[m] / best - 1.0 for name, m in methods.items()})
-            s, how = case.shape, methods["rule"]
-            texts = (f"{name} {regret:.3f}" for name, regret in found[-1].items())
-            print(board.name, f"{s.m},{s.k},{s.n} rule {how.mr}x{how.nr}", *texts, flush=True)
+    fixed = _best_fixed(searches, products)
+    board, table, found = searches.board, table_of(searches.board), []
+    for p in products:
+        answer = table.choose(board, p.shape, p.dtype, p.threads, p.packed)
+        chosen = (answer.method.cut(p.shape), default_method(board, p), fixed.cut(p.shape))
+        costs = searches.whole_costs(p, chosen)
+        best = min(costs.values())
+        methods = dict(zip(_CHOICES, chosen, strict=True))
+        found.append({name: costs[how] / best - 1.0 for name, how in methods.items()})
+        s = p.shape
+        texts = (f"{name} {regret:.3f}" for name, regret in found[-1].items())
+        print(board.name, f"{s.m},{s.k},{s.n}", answer.rule, *texts, flush=True)
     return found
 
 
-def _search(
-    board: BoardProfile,
-    product: Product,
-    chosen: Collection[Method],
-    measurer: EstimatedMeasurer,
-    history: History,
-) -> dict[Method, float]:
-    """The ratio to the rule's method of every method that a search tried, and of those chosen."""
-    for given in ({}, *({product: method} for method in chosen)):
-        plan = TuningPlan(board.name, board, (product,), _SEARCH_SECONDS, VERSION, given)
-        Tuner(plan, measurer, history, time.monotonic, _now).run(lambda _: None)
-    known = history.read(board.platform).measurements
-    usual = default_method(board, product)
-    # Costs, not ratios: the default of earlier runs may have been another rule's.
-    costs = {
-        m.method: m.cost
-        for m in known
-        if (m.board, m.shape, m.dtype, m.packed, m.threads)
-        == (board.name, product.shape, product.dtype, product.packed, product.threads)
-    }
-    return {method: cost / costs[usual] for method, cost in costs.items()}
+def _best_fixed(searches: _Searches, products: Sequence[Product]) -> Method:
+    """The one blocking with the least geometric mean of times."""
 
+    def mean(method: Method) -> float:
+        costs = (searches.costs(p)[method.cut(p.shape)].low for p in products)
+        return statistics.fmean(map(math.log, costs))
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return min(fixed_methods(searches.board, products[0]), key=mean)
 
 
 def _record(
-    board: str, means: Mapping[str, float], count: int, options: argparse.Namespace
+    board: BoardProfile, means: Mapping[str, float], count: int, options: argparse.Namespace
 ) -> None:
-    core = load_board(board).timing[0].core
-    kind = {"core": core, "dtype": options.dtype, "packed": options.packed}
+    kind = {"core": board.timing[0].core, "dtype": options.dtype, "packed": options.packed}
     figures = {f"{name}_regret": f"{mean:.3f}" for name, mean in means.items()}
     command = f"scripts/gemm_regret.py --dtype {options.dtype} --packed {options.packed}"
     command += f" --count {options.count} --most {options.most} --seed {options.seed} --write"
