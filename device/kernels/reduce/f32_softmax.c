@@ -5,6 +5,11 @@
 
 #define PARTS 4 /* independent vectors in flight, to hide latency */
 #define STEP (PARTS * EK_VL)
+#if defined __x86_64__ && !defined __FMA__
+#define FUSED 0 /* products are rounded before they are added to */
+#else
+#define FUSED 1
+#endif
 
 /* Loads the first n values of a vector and pads with values that contribute nothing. */
 EK_INLINE vf load_first(const ek_real *x, long n) {
@@ -38,7 +43,7 @@ static float largest_of(const ek_real *x, long n) {
 
 /* The powers of a row are e^(beta x), whose exponents are exact, times a power of 2 with which the
  * largest is from 2^63 to 2^65: none is too small for a normal number, and sums are not too large.
- * If beta x is so large that it has no fraction, `base` is subtracted, which is exact. */
+ * `base` is subtracted first if beta x is large, where that is exact, or rounded. */
 typedef struct {
     float each[2], shift;
 #ifndef EK_HALF
@@ -50,7 +55,7 @@ typedef struct {
 static scale_t scale_of(float largest, float beta) {
     scale_t s = {.each = {beta * EK_LOG2E, beta * EK_LOG2E_REST}};
 #ifndef EK_HALF
-    s.base = fabsf(largest * s.each[0]) < 0x1p20f ? 0.0f : largest;
+    s.base = FUSED && fabsf(largest * s.each[0]) < 0x1p20f ? 0.0f : largest;
     largest -= s.base;
     s.least = largest - 110.0f / beta;
 #else
