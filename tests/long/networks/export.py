@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -32,19 +33,23 @@ def main() -> int:
     failed = 0
     for name in options.names or NETWORKS:
         wanted = {e: options.folder / f"{name}-{e}.onnx" for e in options.exporter}
-        missing = {e: path for e, path in wanted.items() if not path.exists()}
-        if missing:
-            module, inputs = built(NETWORKS[name])
-        for exporter, path in missing.items():
-            begin = time.process_time()
-            try:
-                export(module, inputs, list(NETWORKS[name].shapes), exporter, path)
-                print(f"{path.name}  {time.process_time() - begin:.1f} CPU s", flush=True)
-            except Exception as error:  # of any kind: the others are exported all the same
-                path.unlink(missing_ok=True)
-                failed += 1
-                print(f"{path.name}  {type(error).__name__}: {str(error)[:300]}", flush=True)
+        try:
+            write(NETWORKS[name], {e: path for e, path in wanted.items() if not path.exists()})
+        except Exception as error:  # of any kind: the others are exported all the same
+            failed += 1
+            print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
     return int(failed > 0)
+
+
+def write(network: Network, paths: Mapping[str, Path]) -> None:
+    """Writes files by exporter."""
+    if not paths:
+        return
+    module, inputs = built(network)
+    for exporter, path in paths.items():
+        begin = time.process_time()
+        export(module, inputs, list(network.shapes), exporter, path)
+        print(f"{path.name}  {time.process_time() - begin:.1f} CPU s", flush=True)
 
 
 def built(network: Network) -> tuple[nn.Module, tuple[Tensor, ...]]:

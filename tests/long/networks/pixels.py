@@ -231,7 +231,7 @@ class TextLine(nn.Module):
         super().__init__()
         rows = ((3, 32, 1, 0), (3, 64, 1, 0), (3, 64, 1, 0), (3, 128, (2, 1), 0), (3, 128, 1, 0),
                 (3, 240, (1, 2), 0), *[(5, 240, 1, 0)] * 4, (5, 480, (2, 1), 1),
-                (5, 480, 1, 1))  # fmt: skip
+                (5, 480, 1, 1), (5, 480, (2, 1), 1), (5, 480, 1, 1))  # fmt: skip
         self.backbone, self.pool = LightConvs(rows), nn.AvgPool2d((3, 2))
         self.narrow = nn.Sequential(ConvNorm(480, 60), ConvNorm(60, width, 1))
         self.mixers = nn.Sequential(*(transformer(width, 8, nn.SiLU) for _ in range(2)))
