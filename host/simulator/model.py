@@ -95,7 +95,8 @@ def estimate_model(
     InputError with advice if it cannot be estimated."""
     variant = manifest.every_variant()[number]
     golden = b"".join(files[name] for name in variant.golden.inputs)
-    return run_model(manifest, files, golden, target, threads, seconds, number)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        return _run_in(Path(folder), manifest, variant, files, golden, target, threads, seconds)
 
 
 def run_model(
@@ -105,23 +106,36 @@ def run_model(
     target: Target,
     threads: int = 1,
     seconds: float = 3600.0,
-    number: int = 0,
 ) -> tuple[ModelEstimate, bytes]:
-    """An estimate on any inputs, and the outputs; both are raw values, one after the other."""
+    """Estimates the first variant of a release on any inputs; also returns the outputs. Both are
+    raw values, one after the other."""
+    variant = manifest.every_variant()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        found = _run_in(place, manifest, variant, files, inputs, target, threads, seconds)
+        return found, (place / "out").read_bytes()
+
+
+def _run_in(
+    folder: Path,
+    manifest: Manifest,
+    variant: Variant,
+    files: Mapping[str, bytes],
+    inputs: bytes,
+    target: Target,
+    threads: int,
+    seconds: float,
+) -> ModelEstimate:
     if target.board.nna is not None:
         raise InputError(
             f"{target.board.name}: expected a board whose cores do all the work, found one with "
             "an NNA, whose time is emulated; see: edgekit lab bench nna"
         )
     emulator = find_emulator(target.board.arch)
-    variant = manifest.every_variant()[number]
-    with tempfile.TemporaryDirectory() as folder:
-        command = _runner_command(Path(folder), variant, files, inputs, threads)
-        job = runner_job(command, Path(folder), target.board.arch, seconds)
-        run = run_job(emulator, target, replace(job, counter_laps=True))
-        outputs = (Path(folder) / "out").read_bytes()
-    found = _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
-    return found, outputs
+    command = _runner_command(folder, variant, files, inputs, threads)
+    job = runner_job(command, folder, target.board.arch, seconds)
+    run = run_job(emulator, target, replace(job, counter_laps=True))
+    return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
 
 
 def variant_number(
