@@ -304,10 +304,10 @@ def table_text(table: KnowledgeBase) -> str:
     lists = {
         "groups": _format_groups((_format_group(row, table), _format_line(row)) for row in rows)
     }
+    if table.operator_sequences:
+        head["operator_sequences"] = asdict(table.operator_sequences)
     if table.operators:
         head |= _column_names("operator_group_columns", "operator_columns")
-        if table.operator_sequences:
-            head["operator_sequences"] = asdict(table.operator_sequences)
         made = sorted(table.operators, key=lambda r: r.key)
         lines = ((_operator_group(row, table), _operator_line(row)) for row in made)
         lists["operator_groups"] = _format_groups(lines)
