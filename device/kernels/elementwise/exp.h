@@ -3,15 +3,7 @@
 #define EK_EXP_H
 #include <stdint.h>
 #include <string.h>
-
-/* The larger and the smaller of two values, or x if it is NaN: fmax and fmin of ARM. */
-#if defined __aarch64__
-#define EK_AT_LEAST(x, low) __builtin_elementwise_maximum(x, low)
-#define EK_AT_MOST(x, high) __builtin_elementwise_minimum(x, high)
-#else
-#define EK_AT_LEAST(x, low) ((x) < (low) ? (low) : (x))
-#define EK_AT_MOST(x, high) ((x) > (high) ? (high) : (x))
-#endif
+#include "../kernel.h"
 
 /* 1 - e^-q for |q| <= ln2 / 2, within 3.2e-9. In pairs of terms: a step of Horner's scheme would
  * take two instructions on ARM, to copy the constant and to multiply. */
