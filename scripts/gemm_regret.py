@@ -31,7 +31,7 @@ from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.lab.bench.gemm_regret import REGRET_COUNT, REGRET_SEED, unseen_cases
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune.estimate import EstimatedMeasurer
+from edgekit.host.lab.tune.composed import ComposedMeasurer
 from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, Product
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.host.lab.tune.shape_set import shape_set
@@ -87,7 +87,7 @@ class _Searches:
     def __init__(self, board: BoardProfile, history: History) -> None:
         self.board, self._history = board, history
         timer, vl = ProductTimer(target_of(board)), board.isa.vl
-        self._measurer = EstimatedMeasurer(timer, vl, thorough=_FINALISTS)
+        self._measurer = ComposedMeasurer(timer, vl, thorough=_FINALISTS)
         self._costs: dict[Product, dict[Method, Cost]] = {}
         for m in history.read(board.platform).measurements:
             if m.board == board.name:

@@ -250,13 +250,13 @@ def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome
 def _tune_estimated(job: Job, threads: int) -> Outcome:
     """Tunes in simulated board time. Raises InputError if there is no model of the core."""
     from edgekit.host.compiler.placement import check_placement
-    from edgekit.host.lab.tune.estimate import EstimatedMeasurer
+    from edgekit.host.lab.tune.composed import ComposedMeasurer
     from edgekit.host.simulator.products import ProductTimer
     from edgekit.host.simulator.target import target_of
 
     target = target_of(job.profile)
     check_placement(job.profile, threads, "")
-    return _run_tuning(job, lambda: EstimatedMeasurer(ProductTimer(target), job.profile.isa.vl))
+    return _run_tuning(job, lambda: ComposedMeasurer(ProductTimer(target), job.profile.isa.vl))
 
 
 def _run_tuning(job: Job, make_measurer: Callable[[], Measurer]) -> Outcome:

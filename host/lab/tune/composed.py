@@ -1,4 +1,4 @@
-"""Estimates products for a core without a board, in simulated board time."""
+"""Estimates products for a core without a board: composes their board time from small parts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COMPOSED = 0.03  # spread of a cost composed from parts: what it is typically o
 
 
 class Timer(Protocol):
-    """`ProductTimer`."""
+    """The cost of parts of a product on a simulated core; `ProductTimer` is one."""
 
     def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cycles, ...]: ...
 
 
-class EstimatedMeasurer:
+class ComposedMeasurer:
     """Answers with the cycles of a simulated core.
 
     Costs are composed from small parts of the product (`parts_of`). Only the methods that seem to

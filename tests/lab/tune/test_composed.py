@@ -13,7 +13,7 @@ from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
 from edgekit.host.lab.tune.build import build_table
-from edgekit.host.lab.tune.estimate import EstimatedMeasurer
+from edgekit.host.lab.tune.composed import ComposedMeasurer
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Question, Timed
 from edgekit.host.simulator.products import Multiplication, Part
@@ -47,12 +47,12 @@ def test_estimates_become_rows_and_are_not_made_twice(
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     timer = _Timer()
     job = session.Job("rpi5", _BOARD, (_PRODUCT,), 60.0, lambda: "2026-11-26T00:00:00+00:00")
-    outcome = session.tune(job, lambda: EstimatedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
+    outcome = session.tune(job, lambda: ComposedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
     (best,) = outcome.best
     assert outcome.finished and (best.method.mr, best.method.nr) == (8, 12)
     assert best.ratio == pytest.approx(0.5)
     asked = len(timer.asked)
-    again = session.tune(job, lambda: EstimatedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
+    again = session.tune(job, lambda: ComposedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
     assert again.finished and again.known == outcome.measured and len(timer.asked) == asked
     with History() as history:
         table = build_table(history.read().measurements, board=_BOARD)
@@ -71,7 +71,7 @@ def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
     answers: dict[int, Timed | None] = {}
     for gain, whole in ((2, 2), (1, 0)):
         timer = _Timer(gain)
-        EstimatedMeasurer(timer, _BOARD.isa.vl).measure([asked], answers.__setitem__)
+        ComposedMeasurer(timer, _BOARD.isa.vl).measure([asked], answers.__setitem__)
         timed = answers[0]
         assert timed and timer.asked.count(shape) == whole
         assert sum(s.operations for s in timer.asked if s != shape) < 2 * shape.operations
