@@ -18,6 +18,7 @@ import typer
 
 from edgekit.host.cli.app import app
 from tests.support.compiler_cache import home_with_shared_cache
+from tests.support.places import few_or_all
 
 ROOT = Path(__file__).parents[1]
 RUNNERS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
@@ -88,7 +89,7 @@ def run_all(blocks: Iterable[Block], place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", BLOCKS)
+@pytest.mark.parametrize("page", few_or_all(BLOCKS, ["README"]))
 def test_blocks_run_in_order(page: str, place: Path) -> None:
     ran = [b for b in BLOCKS[page] if b.language in RUNNERS and not ON_A_BOARD.search(b.text)]
     assert len(ran) >= 4

@@ -138,6 +138,7 @@ def spoil(model: Path, board: str = _BOARD) -> int:
     return len(chosen)
 
 
+@pytest.mark.exhaustive
 def test_a_spoiled_table_is_mended_by_profiles_alone(edgekit, face_model, release, field):
     spoiled = spoil(face_model)
     bad = release()

@@ -15,6 +15,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def test_a_transformer_runs_with_fewer_bits(
     assert "compress_weights" in [p["name"] for p in explained["passes"]]
 
 
-@pytest.mark.parametrize("bits", ["int8", "int4"])
+@pytest.mark.parametrize("bits", few_or_all(["int8", "int4"], ["int4"]))
 def test_a_detector_computes_what_numpy_says(
     edgekit: Any, home: Path, face_model: Path, bits: Any
 ) -> None:

@@ -25,6 +25,7 @@ from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
+from tests.support.places import few_or_all
 from tests.support.plain_graphs import functions
 from tests.support.toolchains import toolchain_for
 
@@ -248,7 +249,9 @@ def test_a_model_in_half_precision_passes_its_health_check(core, tmp_path):
         assert 0 < off <= min(tolerance, 0.02 * largest)
 
 
-@pytest.mark.parametrize(("precision", "missing"), [("f32", ""), ("f16", "zvfh")])
+@pytest.mark.parametrize(
+    ("precision", "missing"), few_or_all([("f32", ""), ("f16", "zvfh")], [("f16", "zvfh")])
+)
 def test_only_code_of_half_precision_needs_zvfh(precision, missing, virtual_board, tmp_path):
     options = CompileOptions(precision=precision)
     made = compile_artifact(_MODEL, load_board("bpi-f3"), options=options)

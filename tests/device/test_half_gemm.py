@@ -47,6 +47,7 @@ def _random(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float16)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_products_are_numpys(threads: int) -> None:

@@ -25,6 +25,7 @@ _ABOVE = 1.05
 _SMALL = [name for name, path in _MODELS.items() if path.stat().st_size < 2_500_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few_or_all(sorted(_MODELS), _SMALL))
 def test_the_arena_is_within_a_twentieth_of_its_lower_bound(name):
     options = CompileOptions(_OPEN_SHAPES.get(name, {}))

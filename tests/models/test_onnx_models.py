@@ -22,6 +22,7 @@ _OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
 _LIMIT = 1e-5  # of the largest value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", _MODELS, ids=lambda path: path.stem)
 def test_outputs_are_those_of_onnx_runtime(path, tmp_path):
     import onnxruntime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from edgekit.device.runtime.agent.model import Model
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
@@ -32,6 +33,7 @@ def test_a_long_section_is_functions_of_some_steps_each(tmp_path):
     model.close()
 
 
+@pytest.mark.slow
 def test_very_many_sections_share_files(tmp_path):
     graph, board = _chain(600), load_board("local")
     parts = [part.operators for part in schedule(graph, board).subgraphs]

@@ -28,6 +28,7 @@ def _imported(path):
 _ALL = [*models(".tflite"), *models(".onnx")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
 def test_an_exported_model_computes_the_same(path, tmp_path):
     """Bit-exact for float models; integer operators become floats between Q and DQ pairs."""
@@ -46,6 +47,7 @@ def test_an_exported_model_computes_the_same(path, tmp_path):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 @pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
 def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):

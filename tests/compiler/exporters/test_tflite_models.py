@@ -16,6 +16,7 @@ from tests.support.export_models import SHIPPED, drawn_inputs, models, need_clos
 _SPARSE = {"face_detection_full_range_sparse": 46, "pose_detection": 38, "hand_landmark_lite": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", models(".tflite"), ids=lambda p: p.stem)
 def test_an_exported_model_is_the_same_graph(path):
     graph = import_model(path)
@@ -47,6 +48,7 @@ def test_sparse_weights_and_those_of_f16_take_no_more_of_the_file():
             assert sum(marked.tensors[n].sparse for n in read) == _SPARSE[name]
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 @pytest.mark.parametrize("path", models(".tflite"), ids=lambda p: p.stem)
 def test_litert_runs_it(path, litert_session):

@@ -69,6 +69,7 @@ _CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.engines
 @pytest.mark.parametrize(("kind", "per_channel", "shape", "groups"), _CASES)
 def test_a_convolution_of_bytes_is_what_onnx_runtime_says(

@@ -56,6 +56,7 @@ def _with_members(operator: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _with_members(member)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "board"),
     [

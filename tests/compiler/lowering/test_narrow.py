@@ -21,6 +21,7 @@ from tests.support.onnx_models import model, node, save, value
 from tests.support.op_graphs import graph_of, inputs_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f16", "s8"])
 @pytest.mark.parametrize("board", x86_params())
 def test_kernels_widen_weights_to_the_values_of_the_file(kind, board, tmp_path):

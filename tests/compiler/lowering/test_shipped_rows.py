@@ -28,6 +28,7 @@ def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, Compile
     return {step.name: step.compiled for step in plan.lowered.steps if step.compiled is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", _BOARDS)
 def test_without_a_row_another_kernel_is_called(board: str) -> None:
     table = kit_table(load_board(board))

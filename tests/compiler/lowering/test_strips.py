@@ -47,6 +47,7 @@ def _matrices() -> list[tuple[Array, BlockSettings]]:
     return [(dense, how) for dense, how in found if dense.size]
 
 
+@pytest.mark.slow
 def test_they_are_equal_to_the_byte(board, library):
     kinds = set()
     for dense, how in _matrices():

@@ -69,6 +69,7 @@ def in_python(how: GemmMethod) -> Method:
     return Method(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, split=split)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*board_names(), "x86-64-v4", "x86-64-v4-amx"])
 def test_the_default_is_the_same_on_every_board(name, library_file):
     board = load_board(name) if name == "local" else load_profile(name)

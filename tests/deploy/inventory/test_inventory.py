@@ -293,6 +293,7 @@ def test_folder_that_cannot_be_written(project: Path) -> None:
 text = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @given(
     name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True),
     host=text,

@@ -52,7 +52,13 @@ def ssh(server: Sshd) -> SshTransport:
     )
 
 
-@pytest.mark.parametrize("board", [local_board, pytest.param(ssh_board, marks=pytest.mark.sshd)])
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param(local_board, marks=pytest.mark.exhaustive),
+        pytest.param(ssh_board, marks=pytest.mark.sshd),
+    ],
+)
 def test_of_twenty_deploys_at_once_one_wins(
     board: Callable[..., Iterator[tuple[Connect, Path]]],
     tiny: TinyBundle,

@@ -60,6 +60,7 @@ def _bundle(artifacts: Any, key: SigningKey) -> Bundle:
     return sign_bundle(build_bundle(first, load_board("local"), others=others), key)
 
 
+@pytest.mark.slow
 def test_the_arrays_choose(device: Device, bundle: Bundle, path: Path) -> None:
     released = device.deploy(bundle).release
     assert len(released.health["max_difference"]) == 2

@@ -31,6 +31,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build(board, tmp_path_factory.mktemp(board.simd) / "products.so")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_are_numpys(library, dtype):
     rng = np.random.default_rng(len(dtype))

@@ -27,6 +27,7 @@ from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 _SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("board", x86_params())
 def test_kernels_equal_the_reference(board, family, tmp_path):
@@ -51,6 +52,7 @@ _SHARED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", _SHARED)
 def test_threads_change_nothing(family, tmp_path):
     graph = random_graph(family, 24, seed=5)

@@ -127,6 +127,7 @@ def test_the_account_where_values_play_the_weights():
     assert one and found.form == "values" and found.account.cycles == 2 * one.cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _TINY)
 def test_mlperf_tiny_is_bit_for_bit_what_the_cores_compute(name, tmp_path):
     file = Path(_EXTRA or "") / "models" / "mlperf_tiny" / f"{name}.tflite"

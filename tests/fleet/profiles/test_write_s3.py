@@ -82,6 +82,7 @@ def test_a_bucket_is_written_and_asked_as_a_folder_is(
         compare(store, "abcd", "ef01")
 
 
+@pytest.mark.exhaustive
 def test_a_bucket_that_refuses_is_named_and_nothing_is_lost(
     swift: Swift, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

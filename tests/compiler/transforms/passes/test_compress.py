@@ -93,6 +93,7 @@ def _convolution(ic: int, size: int = 1, stride: int = 1) -> Graph:
     return Graph("conv", tensors, (node,), ("x", "r"), ("y",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2)])
 def test_convolutions_of_pixels_are_products(bits, error, tmp_path):
     graph = _convolution(64)
@@ -151,6 +152,7 @@ def _files() -> list[Path]:
     return sorted(Path(folder).glob("**/outliers/*linear_layers.npz")) if folder else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", _files(), ids=lambda path: path.stem)
 def test_real_layers_are_as_close_as_8_bits_allow(path, tmp_path):
     errors = []

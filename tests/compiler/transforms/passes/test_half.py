@@ -130,6 +130,7 @@ def test_a_face_detector_converts_inputs_and_outputs_alone():
     assert len(converted) == len(graph.inputs) + len(graph.outputs)
 
 
+@pytest.mark.slow
 def test_auto_takes_half_precision_where_golden_outputs_stay_near():
     made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))
     assert made.exact is not None

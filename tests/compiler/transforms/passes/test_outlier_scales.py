@@ -65,6 +65,7 @@ def test_inputs_of_any_scale_are_mostly_bytes(scale: float, far: bool, tmp_path:
         assert _off(made, expected) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 5, 33, 1030])
 @pytest.mark.parametrize("threshold", [1e-30, 0.7, 3e38])
 def test_a_quarter_of_the_channels_at_most_is_apart(

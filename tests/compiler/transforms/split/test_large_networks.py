@@ -115,7 +115,7 @@ def test_a_larger_limit_costs_no_more(kind):
     ("kind", "dtype"),
     [
         ("unet", DType.I8),
-        ("encoder", DType.F32),
+        pytest.param("encoder", DType.F32, marks=pytest.mark.exhaustive),
         pytest.param("unet", DType.F32, marks=pytest.mark.exhaustive),
         pytest.param("encoder", DType.I8, marks=pytest.mark.exhaustive),
     ],

@@ -50,6 +50,7 @@ def _halved(graph: Graph, share: float) -> Graph:
         return after.graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.05, 0.8))
