@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from edgekit.device.runtime.agent.task import LETTERBOX
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     BoardOption,
@@ -23,6 +24,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.compiler.frontends.common.outline import Slot
     from edgekit.host.compiler.inspect import Inspection, Memory
     from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
@@ -102,6 +104,7 @@ def _to_json(found: Inspection, board: str) -> dict[str, Any]:
         "multiply_adds": found.multiply_adds,
         "parameters": {"count": found.parameters, "bytes": found.parameter_bytes},
         "memory": asdict(found.memory),
+        "task": asdict(found.task) if found.task else None,
         "notes": list(found.notes),
         "sparse": [asdict(layer) for layer in found.sparse],
     }
@@ -128,6 +131,8 @@ def _print_inspection(found: Inspection, board: str) -> None:
     print(f"multiply-adds  {adds or f'{found.multiply_adds:,}'}")
     print(f"parameters     {found.parameters:,}, {byte_size(found.parameter_bytes)}")
     print(f"memory         {_format_memory(found.memory)} on {board}")
+    if found.task:
+        print(f"task           {_one_line(_format_task(found.task, found.task_source))}")
     for line in found.notes:
         print(f"note           {_one_line(line)}")
     for entry in found.missing[:_ROWS]:
@@ -196,3 +201,9 @@ def _one_line(text: str) -> str:
     from edgekit.host.common.text import printable
 
     return printable(text)
+
+
+def _format_task(task: TaskSpec, source: str) -> str:
+    labels = f"{len(task.labels)} labels" if task.labels else "no labels"
+    fill = f" filled with {task.fill}" if task.fit == LETTERBOX else ""
+    return f"{task.kind}, {source}: {task.fit}{fill}, {task.channels}, {labels}"

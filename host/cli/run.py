@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,6 +18,7 @@ from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
     Json,
+    Kind,
     NameOption,
     Parallel,
     Select,
@@ -26,6 +27,7 @@ from edgekit.host.cli.options import (
     TransportOption,
     board_name,
     examples,
+    file_kind,
     model_file,
 )
 from edgekit.host.cli.results import STDOUT
@@ -201,7 +203,7 @@ def run(
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.run_job import Job
     from edgekit.host.cli.run_stream import Stream, StreamOptions
-    from edgekit.host.compiler.inputs import InputOptions, is_array
+    from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array, is_picture
     from edgekit.host.deploy.api import connect
 
     scaling = numbers("--mean", mean), numbers("--scale", scale)
@@ -217,19 +219,23 @@ def run(
     device = connect(board_name(board), transport=transport).named(model_name)
     streaming = StreamOptions(stream, command, pixels, raw)
     streaming.check(input_path, output, as_json)
-    if not stream:
-        _check_output(output, top, as_json)
+    if output == STDOUT and as_json:
+        raise InputError("expected one document on stdout, found --json and --output -; use one")
     files = _find_input_files(input_path, output)
     own = _read_model_notes(
         device, path, wanted=bool(top) or pixels or not all(map(is_array, files))
     )
-    given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
+    notes = own.inputs[0] if own.inputs else InputNotes()
+    given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
     known = read_labels(labels) if labels else ()
     job = Job(files, output, top, known, own, reset_each, given, signature)
     if path:
+        shown = not (stream or output or top) and any(map(is_picture, files))
+        if shown and file_kind(path) is not Kind.BUNDLE:
+            options = replace(options, guess_task=True)
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
-            job.check(bundle.manifest.every_variant())
+            job.check(bundle.manifest.every_variant(), bundle.manifest.task)
         put_into_service(device, bundle)
     with device.open(threads, cluster or "") as session:
         if stream:
@@ -290,20 +296,12 @@ def _dtype_name(spec: TensorSpec) -> str:
     return str(np.dtype(BY_NAME[spec.dtype].npy))
 
 
-def _check_output(output: str | None, top: int | None, as_json: bool) -> None:
-    if output is None and top is None:
-        raise InputError(
-            "expected --output FILE or --top N, found neither; --output - writes to stdout"
-        )
-    if output == STDOUT and as_json:
-        raise InputError("expected one document on stdout, found --json and --output -; use one")
-
-
 def _print_results(
     device: Board, session: Session, job: Job, found: list[Found], as_json: bool
 ) -> None:
     import statistics
 
+    from edgekit.host.cli.boxes import box_lines
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
     from edgekit.host.deploy.explanations import nna_account, nna_lines
@@ -337,6 +335,7 @@ def _print_results(
                         "input": str(each.file),
                         time_key(device.emulated): list(each.latencies_ms),
                         "top": [[asdict(c) for c in classes] for classes in each.classes],
+                        "boxes": each.boxes and [asdict(box) for box in each.boxes],
                     }
                     for each in found
                 ],
@@ -356,5 +355,12 @@ def _print_results(
             say(f"top      {each.file.name}")
             for c in classes:
                 say(f"  {c.score:8.4f}  {c.label or f'class {c.index}'}")
+        if each.boxes is not None:
+            count = len(each.boxes)
+            say(f"boxes    {each.file.name}: {count or 'none'}")
+            for line in box_lines(each.boxes):
+                say(line)
+        if each.drawn:
+            say(f"drawn    {each.drawn}")
     if job.output and job.output != STDOUT:
         say(f"written  {job.output}")

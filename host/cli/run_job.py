@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, STRETCH, TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.host.cli.boxes import FORMS, Box, box_csv, boxes_of, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
-from edgekit.host.cli.results import results
-from edgekit.host.compiler.inputs import InputOptions, ModelNotes, is_picture, read_inputs
+from edgekit.host.cli.results import STDOUT, Outputs, results
+from edgekit.host.common.files import atomic_write
+from edgekit.host.compiler.inputs import (
+    DRAWN,
+    InputOptions,
+    ModelNotes,
+    is_picture,
+    placed_picture,
+    read_inputs,
+)
 from edgekit.host.deploy.release import Session, variants_of_signature
+
+_TOP = 5  # classes that are shown if nothing is asked for
 
 
 @dataclass(frozen=True)
 class Found:
-    """Result for a file; `classes` of each run if requested."""
+    """Result for a file: `classes` of each run of a classifier, `boxes` of a detector (None for
+    other models). `drawn` is the picture with the boxes, if it was written."""
 
     file: Path
     latencies_ms: tuple[float, ...]
     classes: tuple[list[Class], ...]
+    boxes: tuple[Box, ...] | None = None
+    drawn: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -38,36 +53,75 @@ class Job:
     options: InputOptions
     signature: str = ""
 
-    def check(self, every: Sequence[Variant]) -> None:
+    def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
         variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
         for file in self.files:
-            read_inputs(file, variants, self.options)
+            read_inputs(file, variants, self._fitted_to(task))
 
     def run(self, session: Session) -> list[Found]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
-        variants = session.served.of(self.signature)
+        variants, task = session.served.of(self.signature), session.served.task
         self._find_class_output(variants[0].outputs)
-        self._tell_of_pixels(variants[0].inputs)
+        options = self._fitted_to(task)
+        self._tell_of_pixels(variants[0].inputs, options)
         found: list[Found] = []
-        with results(self.output, self.files) as take:
+        with results(None if self._writes_boxes(task) else self.output, self.files) as take:
             for file in self.files:
                 if self.reset_each and found:
                     session.reset()
                 outputs, times, classes = [], [], []
-                for inputs in read_inputs(file, variants, self.options, variants[0].stateful):
+                for inputs in read_inputs(file, variants, options, variants[0].stateful):
                     made, timings = session.run(inputs, self.signature)
                     outputs.append(made)
                     times.append(timings.latency_ms)
-                    if self.top:
-                        spec, labels = self._find_class_output(
-                            variant_for(variants, inputs).outputs
-                        )
-                        classes.append(best(made, spec, labels, self.top))
+                    classes += self._classes(made, variant_for(variants, inputs).outputs, task)
                 take(file, outputs)
-                found.append(Found(file, tuple(times), tuple(classes)))
+                each = Found(file, tuple(times), tuple(classes))
+                if task and task.kind == DETECT and is_picture(file):
+                    each = self._with_boxes(each, outputs[0], variants[0].inputs, task)
+                found.append(each)
+        if task and self._writes_boxes(task):
+            self._write_boxes(found, task)
         return found
+
+    def _fitted_to(self, task: TaskSpec | None) -> InputOptions:
+        return self.options.for_task(task) if task else self.options
+
+    def _writes_boxes(self, task: TaskSpec | None) -> bool:
+        """Whether the output file lists boxes instead of all values."""
+        wanted = self.output is not None and Path(self.output).suffix.lower() in FORMS
+        return wanted and task is not None and task.kind == DETECT
+
+    def _classes(
+        self, made: Outputs, specs: Sequence[TensorSpec], task: TaskSpec | None
+    ) -> list[list[Class]]:
+        """The best classes of a run, if they were asked for or are what the model is for."""
+        if self.top:
+            spec, labels = self._find_class_output(specs)
+            return [best(made, spec, labels, self.top)]
+        if task is None or task.kind != CLASSIFY or self.output is not None:
+            return []
+        spec = next(each for each in specs if each.name == task.output)
+        return [best(made, spec, self.labels or task.labels, _TOP)]
+
+    def _with_boxes(
+        self, found: Found, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
+    ) -> Found:
+        picture, placed = placed_picture(found.file, specs[0], self._fitted_to(task))
+        boxes = tuple(boxes_of(outputs[task.output], task, placed, self.labels))
+        if self.output is not None:
+            return replace(found, boxes=boxes)
+        drawn = Path(f"{found.file.stem}{DRAWN}")
+        draw(picture, boxes, drawn)
+        return replace(found, boxes=boxes, drawn=drawn)
+
+    def _write_boxes(self, found: Sequence[Found], task: TaskSpec) -> None:
+        listed = [(each.file, each.boxes or ()) for each in found]
+        is_json = self.output is not None and self.output.lower().endswith(".json")
+        text = coco_json(listed, self.labels or task.labels) if is_json else box_csv(listed)
+        atomic_write(Path(self.output or STDOUT), text.encode())
 
     def _find_class_output(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
         """The output with class scores and its labels, if classes were requested."""
@@ -75,7 +129,8 @@ class Job:
             return specs[0], ()
         return class_output(specs, self.labels, self.notes.labels)
 
-    def _tell_of_pixels(self, specs: Sequence[TensorSpec]) -> None:
+    def _tell_of_pixels(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
         floats = any(spec.dtype.startswith("f") for spec in specs)
-        if floats and not self.options.scaling[1] and any(map(is_picture, self.files)):
+        stated = options.scaling[1] or options.fit != STRETCH
+        if floats and not stated and any(map(is_picture, self.files)):
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
+from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.ir.types import Array
 
 
@@ -33,7 +34,7 @@ class Artifact:
     (schema edgekit.explain/2); `notes` are decisions of the importer that users may want to change;
     `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
     besides those of the profile; `loss` is the loss of accuracy relative to f32; `signature` is the
-    one it computes, if the model was compiled by signature.
+    one it computes, if the model was compiled by signature; `task` is what it is for, if known.
     """
 
     model_name: str
@@ -48,3 +49,4 @@ class Artifact:
     extras: tuple[str, ...] = ()
     loss: LossSpec | None = None
     signature: str = ""
+    task: TaskSpec | None = None

@@ -34,6 +34,7 @@ from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
+from edgekit.host.compiler.tasks import with_task
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
@@ -118,9 +119,9 @@ def prepare(
         graph, lost = quantized.graph, quantized.report.loss
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
-    graph = replace(graph, output_names=names)
-    made = prepare_graph(graph, board, options, samples=samples, cache=cache)
-    return replace(made, lost=lost)
+    found = with_task(model, replace(graph, output_names=names), options)
+    made = prepare_graph(found.graph, board, options, samples=samples, cache=cache)
+    return replace(made, lost=lost, task=found.task)
 
 
 def prepare_graph(
@@ -198,6 +199,7 @@ def build_graph(
         extras=extras_of(plan, board),
         loss=worse(made.lost, loss),
         signature=options.signature,
+        task=made.task,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.driver import check_memory, prepare_graph
 from edgekit.host.compiler.fit import plan_of
@@ -22,6 +23,7 @@ from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, 
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import with_task
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -57,7 +59,8 @@ class Memory:
 class Inspection:
     """`reason` states in one line why the model cannot be compiled, or is None if it can; `notes`
     are decisions that the importer made by default. `signature` is the one that was inspected, of a
-    model that has several; `sparse` says of each pruned layer whether it runs sparse."""
+    model that has several; `sparse` says of each pruned layer whether it runs sparse; `task` is
+    what `run` takes the model for, from `task_source`."""
 
     model: str
     format: str
@@ -75,6 +78,8 @@ class Inspection:
     notes: tuple[str, ...] = ()
     signature: str = ""
     sparse: tuple[SparseDecision, ...] = ()
+    task: TaskSpec | None = None
+    task_source: str = ""
 
 
 def inspect_signatures(
@@ -100,6 +105,8 @@ def inspect_model(
     except InputError as error:
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)
+    known = with_task(path, graph, CompileOptions(guess_task=True))
+    found = replace(found, task=known.task, task_source=known.source)
     try:
         made = prepare_graph(graph, board)
         found = replace(found, sparse=made.sparse)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
+from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import Fitted as InMemory
@@ -67,8 +68,8 @@ class PreparedGraph:
     the operators they were split from; `groups` are operators whose method was chosen together;
     `sparse` says of each pruned layer whether it runs sparse;
     `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
-    fit into; `lost` is the accuracy lost to quantization before the import. `output_names`: as in
-    Graph.
+    fit into; `lost` is the accuracy lost to quantization before the import; `task` is what the
+    model is for. `output_names`: as in Graph.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class PreparedGraph:
     splits: Mapping[str, Fitted] = field(default_factory=dict)
     limit: int | None = None
     lost: LossSpec | None = None
+    task: TaskSpec | None = None
     output_names: Mapping[str, str] = field(default_factory=dict)
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> PreparedGraph:

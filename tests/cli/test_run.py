@@ -120,7 +120,6 @@ def test_inputs_are_checked_before_what_is_in_service_changes(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "expected --output FILE or --top N, found neither"),
         (("--output", "-", "--json"), "expected one document on stdout"),
         (("--output", "y.txt"), "expected a file .npz, .json or .csv, or a folder"),
         (("--output", "no/y.npz"), "expected its folder to exist"),

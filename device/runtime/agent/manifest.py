@@ -39,6 +39,7 @@ from edgekit.device.runtime.agent.strict import (
     no_constant,
     text,
 )
+from edgekit.device.runtime.agent.task import TaskSpec, task_of
 from edgekit.device.runtime.dtypes import count
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record, asdict, replace
@@ -55,7 +56,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
 _SIGNATURE = ("signature",)  # a key that entries without a name lack
-_OPTIONAL = (*_SIGNATURE, "kernels")
+_OPTIONAL = (*_SIGNATURE, "kernels", "task")
 _DESCRIPTION_KEYS = (
     "name",
     "inputs",
@@ -121,7 +122,8 @@ class Manifest(Record):
     """`variants` are those for further input shapes and signatures; the manifest itself describes
     the first variant. `application` is the program that runs with the model. `placements` are the
     best thread counts on each of the board's clusters, best cluster first; empty: one thread, on
-    any core. `loss` is the quantization loss relative to f32, if the model is quantized.
+    any core. `loss` is the quantization loss relative to f32, if the model is quantized. `task` is
+    what the first variant is for, if known.
 
     A release of `kernels` has no model: no tensors, operators, weights and variants; its name is
     that of its core, and its memory that of its library."""
@@ -144,6 +146,7 @@ class Manifest(Record):
     loss: Optional[LossSpec] = None
     signature: str = ""
     kernels: Optional[KernelsSpec] = None
+    task: Optional[TaskSpec] = None
 
     def to_json(self) -> bytes:
         """Returns the canonical text: sorted keys, one line, identical on every machine."""
@@ -187,7 +190,7 @@ class Manifest(Record):
 
 
 def _without_unused(document: Dict[str, Any]) -> Dict[str, Any]:
-    """The document without kernels and signatures that have no name: most models have only one."""
+    """The document without what most models lack: kernels, a task, names of signatures."""
     document["variants"] = [_without_empty(variant) for variant in document["variants"]]
     return _without_empty(document)
 
@@ -320,6 +323,7 @@ def _build_manifest(root: Dict[str, Any]) -> Manifest:
         loss=None if loss is None else loss_of(loss, "loss"),
         signature=text(root.get("signature", ""), "signature"),
         kernels=kernels_of(root["kernels"], "kernels") if "kernels" in root else None,
+        task=task_of(root["task"], "task") if "task" in root else None,
     )
 
 

@@ -71,6 +71,7 @@ class _Server:
             "model": self._manifest.model.name,
             "threads": self._placement.threads,
             "variants": [_describe_variant(variant) for variant in self._variants],
+            **({"task": asdict(self._manifest.task)} if self._manifest.task else {}),
         }
 
     def close(self) -> None:

@@ -1,11 +1,19 @@
 """Converts users' input files to model inputs."""
 
 from edgekit.host.compiler.inputs.convert import fitted
+from edgekit.host.compiler.inputs.fitting import Placed
 from edgekit.host.compiler.inputs.loss import loss_entry, read_loss
-from edgekit.host.compiler.inputs.metadata import ModelNotes, read_attached, read_notes
+from edgekit.host.compiler.inputs.metadata import (
+    InputNotes,
+    ModelNotes,
+    postprocessed,
+    read_attached,
+    read_notes,
+)
 from edgekit.host.compiler.inputs.options import InputOptions
-from edgekit.host.compiler.inputs.pictures import PixelFrames
+from edgekit.host.compiler.inputs.pictures import PixelFrames, placed_picture
 from edgekit.host.compiler.inputs.sources import (
+    DRAWN,
     input_files,
     is_array,
     is_picture,
@@ -14,14 +22,19 @@ from edgekit.host.compiler.inputs.sources import (
 )
 
 __all__ = [
+    "DRAWN",
+    "InputNotes",
     "InputOptions",
     "ModelNotes",
     "PixelFrames",
+    "Placed",
     "fitted",
     "input_files",
     "is_array",
     "is_picture",
     "loss_entry",
+    "placed_picture",
+    "postprocessed",
     "read_arrays",
     "read_attached",
     "read_inputs",

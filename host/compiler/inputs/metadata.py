@@ -19,6 +19,7 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
 _NAME = b"TFLITE_METADATA"
+_POSTPROCESS = b"TFLite_Detection_PostProcess"
 _SUBGRAPHS = 3  # field of ModelMetadata
 _MOST_ENTRIES = 4096
 _MOST_LABEL_BYTES = 4 << 20
@@ -107,6 +108,29 @@ def read_entry(path: Path, name: str) -> bytes | None:
         return _find_entry(path.read_bytes(), name.encode())
     except _DAMAGED:
         return None
+
+
+def postprocessed(path: Path) -> tuple[str, ...]:
+    """Return the results of a .tflite file's TFLite_Detection_PostProcess: boxes, classes, scores
+    and count; empty without that operator."""
+    if path.suffix != ".tflite":
+        return ()
+    data = path.read_bytes()
+    if _POSTPROCESS not in data:
+        return ()
+    import tflite
+
+    try:
+        model = tflite.Model.GetRootAs(data)
+        graph = model.Subgraphs(0)
+        for i in range(graph.OperatorsLength()):
+            node = graph.Operators(i)
+            if model.OperatorCodes(node.OpcodeIndex()).CustomCode() == _POSTPROCESS:
+                ends = (node.Outputs(k) for k in range(node.OutputsLength()))
+                return tuple(graph.Tensors(end).Name().decode() for end in ends)
+    except _DAMAGED:
+        pass
+    return ()
 
 
 def label_lines(data: bytes) -> tuple[str, ...]:

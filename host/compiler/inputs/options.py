@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from edgekit.device.runtime.agent.task import BGR, STRETCH, TaskSpec
 from edgekit.host.compiler.inputs.metadata import InputNotes
 
 
@@ -12,8 +13,8 @@ from edgekit.host.compiler.inputs.metadata import InputNotes
 class InputOptions:
     """`notes` are the model's own metadata; all other options override them.
 
-    A real value is (pixel - mean) / scale. `sample_rate` is the model's; with `resample`, sound
-    with another rate is converted.
+    A real value is (pixel - mean) / scale. `sample_rate` is the model's; with
+    `resample`, sound with another rate is converted. `fit` and `fill` are those of TaskSpec.
     """
 
     mean: tuple[float, ...] = ()
@@ -23,6 +24,8 @@ class InputOptions:
     sample_rate: int | None = None
     resample: bool = False
     notes: InputNotes = field(default_factory=InputNotes)
+    fit: str = STRETCH
+    fill: int = 0
 
     @property
     def scaling(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -36,3 +39,15 @@ class InputOptions:
     def rate(self) -> int | None:
         """The model's sample rate in Hz; None if unknown."""
         return self.sample_rate or self.notes.sample_rate
+
+    def for_task(self, task: TaskSpec) -> InputOptions:
+        """The same options, with the pixels that a task states where the user states none."""
+        given = self.mean or self.scale
+        return replace(
+            self,
+            mean=self.mean if given else task.mean,
+            scale=self.scale if given else task.scale,
+            channels="bgr" if BGR in (task.channels, self.channels) else "rgb",
+            fit=task.fit,
+            fill=task.fill,
+        )

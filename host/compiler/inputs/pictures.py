@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.optional import optional
+from edgekit.host.compiler.inputs.fitting import Placed, place
 from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.real import as_input
 from edgekit.host.errors import InputError
@@ -33,7 +34,8 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
     Raises InputError if it is no picture, if Pillow is missing, or if the input is not an image.
     """
     height, width, channels, is_nchw = _image_extents(str(path), spec, options)
-    pixels = np.asarray(_load_resized(path, width, height, _MODES[channels]), np.float64)
+    fitted = _load_fitted(path, width, height, _MODES[channels], options)
+    pixels = np.asarray(fitted, np.float64)
     return _as_input(pixels.reshape(height, width, channels), spec, options, is_nchw)
 
 
@@ -85,17 +87,34 @@ def _image_extents(
     )
 
 
-def _load_resized(path: Path, width: int, height: int, mode: str) -> Picture:
+def placed_picture(path: Path, spec: TensorSpec, options: InputOptions) -> tuple[Picture, Placed]:
+    """Read a picture upright, in RGB, and where it lies in the input `spec`. Raises InputError."""
+    height, width, _, _ = _image_extents(str(path), spec, options)
+    loaded = _load(path, "RGB")
+    return loaded, place(loaded.size, width, height, options.fit)
+
+
+def _load_fitted(path: Path, width: int, height: int, mode: str, options: InputOptions) -> Picture:
+    _, images = optional("PIL", "PIL.Image")
+    loaded = _load(path, mode)
+    placed = place(loaded.size, width, height, options.fit)
+    resized = loaded.resize((placed.width, placed.height), images.Resampling.BILINEAR)
+    if resized.size == (width, height):
+        return resized
+    fill = options.fill if mode == "L" else (options.fill,) * 3 + (255,) * (mode == "RGBA")
+    made: Picture = images.new(mode, (width, height), fill)
+    made.paste(resized, (placed.left, placed.top))
+    return made
+
+
+def _load(path: Path, mode: str) -> Picture:
     _, images, orientation = optional("PIL", "PIL.Image", "PIL.ImageOps")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", images.DecompressionBombWarning)
             with images.open(path) as opened:
-                upright = orientation.exif_transpose(opened)
-                fitting: Picture = upright.convert(mode).resize(
-                    (width, height), images.Resampling.BILINEAR
-                )
-                return fitting
+                upright: Picture = orientation.exif_transpose(opened)
+                return _in_eight_bits(upright).convert(mode)
     except (images.DecompressionBombWarning, images.DecompressionBombError):
         raise InputError(
             f"{path}: expected a picture of at most {images.MAX_IMAGE_PIXELS} pixels, found more; "
@@ -105,6 +124,16 @@ def _load_resized(path: Path, width: int, height: int, mode: str) -> Picture:
         raise InputError(
             f"{path}: expected a picture that Pillow reads, found: {error}; save it as PNG"
         ) from None
+
+
+def _in_eight_bits(picture: Picture) -> Picture:
+    """Pillow's conversions cut 16 bits at 255 instead of scaling them."""
+    if picture.mode not in ("I;16", "I;16B", "I;16L", "I"):
+        return picture
+    _, images = optional("PIL", "PIL.Image")
+    values = np.asarray(picture).astype(np.int64) >> 8
+    made: Picture = images.fromarray(np.clip(values, 0, 255).astype(np.uint8))
+    return made
 
 
 def _scale_pixels(

@@ -20,6 +20,7 @@ from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.errors import InputError
 
 ARRAYS = (".npz", ".npy")
+DRAWN = ".out.png"  # the end of names of pictures with results, which are no inputs
 SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
 Inputs = dict[str, NDArray[Any]]
@@ -52,6 +53,7 @@ def input_files(path: Path) -> list[Path]:
         return [path]
     found_files = [p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()]
     found_files = [p for p in found_files if not p.name.startswith(".")]
+    found_files = [p for p in found_files if not p.name.endswith(DRAWN)]
     if not found_files or len(found_files) > _MOST_FILES:
         raise InputError(
             f"{path}: expected 1 to {_MOST_FILES} files of {', '.join(SUFFIXES)}, "

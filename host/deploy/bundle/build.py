@@ -67,6 +67,7 @@ def build_bundle(
         placements=artifact.placements,
         loss=artifact.loss,
         signature=artifact.signature,
+        task=artifact.task,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 

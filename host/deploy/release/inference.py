@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.specs import (
     tensor_of,
 )
 from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, text
+from edgekit.device.runtime.agent.task import TaskSpec, task_of
 from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.runtime.dtypes import BY_NAME
@@ -64,12 +65,13 @@ class ServedVariant:
 
 @dataclass(frozen=True)
 class Served:
-    """The release that a session runs for its lifetime."""
+    """The release that a session runs for its lifetime; `task` is what it is for, if known."""
 
     release: str
     model: str
     threads: int
     variants: tuple[ServedVariant, ...]
+    task: TaskSpec | None = None
 
     def of(self, signature: str) -> tuple[ServedVariant, ...]:
         """The variants of a signature; InputError if it is unknown, or empty although the model has
@@ -244,7 +246,8 @@ def _protocol_error(board: str, error: DeviceInputError) -> TransferError:
 
 
 def _parse_hello(hello: Document) -> Served:
-    keys = keys_of(hello, "session", ("schema", "release", "model", "threads", "variants"))
+    names = ("schema", "release", "model", "threads", "variants")
+    keys = keys_of(hello, "session", names, ("task",))
     if keys["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, keys["schema"])
     variants = each(keys["variants"], "variants", _parse_variant)
@@ -255,6 +258,7 @@ def _parse_hello(hello: Document) -> Served:
         text(keys["model"], "model"),
         integer(keys["threads"], "threads", 1),
         variants,
+        task_of(keys["task"], "task") if "task" in keys else None,
     )
 
 

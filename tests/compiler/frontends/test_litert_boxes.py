@@ -7,6 +7,7 @@ import pytest
 from flatbuffers import flexbuffers
 
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
 from tests.support.litert_cases import Single, check, fixed, given
@@ -109,3 +110,13 @@ def _suppression(version, count, limit):
 @pytest.mark.parametrize(("count", "limit"), [(30, 5), (30, 40), (7, 20)])
 def test_suppression_agrees_with_litert(files, litert, version, count, limit):
     check(files, litert, _suppression(version, count, limit))
+
+
+def test_the_results_of_the_operator_are_found_in_a_file(files, tmp_path):
+    path = tmp_path / "m.tflite"
+    path.write_bytes(_single(0).content(files))
+    assert postprocessed(path) == ("y0", "y1", "y2", "y3")
+    path.write_bytes(path.read_bytes()[:-9])
+    assert postprocessed(path) in ((), ("y0", "y1", "y2", "y3"))
+    path.write_bytes(b"TFLite_Detection_PostProcess")
+    assert postprocessed(path) == ()

@@ -1,0 +1,59 @@
+"""What a model is for: how a picture becomes its input, and what its output says."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, number, text
+from edgekit.device.runtime.record import Record
+
+CLASSIFY, DETECT = "classify", "detect"
+LETTERBOX, STRETCH, CROP = "letterbox", "stretch", "crop"
+RGB, BGR = "rgb", "bgr"
+KINDS, FITS, CHANNELS = (CLASSIFY, DETECT), (LETTERBOX, STRETCH, CROP), (RGB, BGR)
+
+FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
+
+
+class TaskSpec(Record):
+    """`kind` is one of KINDS. The picture is resized to `input` by `fit`: a letterbox keeps its
+    proportions and fills the rest with `fill` (0 to 255), a crop cuts what is too much. `channels`
+    is the order of colors. A value of the input is (pixel - mean) / scale; both are empty for the
+    input's own default.
+
+    `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
+    each class, in pixels of the input; rows of class -1 are empty. `labels` name the classes, in
+    order; empty if unknown.
+    """
+
+    kind: str
+    input: str
+    output: str
+    fit: str = STRETCH
+    fill: int = 114
+    channels: str = RGB
+    mean: Tuple[float, ...] = ()
+    scale: Tuple[float, ...] = ()
+    labels: Tuple[str, ...] = ()
+
+
+def task_of(raw: object, where: str) -> TaskSpec:
+    """Checks a task in a manifest or an answer."""
+    keys = keys_of(raw, where, TaskSpec.field_names)
+    for name, known in (("kind", KINDS), ("fit", FITS), ("channels", CHANNELS)):
+        if keys[name] not in known:
+            raise bad(f"{where}.{name}", " or ".join(known), keys[name])
+    made = TaskSpec(
+        keys["kind"],
+        text(keys["input"], f"{where}.input"),
+        text(keys["output"], f"{where}.output"),
+        keys["fit"],
+        integer(keys["fill"], f"{where}.fill", 0, 255),
+        keys["channels"],
+        each(keys["mean"], f"{where}.mean", number),
+        each(keys["scale"], f"{where}.scale", number),
+        each(keys["labels"], f"{where}.labels", text),
+    )
+    if 0.0 in made.scale:
+        raise bad(f"{where}.scale", "numbers other than 0", "0")
+    return made

@@ -1,0 +1,61 @@
+"""Reads the metadata that Ultralytics' exporter writes into .onnx and .tflite files."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+from edgekit.host.compiler.inputs import read_attached
+
+_FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .tflite file
+_MOST_TEXT = 1 << 20
+_MOST_LABEL = 128  # characters
+
+
+@dataclass(frozen=True)
+class Ultralytics:
+    """`task` as Ultralytics names it, and the names of the classes; empty if unknown."""
+
+    task: str = ""
+    labels: tuple[str, ...] = ()
+
+
+def read_ultralytics(path: Path) -> Ultralytics:
+    """The metadata of a model file; empty if it has none that can be read."""
+    if path.suffix == ".onnx":
+        found: Mapping[str, Any] = onnx_metadata(path)
+    else:
+        found = next(filter(None, map(_parse, _attached_texts(path))), {})
+    names, task = _value(found.get("names")), found.get("task")
+    if not isinstance(names, dict) or not isinstance(task, str):
+        return Ultralytics()
+    labels = {str(key): str(value) for key, value in names.items()}
+    ordered = tuple(labels.get(str(i), "")[:_MOST_LABEL] for i in range(len(labels)))
+    return Ultralytics(task, ordered if all(map(str.isprintable, ordered)) else ())
+
+
+def _attached_texts(path: Path) -> list[str]:
+    files = read_attached(path).files
+    return [files[name].decode("utf-8", "replace") for name in _FILES if name in files]
+
+
+def _parse(text: str) -> dict[str, Any]:
+    made = _value(text)
+    return made if isinstance(made, dict) else {}
+
+
+def _value(text: Any) -> Any:
+    """The value of JSON or of a Python literal; the text itself is not one."""
+    if not isinstance(text, str) or len(text) > _MOST_TEXT:
+        return None if isinstance(text, str) else text
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return None

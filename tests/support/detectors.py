@@ -1,0 +1,67 @@
+"""ONNX detectors with known outputs, and a decoder of their own in NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support.onnx_models import model, node, save, value
+
+Floats = NDArray[np.float32]
+
+
+def detector(folder: Path, outputs: dict[str, Floats], size: tuple[int, int], **more: Any) -> Path:
+    """An ONNX file whose outputs are constants, but for rounding; `size` is height and width.
+
+    `more` are metadata properties.
+    """
+    constants = {f"c.{name}": array for name, array in outputs.items()}
+    constants["zero"] = np.zeros(1, np.float32)
+    nodes = [
+        node("ReduceMean", ["images"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["none"]),
+        *(node("Add", [f"c.{name}", "none"], [name]) for name in outputs),
+    ]
+    made = model(nodes, [value("images", [1, 3, *size])], list(outputs), constants, opset=13)
+    for key, text in more.items():
+        entry = made.metadata_props.add()
+        entry.key, entry.value = key, str(text)
+    return save(made, folder)
+
+
+def scattered(count: int, size: tuple[int, int], seed: int) -> Floats:
+    """Boxes as center and size in pixels, some of them much alike, [count, 4]."""
+    rng = np.random.default_rng(seed)
+    height, width = size
+    some = rng.uniform(0.2, 0.8, (max(count // 4, 1), 4)) * (width, height, width / 3, height / 3)
+    jitter = rng.normal(0, 1.5, (count, 4))
+    return (some[rng.integers(0, len(some), count)] + jitter).astype(np.float32)
+
+
+def best_boxes(
+    boxes: Floats, scores: Floats, least: float, overlap: float
+) -> list[tuple[int, float, tuple[float, ...]]]:
+    """Class, score and corners of what greedy suppression per class leaves, best first.
+
+    boxes: centers and sizes [n, 4]; scores [n, classes].
+    """
+    corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+    found: list[tuple[int, float, tuple[float, ...]]] = []
+    for label in range(scores.shape[1]):
+        kept: list[int] = []
+        for i in np.argsort(-scores[:, label], kind="stable"):
+            if scores[i, label] <= least:
+                break
+            if all(_iou(corners[i], corners[k]) <= overlap for k in kept):
+                kept.append(int(i))
+        found += [(label, float(scores[i, label]), tuple(corners[i].tolist())) for i in kept]
+    return sorted(found, key=lambda each: -each[1])
+
+
+def _iou(a: Floats, b: Floats) -> float:
+    low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
+    common = float(np.prod(np.maximum(high - low, 0)))
+    return common / (float(np.prod(a[2:] - a[:2])) + float(np.prod(b[2:] - b[:2])) - common)
