@@ -1,4 +1,4 @@
-"""Boxes that a detector found: read from its rows, listed, drawn and written."""
+"""Boxes that a detector found: listed, drawn and written."""
 
 from __future__ import annotations
 
@@ -6,59 +6,21 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.device.runtime.agent.fitting import Box
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.tasks.coco import COCO, COCO_IDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image as Picture
 
-    from edgekit.host.compiler.inputs import Placed
-
 FORMS = (".json", ".csv")
-_LEAST = 0.25  # of rows whose model selects them without a threshold
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 _LINES = 320  # a line is this part of the picture's longer side
 _TEXT = 40
-
-
-@dataclass(frozen=True)
-class Box:
-    """A detection, in pixels of the picture; `label` is empty if unknown."""
-
-    index: int
-    label: str
-    score: float
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    @property
-    def name(self) -> str:
-        return self.label or f"class {self.index}"
-
-
-def boxes_of(
-    rows: NDArray[Any], task: TaskSpec, placed: Placed, given: Sequence[str] = ()
-) -> list[Box]:
-    """The detections in rows (TaskSpec), best first; `given` labels replace those of the task."""
-    labels, found = tuple(given) or task.labels, []
-    for _, index, score, *corners in rows.reshape(-1, rows.shape[-1]).tolist():
-        number = int(index)
-        if number < 0 or score < _LEAST:
-            continue
-        left, top, right, bottom = placed.to_picture((corners[0], corners[1], *corners[2:]))
-        if right > left and bottom > top:
-            label = labels[number] if number < len(labels) else ""
-            found.append(Box(number, label, score, left, top, right, bottom))
-    return sorted(found, key=lambda box: -box.score)
 
 
 def box_lines(boxes: Sequence[Box]) -> list[str]:
@@ -76,7 +38,7 @@ def draw(picture: Picture, boxes: Sequence[Box], target: Path) -> None:
     width = max(1, round(max(picture.size) / _LINES))
     font = fonts.load_default(max(10, round(max(picture.size) / _TEXT)))
     for box in reversed(boxes):
-        color = _COLORS[box.index % len(_COLORS)]
+        color = _COLORS[box.number % len(_COLORS)]
         canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
         text = f"{box.name} {box.score:.2f}"
         _, _, wide, high = canvas.textbbox((0, 0), text, font=font)
@@ -99,7 +61,7 @@ def coco_json(found: Sequence[tuple[Path, Sequence[Box]]], labels: Sequence[str]
     entries = [
         {
             "image_id": int(file.stem) if file.stem.isdecimal() else file.name,
-            "category_id": ids[box.index],
+            "category_id": ids[box.number],
             "category": box.name,
             "bbox": [round(v, 2) for v in (box.left, box.top, *_extents(box))],
             "score": round(box.score, 5),
@@ -118,7 +80,7 @@ def box_csv(found: Sequence[tuple[Path, Sequence[Box]]]) -> str:
     for file, boxes in found:
         for b in boxes:
             corners = (f"{v:.2f}" for v in (b.left, b.top, b.right, b.bottom))
-            rows.writerow((file.name, b.name, b.index, f"{b.score:.5f}", *corners))
+            rows.writerow((file.name, b.name, b.number, f"{b.score:.5f}", *corners))
     return made.getvalue()
 
 

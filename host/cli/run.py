@@ -335,7 +335,7 @@ def _print_results(
                         "input": str(each.file),
                         time_key(device.emulated): list(each.latencies_ms),
                         "top": [[asdict(c) for c in classes] for classes in each.classes],
-                        "boxes": each.boxes and [asdict(box) for box in each.boxes],
+                        "boxes": each.boxes and [box._asdict() for box in each.boxes],
                     }
                     for each in found
                 ],

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.device.runtime.agent.fitting import Box, boxes_of
 from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, STRETCH, TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
-from edgekit.host.cli.boxes import FORMS, Box, box_csv, boxes_of, coco_json, draw
+from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
@@ -110,7 +111,9 @@ class Job:
         self, found: Found, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
     ) -> Found:
         picture, placed = placed_picture(found.file, specs[0], self._fitted_to(task))
-        boxes = tuple(boxes_of(outputs[task.output], task, placed, self.labels))
+        boxes = tuple(
+            boxes_of(outputs[task.output].reshape(-1).tolist(), task, placed, self.labels)
+        )
         if self.output is not None:
             return replace(found, boxes=boxes)
         drawn = Path(f"{found.file.stem}{DRAWN}")

@@ -165,7 +165,10 @@ def build_graph(
     scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
     plan = _with_names(plan, made.output_names)
     check_memory(plan, board, made.limit)
-    library = Toolchain(board, cache / "objects").build(units_of(plan, board))
+    units = units_of(plan, board)
+    if made.task is not None:
+        units.append(Unit("picture", kernels_folder() / "runtime/picture.c"))
+    library = Toolchain(board, cache / "objects").build(units)
     _LOG.info("%s: compiled; computing the reference outputs", imported.name)
     golden = golden_of(imported, cache / "golden")
     placed = placements(scheduled, plan, board, options.threads, options.cluster)

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.device.runtime.application import InputError as DeviceInputError
+from edgekit.device.runtime.application import open as open_on_board
 from tests.support.detectors import best_boxes, detector, scattered
+from tests.support.onnx_models import model as model_of
+from tests.support.onnx_models import node, save, value
 
 _SIZE = (64, 96)
 _PICTURE = (200, 100)  # width, height: letterboxed to 96 x 48, 8 pixels from the top
@@ -41,7 +45,7 @@ def test_boxes_are_shown_drawn_and_written(edgekit, scene, home):
     (run,) = done.document["inputs"]
     assert len(run["boxes"]) == len(expected) > 3
     for box, (label, score, corners) in zip(run["boxes"], expected, strict=True):
-        assert (box["index"], box["label"]) == (label, _NAMES[label])
+        assert (box["number"], box["label"]) == (label, _NAMES[label])
         assert box["score"] == pytest.approx(score, abs=1e-5)
         edges = [box[side] for side in ("left", "top", "right", "bottom")]
         assert edges == pytest.approx(corners, abs=0.05)
@@ -88,3 +92,50 @@ def test_pictures_of_all_modes_are_taken(edgekit, scene, home, mode):
     Image.new("RGB", _PICTURE, "gray").convert("L").convert(mode).save(home / "p.tiff")
     done = edgekit("run", scene[0], "--input", "p.tiff", "--json")
     assert done.code == 0 and done.document["inputs"][0]["boxes"]
+
+
+def test_programs_on_the_board_give_frames(edgekit, scene, home):
+    path, expected = scene
+    assert edgekit("deploy", path).code == 0
+    frame = np.asarray(Image.open(home / "street.png"))
+    with open_on_board(root=home.parent / "home/boards/local") as model:
+        assert model.task is not None and model.task.fit == "letterbox"
+        for given in ((frame,), (frame.tobytes(), 200, 100), (bytearray(frame), 200, 100)):
+            found = model.detect(*given)
+            assert [box.label for box in found] == [_NAMES[label] for label, *_ in expected]
+            assert found[0][2:6] == pytest.approx(expected[0][2], abs=0.05)
+        flipped = model.detect(frame[:, ::-1])
+        assert len(flipped) == len(expected)
+        for wrong, said in (
+            ((b"",), "expected 0 x 0 pixels of 3 bytes, found 0 bytes"),
+            ((frame[..., :2],), "expected 200 x 100 pixels of 3 bytes"),
+            ((frame.astype(np.float32),), "found elements of 4"),
+            (("text",), "expected a picture as bytes, found str"),
+        ):
+            with pytest.raises(DeviceInputError, match=said):
+                model.detect(*wrong)
+        with pytest.raises(DeviceInputError, match="compiled with --task classify, found detect"):
+            model.classify(frame)
+
+
+def test_programs_get_the_best_classes(edgekit, home):
+    """The classes of this model are its pixels."""
+    size, labels = 3 * 8 * 6, {i: f"p{i}" for i in range(3 * 8 * 6)}
+    nodes = [node("Reshape", ["images", "shape"], ["y"])]
+    constants = {"shape": np.array([1, size])}
+    made = model_of(nodes, [value("images", [1, 3, 8, 6])], ["y"], constants, opset=13)
+    for key, text in (("task", "classify"), ("names", str(labels))):
+        entry = made.metadata_props.add()
+        entry.key, entry.value = key, text
+    assert edgekit("deploy", save(made, home)).code == 0
+    frame = np.random.default_rng(0).integers(0, 256, (8, 6, 3)).astype(np.uint8)
+    with open_on_board(root=home.parent / "home/boards/local") as model:
+        found = model.classify(frame, top=size)
+    scores = np.zeros(size)
+    for each in found:
+        assert each.label == labels[each.number]
+        scores[each.number] = each.score
+    np.testing.assert_allclose(scores.reshape(3, 8, 6), frame.transpose(2, 0, 1) / 255, atol=1e-6)
+    Image.fromarray(frame).save(home / "p.png")
+    shown = edgekit("run", "--input", "p.png").out
+    assert f"  {found[0].score:8.4f}  {found[0].label}\n" in shown

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
 from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.application.model import open_model as open
+from edgekit.device.runtime.application.pictures import Class
 from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.errors import (
     BusyError,
@@ -26,7 +28,9 @@ from edgekit.device.version import VERSION
 
 __all__ = [
     "VERSION",
+    "Box",
     "BusyError",
+    "Class",
     "DeviceError",
     "IncompatibleError",
     "InputError",

@@ -87,6 +87,11 @@ class Loaded:
         outputs.release = self.manifest.id
         return outputs
 
+    def function(self, name: str) -> Any:
+        """A function of the first variant's library. AttributeError if it has none of that
+        name."""
+        return getattr(self._parts[0].lib, name)
+
     def reset(self) -> None:
         """Resets states to their initial values."""
         with self._free:

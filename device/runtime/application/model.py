@@ -11,17 +11,34 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Set, Tuple, Type, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
+from edgekit.device.runtime.agent.fitting import Box
 from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
+from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.device.runtime.application.follow import load, load_current, log
 from edgekit.device.runtime.application.loaded import Loaded, Outputs
+from edgekit.device.runtime.application.pictures import Class, classify, detect
 from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.application.watch import DEATHS, WATCH_SECONDS, Watch
 from edgekit.device.runtime.errors import DeviceError, InputError, TooLittleMemoryError
 
+Result = TypeVar("Result")
 Load = Callable[[Store, str, PlacementRequest, int], Loaded]
 DEFAULT = "current"
 ROOT = "~/.edgekit"
@@ -136,17 +153,24 @@ class Model:
         inputs are not copied. Arrays in `outputs` are written in place; the others are allocated:
         as NumPy arrays if an input is one, else as memoryviews.
         """
-        if self._has_current_changed():
-            self._switch_release(wait=False)
-        loaded = self._acquire_loaded()
-        try:
-            found = loaded.run(inputs, outputs or {}, signature)
-        finally:
-            self._return_loaded(loaded)
-        alive()
-        if self._proof_due is not None and time.monotonic() > self._proof_due:
-            self._mark_proven(loaded)
-        return found
+        return self._on_current(lambda loaded: loaded.run(inputs, outputs or {}, signature))
+
+    def detect(self, frame: Any, width: int = 0, height: int = 0) -> List[Box]:
+        """The boxes of a detector in a picture, best first, in its pixels.
+
+        `frame` is an array [height, width, 3] of bytes, red first, or the bytes of one whose size
+        is given. InputError if the model is not a detector, or if the sizes do not fit.
+        """
+        return self._on_current(lambda loaded: detect(loaded, frame, width, height))
+
+    def classify(self, frame: Any, width: int = 0, height: int = 0, top: int = 5) -> List[Class]:
+        """The `top` best classes of a picture, best first; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: classify(loaded, frame, width, height, top))
+
+    @property
+    def task(self) -> Optional[TaskSpec]:
+        """What the model is for, and how pictures become its input; None if unknown."""
+        return self._require_loaded().manifest.task
 
     def refresh(self) -> bool:
         """Waits until the current release is loaded here; returns whether that changed the release.
@@ -203,6 +227,20 @@ class Model:
         trace: Optional[TracebackType],
     ) -> None:
         self.close()
+
+    def _on_current(self, work: Callable[[Loaded], Result]) -> Result:
+        """Does an inference with the current release, which stays loaded meanwhile."""
+        if self._has_current_changed():
+            self._switch_release(wait=False)
+        loaded = self._acquire_loaded()
+        try:
+            found = work(loaded)
+        finally:
+            self._return_loaded(loaded)
+        alive()
+        if self._proof_due is not None and time.monotonic() > self._proof_due:
+            self._mark_proven(loaded)
+        return found
 
     def _require_loaded(self) -> Loaded:
         loaded = self._loaded

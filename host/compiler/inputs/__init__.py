@@ -1,7 +1,6 @@
 """Converts users' input files to model inputs."""
 
 from edgekit.host.compiler.inputs.convert import fitted
-from edgekit.host.compiler.inputs.fitting import Placed
 from edgekit.host.compiler.inputs.loss import loss_entry, read_loss
 from edgekit.host.compiler.inputs.metadata import (
     InputNotes,
@@ -27,7 +26,6 @@ __all__ = [
     "InputOptions",
     "ModelNotes",
     "PixelFrames",
-    "Placed",
     "fitted",
     "input_files",
     "is_array",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.runtime.agent.fitting import Placed, place
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.optional import optional
-from edgekit.host.compiler.inputs.fitting import Placed, place
 from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.real import as_input
 from edgekit.host.errors import InputError

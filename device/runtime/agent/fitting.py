@@ -1,0 +1,82 @@
+"""Where a picture lies in a model's input, and where what was found there lies in the picture."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence, Tuple
+
+from edgekit.device.runtime.agent.task import CROP, FIELDS, LETTERBOX, TaskSpec
+
+LEAST = 0.25  # score of a box, where the model selects boxes without a threshold
+
+Corners = Tuple[float, float, float, float]  # left, top, right, bottom
+
+
+class Placed(NamedTuple):
+    """A picture resized to `width` x `height`, its corner at `left`, `top` of the input. Both are
+    negative where a crop cuts the picture. `picture` is its own size."""
+
+    width: int
+    height: int
+    left: int
+    top: int
+    picture: Tuple[int, int]
+
+    def to_picture(self, corners: Corners) -> Corners:
+        """Corners in pixels of the picture, cut at its edges."""
+        size_x, size_y = self.picture
+        scale_x, scale_y = self.width / size_x, self.height / size_y
+        left, top, right, bottom = corners
+
+        def across(x: float) -> float:
+            return min(max((x - self.left) / scale_x, 0.0), float(size_x))
+
+        def down(y: float) -> float:
+            return min(max((y - self.top) / scale_y, 0.0), float(size_y))
+
+        return across(left), down(top), across(right), down(bottom)
+
+
+def place(picture: Tuple[int, int], width: int, height: int, fit: str) -> Placed:
+    """Places a picture of `picture` pixels in an input of width x height, by a fit of TaskSpec."""
+    if fit not in (LETTERBOX, CROP):
+        return Placed(width, height, 0, 0, picture)
+    scales = width / picture[0], height / picture[1]
+    scale = min(scales) if fit == LETTERBOX else max(scales)
+    across, down = (max(1, round(side * scale)) for side in picture)
+    # Halves go to the right and to the bottom, as in Ultralytics' letterbox.
+    return Placed(across, down, (width - across) // 2, (height - down) // 2, picture)
+
+
+class Box(NamedTuple):
+    """A detection, in pixels of the picture: `number` of its class, whose `label` is empty if
+    unknown."""
+
+    label: str
+    score: float
+    left: float
+    top: float
+    right: float
+    bottom: float
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The label, or the number of the class."""
+        return self.label or f"class {self.number}"
+
+
+def boxes_of(
+    values: Sequence[float], task: TaskSpec, placed: Placed, given: Sequence[str] = ()
+) -> List[Box]:
+    """The detections in rows (TaskSpec), best first; `given` labels replace those of the task."""
+    labels, found = tuple(given) or task.labels, []
+    for start in range(0, len(values), FIELDS):
+        _, index, score, x0, y0, x1, y1 = values[start : start + FIELDS]
+        number = int(index)
+        if number < 0 or not score >= LEAST:
+            continue
+        left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
+        if right > left and bottom > top:
+            label = labels[number] if number < len(labels) else ""
+            found.append(Box(label, score, left, top, right, bottom, number))
+    return sorted(found, key=lambda box: -box.score)

@@ -1,0 +1,153 @@
+"""Pictures as inputs of a deployed model, and boxes and classes as its results."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from typing import Any, List, NamedTuple, Sequence, Tuple
+
+from edgekit.device.runtime.agent.fitting import Box, Placed, boxes_of, place
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import BGR, CLASSIFY, DETECT, TaskSpec
+from edgekit.device.runtime.application.loaded import Loaded
+from edgekit.device.runtime.errors import InputError
+
+_COLORS = 3
+_CODES = {"s8": (-128, 127), "u8": (0, 255)}
+
+
+class Class(NamedTuple):
+    """A class of a classifier; `label` is empty if unknown."""
+
+    label: str
+    score: float
+    number: int
+
+
+class Picture(ctypes.Structure):
+    """ek_picture of runtime/picture.h."""
+
+    _fields_ = [
+        ("pixels", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in (
+            "width", "height", "stride", "left", "top", "across", "down", "to_width", "to_height",
+            "channels", "planes", "reversed", "element", "fill",
+        )),
+        ("values", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+def detect(loaded: Loaded, frame: Any, width: int, height: int) -> List[Box]:
+    """See Model.detect."""
+    task = _task_of(loaded, DETECT)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    rows = loaded.run({task.input: data}, {}, "")[task.output]
+    return boxes_of(_floats(rows), task, placed)
+
+
+def classify(loaded: Loaded, frame: Any, width: int, height: int, top: int) -> List[Class]:
+    """See Model.classify."""
+    task = _task_of(loaded, CLASSIFY)
+    data, _ = _input_of(loaded, task, frame, width, height)
+    scores = loaded.run({task.input: data}, {}, "")[task.output]
+    spec = next(s for s in loaded.manifest.outputs if s.name == task.output)
+    real = _real(scores, spec)
+    best = sorted(range(len(real)), key=lambda i: -real[i])[:top]
+    return [Class(task.labels[i] if i < len(task.labels) else "", real[i], i) for i in best]
+
+
+def _task_of(loaded: Loaded, kind: str) -> TaskSpec:
+    task = loaded.manifest.task
+    if task is None or task.kind != kind:
+        raise InputError(
+            f"{kind}: expected a model that was compiled with --task {kind}, found "
+            f"{task.kind if task else 'no task'}; compile it so, or use run()"
+        )
+    return task
+
+
+def _input_of(
+    loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int
+) -> Tuple[Any, Placed]:
+    """The model's input from a picture, and where the picture lies in it."""
+    pixels, width, height = _pixels_of(frame, width, height)
+    spec = next(s for s in loaded.manifest.inputs if s.name == task.input)
+    rows, columns, channels, planes = _extents(spec)
+    placed = place((width, height), columns, rows, task.fit)
+    values = _values(task, spec, channels)
+    made = (ctypes.c_char * spec.bytes)()
+    held = (ctypes.c_char * len(pixels)).from_buffer_copy(pixels) if pixels.readonly else None
+    source = held if held is not None else (ctypes.c_char * len(pixels)).from_buffer(pixels)
+    picture = Picture(
+        ctypes.addressof(source), width, height, _COLORS * width, placed.left, placed.top,
+        placed.width, placed.height, columns, rows, channels, planes, task.channels == BGR,
+        values.itemsize, task.fill, values.buffer_info()[0],
+    )  # fmt: skip
+    code = loaded.function("ek_fit_picture")(ctypes.byref(picture), made)
+    if code != 0:
+        raise InputError(f"expected a picture of at least 1 x 1 pixels, found {width} x {height}")
+    flat = memoryview(made).cast("B")
+    return (flat.cast("f") if values.itemsize == 4 else flat), placed
+
+
+def _pixels_of(frame: Any, width: int, height: int) -> Tuple[memoryview, int, int]:
+    """The bytes of a frame, and its size."""
+    try:
+        view = memoryview(frame)
+    except TypeError:
+        raise InputError(f"expected a picture as bytes, found {type(frame).__name__}") from None
+    if not (width or height) and view.ndim == _COLORS and view.shape:
+        height, width = view.shape[:2]
+    if view.itemsize != 1 or view.nbytes != _COLORS * width * height or min(width, height) < 1:
+        found = f"{view.nbytes} bytes" if view.itemsize == 1 else f"elements of {view.itemsize}"
+        raise InputError(
+            f"expected {width} x {height} pixels of 3 bytes, found {found}; give an array [height, "
+            "width, 3] of bytes, or bytes with width and height"
+        )
+    flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+    return flat, width, height
+
+
+def _extents(spec: TensorSpec) -> Tuple[int, int, int, bool]:
+    """Height, width and channels of the input, and whether the channels come first."""
+    _, *extents = spec.shape
+    if extents[2] in (1, _COLORS):
+        return extents[0], extents[1], extents[2], False
+    return extents[1], extents[2], extents[0], True
+
+
+def _values(task: TaskSpec, spec: TensorSpec, channels: int) -> "array[Any]":
+    """The element of each byte in each channel: (pixel - mean) / scale, quantized if the input
+    is."""
+    made: array[Any] = array("f" if spec.dtype == "f32" else "b" if spec.dtype == "s8" else "B")
+    for channel in range(channels):
+        mean, scale = (_of_channel(v, channel) for v in (task.mean, task.scale))
+        for pixel in range(256):
+            if spec.dtype == "f32":
+                real = pixel / 255 if scale is None else (pixel - (mean or 0.0)) / scale
+                made.append(real)
+                continue
+            if scale is None or spec.scale is None:
+                made.append(pixel - (128 if spec.dtype == "s8" else 0))
+                continue
+            low, high = _CODES[spec.dtype]
+            code = round((pixel - (mean or 0.0)) / scale / spec.scale) + (spec.zero_point or 0)
+            made.append(min(max(code, low), high))
+    return made
+
+
+def _of_channel(values: Sequence[float], channel: int) -> Any:
+    return values[channel if len(values) > 1 else 0] if values else None
+
+
+def _floats(output: Any) -> Sequence[float]:
+    return memoryview(output).cast("B").cast("f").tolist()
+
+
+def _real(output: Any, spec: TensorSpec) -> List[float]:
+    """The real values of an output."""
+    if spec.dtype == "f32":
+        return list(_floats(output))
+    codes = memoryview(output).cast("B").cast("b" if spec.dtype == "s8" else "B").tolist()
+    scale, zero = spec.scale or 1.0, spec.zero_point or 0
+    return [(code - zero) * scale for code in codes]

@@ -1,0 +1,91 @@
+"""Pictures become inputs: resized, placed, colors in order, every byte through a table."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.agent.fitting import place
+from edgekit.device.runtime.application.pictures import Picture
+from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.kb.targets.board import load_board
+from tests.support.toolchains import toolchain_for
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    unit = Unit("picture", kernels_folder() / "runtime/picture.c")
+    file = tmp_path_factory.mktemp("library") / "picture.so"
+    file.write_bytes(toolchain_for(load_board("local")).build([unit]))
+    return ctypes.CDLL(str(file))
+
+
+def _resized(pixels, width, height):
+    """Bilinear interpolation between centers of pixels, in f64."""
+    made = pixels.astype(np.float64)
+    for axis, size in ((0, height), (1, width)):
+        at = np.maximum((np.arange(size) + 0.5) * made.shape[axis] / size - 0.5, 0)
+        low = np.minimum(at.astype(int), made.shape[axis] - 1)
+        high = np.minimum(low + 1, made.shape[axis] - 1)
+        weight = (at - low).reshape([-1 if i == axis else 1 for i in range(3)])
+        made = made.take(low, axis) * (1 - weight) + made.take(high, axis) * weight
+    return made
+
+
+def _expected(pixels, size, fit, fill, channels):
+    width, height = size
+    placed = place(pixels.shape[1::-1], width, height, fit)
+    made = np.full((height, width, 3), float(fill))
+    resized = _resized(pixels, placed.width, placed.height)
+    top, left = max(-placed.top, 0), max(-placed.left, 0)
+    part = resized[top : top + height, left : left + width]
+    y, x = max(placed.top, 0), max(placed.left, 0)
+    made[y : y + part.shape[0], x : x + part.shape[1]] = part
+    return made if channels == 3 else made @ [[0.299], [0.587], [0.114]]
+
+
+@pytest.mark.parametrize("fit", ["stretch", "letterbox", "crop"])
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, np.uint8])
+@pytest.mark.parametrize("channels", [3, 1])
+def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels):
+    rng = np.random.default_rng(0)
+    for source, size in (
+        ((1, 1), (1, 1)), ((1, 1), (5, 3)), ((7, 5), (7, 5)), ((9, 4), (300, 257)),
+        ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((640, 3), (17, 640)),
+    ):  # fmt: skip
+        pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
+        tables = np.stack([np.arange(256)] * channels).astype(kind)
+        placed = place(source, *size, fit)
+        made = np.zeros((channels, *size[::-1]) if planes else (*size[::-1], channels), kind)
+        picture = Picture(
+            pixels.ctypes.data, *source, 3 * source[0], placed.left, placed.top, placed.width,
+            placed.height, *size, channels, planes, False, made.itemsize, 114, tables.ctypes.data,
+        )  # fmt: skip
+        assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
+        found = made.transpose(1, 2, 0) if planes else made
+        expected = _expected(pixels, size, fit, 114, channels)
+        np.testing.assert_allclose(found.astype(float), expected, atol=2.1)
+
+
+def test_tables_and_order_of_channels(library):
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    tables = (np.arange(256) * [[2], [3], [5]]).astype(np.float32)
+    made = np.zeros((2, 4, 3), np.float32)
+    picture = Picture(
+        pixels.ctypes.data, 4, 2, 12, 0, 0, 4, 2, 4, 2, 3, False, True, 4, 0, tables.ctypes.data
+    )
+    assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
+    np.testing.assert_array_equal(made, pixels[..., ::-1] * np.float32([2, 3, 5]))
+
+
+@pytest.mark.parametrize("name", ["width", "down", "to_height", "channels", "element"])
+def test_impossible_sizes_are_refused(library, name):
+    made, values = np.zeros(12, np.float32), np.zeros(256 * 3, np.float32)
+    sizes = dict.fromkeys(("width", "height", "across", "down", "to_width", "to_height"), 1)
+    picture = Picture(channels=3, element=4, stride=3, values=values.ctypes.data, **sizes)
+    picture.pixels = made.ctypes.data
+    setattr(picture, name, 0)
+    assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == -1
