@@ -14,10 +14,12 @@ from edgekit.host.cli.deploy_kernels import KERNELS_NAME
 from edgekit.host.cli.options import (
     BoardOption,
     Json,
+    Kind,
     NameOption,
     TransportOption,
     board_name,
     examples,
+    file_kind,
     model_file,
 )
 from edgekit.host.errors import InputError
@@ -158,7 +160,7 @@ def install(
 
     name = board_name(board)
     device = _connect_board(name, transport, model_name)
-    bundle = _load_model_bundle(model, name, device) if model else None
+    bundle = _load_model_bundle(model, name, device, folder) if model else None
     with deploying(f"installing on {device.name}") as progress:
         release = device.install(folder, bundle, progress=progress)
     with working(f"starting on {device.name}"):
@@ -254,10 +256,16 @@ def _connect_board(name: str, transport: TransportOption, model_name: NameOption
     return connect(name, transport=transport).named(model_name)
 
 
-def _load_model_bundle(model: str, name: str, device: Board) -> Bundle:
+def _load_model_bundle(model: str, name: str, device: Board, folder: Path) -> Bundle:
+    """The model's bundle, compiled for the task that the application in `folder` needs."""
     from edgekit.host.cli.compile import load_bundle
+    from edgekit.host.compiler.options import CompileOptions
+    from edgekit.host.deploy.release import read_application
 
-    return load_bundle(model_file(model, name), device.profile)
+    path, task = model_file(model, name), read_application(folder).task
+    compiled = file_kind(path) is Kind.BUNDLE
+    options = CompileOptions() if compiled else CompileOptions(task=task)
+    return load_bundle(path, device.profile, options=options)
 
 
 def _print_state(

@@ -231,8 +231,8 @@ def run(
     job = Job(files, output, top, known, own, reset_each, given, signature)
     if path:
         shown = not (stream or output or top) and any(map(is_picture, files))
-        if shown and file_kind(path) is not Kind.BUNDLE:
-            options = replace(options, guess_task=True)
+        if shown and options.task == "auto" and file_kind(path) is not Kind.BUNDLE:
+            options = replace(options, task="guess")
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
             job.check(bundle.manifest.every_variant(), bundle.manifest.task)

@@ -105,7 +105,7 @@ def inspect_model(
     except InputError as error:
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)
-    known = with_task(path, graph, CompileOptions(guess_task=True))
+    known = with_task(path, graph, CompileOptions(task="guess"))
     found = replace(found, task=known.task, task_source=known.source)
     try:
         made = prepare_graph(graph, board)

@@ -13,7 +13,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
-Task = Literal["auto", "none", "classify", "detect"]
+Task = Literal["auto", "guess", "none", "classify", "detect"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
@@ -135,7 +135,7 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add an output of boxes (detect) or label the classes; auto: if the file says so.",
+            "Add an output of boxes, or labels: auto if the file says so, guess by shapes.",
         ),
     )
     order: Order = field(
@@ -170,7 +170,6 @@ class CompileOptions:
         ),
     )
     more_shapes: tuple[Shapes, ...] = ()  # of further variants in the same release
-    guess_task: bool = False  # with task "auto": also by the shapes of the outputs
 
     def __post_init__(self) -> None:
         if self.group_size is not None and self.weights is None:

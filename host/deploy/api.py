@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from edgekit.host.compiler.options import CompileOptions, StateBinding, WeightBits, variants_of
+from edgekit.host.compiler.options import (
+    CompileOptions,
+    StateBinding,
+    Task,
+    WeightBits,
+    variants_of,
+)
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
@@ -25,6 +31,7 @@ def compile_model(
     weights: WeightBits | None = None,
     states: Mapping[str, str] | None = None,
     signatures: Sequence[str] = (),
+    task: Task = "auto",
 ) -> Bundle:
     """Compiles a .tflite, .onnx or .prototxt model for a board or board profile; returns the signed
     bundle.
@@ -35,7 +42,8 @@ def compile_model(
     operator and of the arena; the default is the board's memory. `weights` is the `--weights`
     option of `edgekit compile`. `states` maps an input to the output that the release feeds back to
     it on the next run, like `--state`. `signatures` are those of a .tflite model that go into
-    the release, by default all.
+    the release, by default all. `task` is the `--task` option: "detect" and "classify" give
+    programs `detect()` and `classify()`.
 
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
@@ -49,6 +57,7 @@ def compile_model(
         weights=weights,
         signatures=tuple(signatures),
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
+        task=task,
     )
     from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
 

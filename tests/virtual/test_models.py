@@ -90,11 +90,11 @@ def test_all_models_compute_the_same_as_here(device, model):
 @pytest.mark.parametrize("device", ["a57"], indirect=True)
 def test_applications_of_the_templates_work(device, tmp_path):
     model = _MODELS / "face_detection_short_range.tflite"
-    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((128, 128)).tobytes()
+    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((640, 480)).tobytes()
     with device.temporary() as board:
         board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
         camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
-        board.install(camera, compile_model(model, board=device.profile))
+        board.install(camera, compile_model(model, board=device.profile, task="guess"))
         state = _ended(board)
         assert (state.state, state.boot) == ("ended", "")
         lines = board.application_log()
@@ -105,7 +105,7 @@ def test_applications_of_the_templates_work(device, tmp_path):
             if board.start_application().said:
                 break
         done = board.transport.run(["python3", "-c", _CLIENT], deadline=120)
-        outputs = 896 * (16 + 1) * 4
+        outputs = (896 * (16 + 1) + 100 * 7) * 4
         assert done.stdout.decode() == f"{{(200, {outputs})}}\n", done.stderr
         assert board.stop_application().state == "stopped"
 

@@ -1,13 +1,11 @@
-"""Looks at each picture of a camera with a face detector, and says where it finds a face.
+"""Looks at each picture of a camera with a model, and says what it finds when that changes.
 
-ffmpeg captures the pictures in the model's size: install it on the board. Any other program that
-writes plain RGB pictures of this size also works: name it with --command. For a detector other than
-MediaPipe's face_detection_short_range, change `found`.
+ffmpeg captures the pictures: install it on the board. Any other program that writes plain RGB
+pictures of --size also works: name it with --command. The model is a detector or a classifier; for
+others, use run() instead of detect() and classify().
 """
 
 import argparse
-import array
-import math
 import shlex
 import signal
 import subprocess
@@ -17,41 +15,8 @@ import edgekit_runtime
 
 FFMPEG = (
     "ffmpeg -loglevel error -f v4l2 -i {device} -pix_fmt rgb24 -f rawvideo "
-    "-vf scale={width}:{height}:force_original_aspect_ratio=decrease,"
-    "pad={width}:{height}:(ow-iw)/2:(oh-ih)/2 -"
+    "-vf scale={width}:{height} -"
 )
-SIZE = 128  # of the picture that `found` expects
-GRIDS = ((16, 2), (8, 6))  # cells along an edge, and boxes in each
-
-
-def found(outputs, threshold):
-    """Returns the most likely face: probability and center, relative to width and height; or
-    None."""
-    scores = flat(outputs["classificators"])
-    best = max(range(len(scores)), key=scores.__getitem__)
-    probability = 1 / (1 + math.exp(-min(max(scores[best], -50), 50)))
-    if probability < threshold:
-        return None
-    x, y = flat(outputs["regressors"])[16 * best : 16 * best + 2]
-    column, row = ANCHORS[best]
-    return probability, column + x / SIZE, row + y / SIZE
-
-
-def anchors():
-    """Yields the center of each box's cell, its regression origin."""
-    for cells, boxes in GRIDS:
-        for cell in range(cells * cells):
-            for _ in range(boxes):
-                yield (cell % cells + 0.5) / cells, (cell // cells + 0.5) / cells
-
-
-ANCHORS = tuple(anchors())
-LEVELS = tuple(level / 127.5 - 1 for level in range(256))
-
-
-def flat(output):
-    """Returns all elements of an output as a flat view."""
-    return memoryview(output).cast("B").cast("f")
 
 
 def started(command):
@@ -74,28 +39,42 @@ def pictures(command, size):
         sys.exit(f"expected pictures, found that {command.split()[0]} failed")
 
 
+def seen(model, picture, width, height, threshold):
+    """Returns what is in a picture: names, and a text that says where."""
+    if model.task is None:
+        sys.exit("expected a detector or a classifier, found another model; see main.py")
+    if model.task.kind == "classify":
+        best = model.classify(picture, width, height, top=1)[0]
+        name = best.label or f"class {best.number}"
+        return [name], f"{name}, {best.score:.2f}"
+    boxes = [b for b in model.detect(picture, width, height) if b.score >= threshold]
+    text = "; ".join(
+        f"{b.name}, {b.score:.2f}, at {b.left:.0f} {b.top:.0f} {b.right:.0f} {b.bottom:.0f}"
+        for b in boxes
+    )
+    return sorted(b.name for b in boxes), text or "nothing"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="/dev/video0")
     parser.add_argument("--command", default=FFMPEG, help="what writes pictures, instead")
-    parser.add_argument("--threshold", type=float, default=0.5, help="probability of a face")
+    parser.add_argument("--size", default="640x480", help="width and height of the pictures")
+    parser.add_argument("--threshold", type=float, default=0.5, help="score of a box")
     options = parser.parse_args()
+    width, height = map(int, options.size.split("x"))
+    command = options.command.format(device=options.device, width=width, height=height)
 
     with edgekit_runtime.open() as model:
-        (spec,) = model.inputs
-        _, height, width, _ = spec.shape
-        command = options.command.format(device=options.device, width=width, height=height)
-        seen = None
+        before = []
         for number, picture in enumerate(pictures(command, height * width * 3)):
-            pixels = array.array("f", map(LEVELS.__getitem__, picture))
             if not number:  # not before: it may be that there is no camera
                 edgekit_runtime.alive("sees pictures")
-            face = found(model.run({spec.name: pixels}), options.threshold)
-            if (face is None) != (seen is None):  # a face appeared or disappeared
-                text = "no face" if face is None else "face, {:.2f}, at {:.2f} {:.2f}".format(*face)
-                print(f"picture {number}: {text}")
+            names, text = seen(model, picture, width, height, options.threshold)
+            if names != before:
+                print(f"picture {number}: {text}", flush=True)
                 edgekit_runtime.alive(text)
-            seen = face
+            before = names
 
 
 main()

@@ -41,9 +41,10 @@ class Prepared:
 def with_task(model: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """The graph of a model for the task that the options name, or that its file states.
 
-    With `guess_task`, a head that is recognized by the shapes of its outputs is enough. Raises
+    For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
     InputError if the options name a task that the outputs do not fit.
     """
+    guess = options.task == "guess"
     relative = model.suffix == ".tflite"
     image = None if options.task == "none" else image_of(graph, relative)
     if image is None:
@@ -52,13 +53,13 @@ def with_task(model: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return Prepared(graph)
     own, notes = read_ultralytics(model), read_notes(model)
     asked = options.task if options.task in (CLASSIFY, DETECT) else own.task
-    if asked == DETECT or (options.guess_task and not asked):
+    if asked == DETECT or (guess and not asked):
         head = selected_head(graph, image, postprocessed(model)) or find_head(graph, image)
         if head is not None:
             return _detector(graph, image, head, own, notes)
         if options.task == DETECT:
             raise _misfit(DETECT, graph, "outputs of a known detector")
-    if asked == CLASSIFY or (options.guess_task and not asked):
+    if asked == CLASSIFY or (guess and not asked):
         made = _classifier(graph, image, own, notes, sure=asked == CLASSIFY)
         if made is None and options.task == CLASSIFY:
             raise _misfit(CLASSIFY, graph, "one output with a score for each class")

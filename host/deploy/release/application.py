@@ -27,6 +27,7 @@ from edgekit.device.runtime.agent.specs import safe_path
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.version import VERSION
 from edgekit.host.common.files import read_file
+from edgekit.host.compiler.options import Task
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
 from edgekit.host.deploy.bundle.sign import known_key
 from edgekit.host.deploy.release.answers import Document
@@ -48,6 +49,7 @@ class Application:
     spec: ApplicationSpec
     entries: tuple[FileEntry, ...]
     files: Mapping[str, bytes]
+    task: Task = "auto"
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +59,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: tuple[str, ...] = ()
     watchdog_seconds: int = 60
     memory_mib: int = 0
+    task: Task = "auto"
 
 
 def read_application(folder: Path) -> Application:
@@ -84,7 +87,8 @@ def read_application(folder: Path) -> Application:
     spec = ApplicationSpec(
         name, entry, settings.arguments, settings.watchdog_seconds, memory, tuple(sorted(files))
     )
-    return Application(spec, tuple(map(_file_entry, files, files.values())), files)
+    entries = tuple(map(_file_entry, files, files.values()))
+    return Application(spec, entries, files, settings.task)
 
 
 def with_application(bundle: Bundle, application: Application) -> Bundle:

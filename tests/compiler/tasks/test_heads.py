@@ -18,7 +18,7 @@ from tests.support.detectors import best_boxes, detector, scattered
 
 _SIZE = (64, 96)
 _CELLS = 8 * 12 + 4 * 6 + 2 * 3
-_GUESS = CompileOptions(guess_task=True)
+_GUESS = CompileOptions(task="guess")
 
 
 def _prepared(path: Path, options: CompileOptions = _GUESS) -> Prepared:
