@@ -95,12 +95,12 @@ def test_server_answers_four_clients_at_once(
 
 
 def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> None:
-    face = Image.open(face_model.parent / "astronaut.png").convert("RGB").resize((300, 200))
-    empty = bytes(300 * 200 * 3)
+    face = Image.open(face_model.parent / "astronaut.png").convert("RGB").resize((200, 200))
+    empty = bytes(200 * 200 * 3)
     (home / "pictures.rgb").write_bytes(empty + face.tobytes() + face.tobytes() + empty)
     assert edgekit("app", "new", "camera", home / "door").code == 0
     settings = home / "door" / "app.toml"
-    arguments = f'arguments = ["--size", "300x200", "--command", "cat {home / "pictures.rgb"}"]'
+    arguments = f'arguments = ["--size", "200x200", "--command", "cat {home / "pictures.rgb"}"]'
     settings.write_text(re.sub("arguments = .*", arguments, settings.read_text()))
     assert edgekit("app", "install", home / "door", face_model).code == 0
     until(lambda: state_of(home.parent / "home" / "boards" / "local").state == "ended")
@@ -110,7 +110,7 @@ def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> No
     )[0]
     assert (first, lines[1]) == ("1", "picture 3: nothing")
     assert float(score) > 0.8
-    np.testing.assert_allclose([*map(int, box)], [105, 32, 160, 69], atol=6)
+    np.testing.assert_allclose([*map(int, box)], [70, 32, 107, 69], atol=6)
     edgekit("app", "stop")
 
 

@@ -90,10 +90,11 @@ def test_all_models_compute_the_same_as_here(device, model):
 @pytest.mark.parametrize("device", ["a57"], indirect=True)
 def test_applications_of_the_templates_work(device, tmp_path):
     model = _MODELS / "face_detection_short_range.tflite"
-    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((640, 480)).tobytes()
+    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((480, 480)).tobytes()
     with device.temporary() as board:
         board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
-        camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
+        words = '["--size", "480x480", "--command", "cat ../../pictures.rgb"]'
+        camera = _template("camera", tmp_path, words)
         board.install(camera, compile_model(model, board=device.profile, task="guess"))
         state = _ended(board)
         assert (state.state, state.boot) == ("ended", "")
