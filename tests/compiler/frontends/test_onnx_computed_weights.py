@@ -35,8 +35,8 @@ def _agrees(folder, constants, inputs, **attributes):
 
 def _drawn(groups, rank=2):
     rng = np.random.default_rng(groups)
-    size = (7, 9)[:rank]
-    shapes = {"x": (2, 4, *size), "w": (8, 4 // groups, *(3, 2)[:rank]), "b": (8,)}
+    size = (7, 9, 6)[:rank]
+    shapes = {"x": (2, 4, *size), "w": (8, 4 // groups, *(3, 2, 3)[:rank]), "b": (8,)}
     return {name: rng.normal(size=s).astype(np.float32) for name, s in shapes.items()}
 
 
@@ -51,6 +51,14 @@ def test_either_operand_may_be_computed(given, tmp_path):
     values = _drawn(2)
     inputs = {name: values.pop(name) for name in ("x", given)}
     _agrees(tmp_path, values, inputs, group=2)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_volumes(groups, tmp_path):
+    inputs = _drawn(groups, 3)
+    form = {"strides": [1, 2, 1], "dilations": [2, 1, 1], "pads": [1, 0, 2, 2, 1, 0]}
+    _agrees(tmp_path, {}, inputs, group=groups, **form)
+    _agrees(tmp_path, {"w": inputs.pop("w")}, inputs, group=groups)
 
 
 @pytest.mark.parametrize("groups", [1, 4])

@@ -88,7 +88,7 @@ def conv(call: Call) -> Tensor:
     s = sliding(call, x.shape[2:], window, False)
     image, groups = call.nhwc(as_image(call, x)), groups_of(call)
     if w.data is None or (term is not None and term.data is None):
-        y = _conv_computed_weights(call, image, call.nhwc(as_image(call, w)), term, groups, s)
+        y = conv_computed_weights(call, image, call.nhwc(as_image(call, w)), term, groups, s)
     else:
         bias = None if term is None else call.value(2, "bias").reshape(-1)
         y = grouped(call, image, weights_of(call, 1, "weights"), bias, groups, s, call.quant(1))
@@ -96,7 +96,7 @@ def conv(call: Call) -> Tensor:
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _conv_computed_weights(
+def conv_computed_weights(
     call: Call, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
 ) -> Tensor:
     """Weights [oc, kh, kw, ic/groups] on an NHWC image; at least one operand is computed."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgekit.host.compiler.frontends.onnx import conv as onnx_conv
 from edgekit.host.compiler.frontends.onnx import transposed_conv as onnx_transpose
 from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.conv import Sliding, crop, grouped, groups_of, sliding
+from edgekit.host.compiler.frontends.onnx.conv import (
+    Sliding,
+    conv_computed_weights,
+    crop,
+    grouped,
+    groups_of,
+    sliding,
+)
 from edgekit.host.compiler.frontends.onnx.transposed_conv import transposed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, Shape, ShapeError, Tensor
@@ -19,7 +28,8 @@ def conv(call: Call) -> Tensor:
     x = call.x(0)
     if len(x.shape) != _RANK:
         return onnx_conv.conv(call)
-    w, bias = _read_weights(call)
+    w, term = call.x(1), call.maybe(2)
+    _check_window(call, w)
     s = sliding(call, x.shape[2:], w.shape[2:], False)
     groups, flat = groups_of(call), _of_images(s)
     volume = _channels_last(call, x)
@@ -35,14 +45,33 @@ def conv(call: Call) -> Tensor:
         begin, stride = (0, k * s.dilation[0], 0, 0, 0), (1, s.stride[0], 1, 1, 1)
         op = ops.StridedSlice(begin, stride, (n, steps, *rest), (n * steps, *rest))
         parts.append(call.emit(op, volume))
+    if w.data is None or (term is not None and term.data is None):
+        return _unfold_depth(call, _computed_weights(call, parts, w, term, groups, flat), n)
+    weights, bias = _read_weights(call)
     if groups == 1:
         image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
-        weights = w.transpose(0, 2, 1, 3, 4).reshape(len(w), -1, *w.shape[3:])
-        return _unfold_depth(call, grouped(call, image, weights, bias, 1, flat), n)
-    y = grouped(call, parts[0], w[:, :, 0], bias, groups, flat)
+        stacked = weights.transpose(0, 2, 1, 3, 4).reshape(len(weights), -1, *w.shape[3:])
+        return _unfold_depth(call, grouped(call, image, stacked, bias, 1, flat), n)
+    y = grouped(call, parts[0], weights[:, :, 0], bias, groups, flat)
     for k, part in enumerate(parts[1:], 1):
-        y = call.emit(ops.Add(), y, grouped(call, part, w[:, :, k], None, groups, flat))
+        y = call.emit(ops.Add(), y, grouped(call, part, weights[:, :, k], None, groups, flat))
     return _unfold_depth(call, y, n)
+
+
+def _computed_weights(
+    call: Call, parts: Sequence[Tensor], w: Tensor, bias: Tensor | None, groups: int, s: Sliding
+) -> Tensor:
+    """The images of all depth taps, convolved with weights [oc, ic/groups, kd, kh, kw] and added;
+    at least one operand is computed."""
+    oc, depth, kd, *window = w.shape
+    taps = call.split(call.transpose(w, (0, 3, 4, 2, 1)), 3, (1,) * kd)
+    y: Tensor | None = None
+    for part, tap in zip(parts, taps, strict=True):
+        tap = call.reshape(tap, (oc, *window, depth))
+        made = conv_computed_weights(call, part, tap, bias if y is None else None, groups, s)
+        y = made if y is None else call.emit(ops.Add(), y, made)
+    assert y is not None
+    return y
 
 
 def conv_transpose(call: Call) -> Tensor:
@@ -79,9 +108,14 @@ def conv_transpose(call: Call) -> Tensor:
 
 def _read_weights(call: Call) -> tuple[Array, Array | None]:
     w = call.value(1, "weights")
-    if w.ndim != _RANK or not w.size or call.list("kernel_shape", w.shape[2:]) != w.shape[2:]:
-        raise ShapeError(f"expected weights of rank {_RANK}, found shape {list(w.shape)}")
+    _check_window(call, call.x(1))
     return w, None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
+
+
+def _check_window(call: Call, w: Tensor) -> None:
+    window = w.shape[2:]
+    if len(w.shape) != _RANK or not w.elements or call.list("kernel_shape", window) != window:
+        raise ShapeError(f"expected weights of rank {_RANK}, found shape {list(w.shape)}")
 
 
 def _of_images(s: Sliding) -> Sliding:
