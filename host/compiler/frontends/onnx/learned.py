@@ -43,8 +43,9 @@ def linear_classifier(call: Call) -> list[Value | None]:
     y = scores.product(call, scores.rows_of(call), weights, offsets)
     kind = call.text("post_transform", "NONE")
     if count > 1:
-        _need_labels(labels, count)
-        return [label(call, best_class(call, y), labels), scores.transformed(call, y, kind)]
+        if len(labels) < count:
+            raise ShapeError(f"expected at least {count} class labels, found {len(labels)}")
+        return [label(call, best_class(call, y), labels[:count]), scores.transformed(call, y, kind)]
     named = labels if len(labels) == 2 else ("0", "1") if _are_texts(labels) else (0, 1)
     place = is_above(call, y, 0.0)
     if kind == "PROBIT" and len(labels) == 2:  # ONNX Runtime mixes up the rows
@@ -59,11 +60,6 @@ def linear_classifier(call: Call) -> list[Value | None]:
 
 def _are_texts(labels: Sequence[str] | Sequence[int]) -> bool:
     return bool(labels) and isinstance(labels[0], str)
-
-
-def _need_labels(labels: Sequence[str] | Sequence[int], count: int) -> None:
-    if len(labels) != count:
-        raise ShapeError(f"expected {count} class labels, found {len(labels)}")
 
 
 def _features(call: Call) -> Tensor:
