@@ -60,3 +60,30 @@ def narrow_cases(kind: Kind) -> list[Case]:
         recurrent(ops.Lstm(), 1),
         recurrent(ops.Gru(), 3),
     ]
+
+
+def channels_first_cases(kind: Kind) -> list[Case]:
+    """Pruned products of pixels, one with a residual, and each kernel of depthwise windows."""
+
+    def pruned(side: int, c: int, n: int, joined: bool = False) -> Case:
+        weights = narrow_weights(kind, n, 1, 1, c)
+        weights[np.random.default_rng(c).random(weights.shape) < 0.6] = 0
+        bias = constant(np.arange(n, dtype=np.float32))
+        x, y = tensor((1, c, side, side)), tensor((1, n, side, side))
+        op = ops.ChannelsFirstConv2D(activation=Activation.RELU6 if joined else Activation.NONE)
+        return Case(op, (x, constant(weights), bias, *((y,) if joined else ())))
+
+    def depthwise(side: int, c: int, window: int, stride: int = 1) -> Case:
+        pad = Padding(*((window // 2,) * 4))
+        op = ops.ChannelsFirstDepthwiseConv2D((stride, stride), (1, 1), pad)
+        weights = narrow_weights(kind, c, window, window, 1).transpose(3, 1, 2, 0)
+        return Case(op, (tensor((1, c, side, side)), constant(np.ascontiguousarray(weights))))
+
+    return [
+        pruned(7, 300, 65),
+        pruned(13, 129, 131, joined=True),
+        depthwise(12, 660, 5),
+        depthwise(5, 660, 5, 2),
+        depthwise(12, 1821, 3),
+        depthwise(6, 340, 7),
+    ]

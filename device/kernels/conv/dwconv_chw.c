@@ -4,7 +4,7 @@
  * CLAMP (0: low and high are infinite). The input rows of a band are copied to scratch with their
  * padding and their columns deinterleaved by stride phase, so that every tap of consecutive outputs
  * is one contiguous load. Several output rows are computed at once and share each load. */
-#include "dwconv_chw.h"
+#include "dwconv_chw_taps.h"
 
 #define ROWS 4
 #if KH
@@ -16,7 +16,7 @@
 typedef struct {
     const ek_dwconv_chw_args *a;
     const float *weights;
-    float bias;
+    float *held, bias;
     long phases, pitch; /* phases per copied line, and floats of each */
 } plane;
 
@@ -240,7 +240,8 @@ EK_INLINE void copy_band(const plane *p, band b, float *to) {
 
 EK_INLINE void make_band(plane *p, band b, const float *from) {
     const ek_window *g = &p->a->win;
-    p->weights = p->a->weights + b.channel * g->kh * g->kw, p->bias = p->a->bias[b.channel];
+    p->weights = taps_of(p->a, b.channel, (long)g->kh * g->kw, p->held);
+    p->bias = p->a->bias[b.channel];
     make_rows(p, from, p->a->y + (b.plane * g->oh + b.first) * g->ow, b.last - b.first);
 }
 
@@ -250,7 +251,8 @@ void NAME(const void *args, long begin, long end) {
     const ek_dwconv_chw_args *a = args;
     const ek_window *g = &a->win;
     _Alignas(64) float scratch[2][EK_DWCONV_CHW_SCRATCH];
-    plane p = {.a = a, .phases = PHASES, .pitch = pitch_of(g)};
+    float held[EK_MOST_TAPS + EK_VL];
+    plane p = {.a = a, .held = held, .phases = PHASES, .pitch = pitch_of(g)};
     const long below = (long)(g->kh - 1) * g->dh + 1;
     const size_t used = (size_t)(((a->band - 1) * g->sh + below) * p.phases * p.pitch);
     for (int i = 0; i < 2 && i < end - begin; i++)

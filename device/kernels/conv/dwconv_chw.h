@@ -4,11 +4,11 @@
 #include "../kernel.h"
 
 typedef struct {
-    ek_window win;        /* c = oc; n * c planes */
-    const float *x;       /* [n][c][h][w] */
-    const float *weights; /* [c][kh * kw] */
-    const float *bias;    /* [c] */
-    float *y;             /* [n][c][oh][ow] */
+    ek_window win;       /* c = oc; n * c planes */
+    const float *x;      /* [n][c][h][w] */
+    const void *weights; /* [c][kh * kw]; f16 ones (NARROW 16), and a vector more, are readable */
+    const float *bias;   /* [c] */
+    float *y;            /* [n][c][oh][ow] */
     float low, high;
     int band, bands; /* output rows per task; tasks per plane */
 } ek_dwconv_chw_args;

@@ -5,7 +5,7 @@
  * read in place: columns of padding are shifted in, rows of padding read a zero line. The left and
  * right taps are shifted out of neighboring vectors because a load that straddles cache lines
  * counts twice. Several output rows are computed at once and share each load. */
-#include "dwconv_chw.h"
+#include "dwconv_chw_taps.h"
 
 #define ROWS EK_DWCONV_CHW_DIRECT_ROWS
 #define INPUT_ROWS(rows) (((rows) - 1) * SW + 3) /* rows of x read for `rows` rows of y */
@@ -113,7 +113,9 @@ EK_INLINE void down(const ek_dwconv_chw_args *a, const place *p, long channel, l
                       OWN(p->next),
                       OWN(p->made)}};
     s.bias = vf_splat(a->bias[channel]), s.low = vf_splat(a->low), s.high = vf_splat(a->high);
-    EK_UNROLL for (int t = 0; t < 9; t++) s.tap[t] = vf_splat(a->weights[channel * 9 + t]);
+    float held[9 + EK_VL];
+    const float *taps = taps_of(a, channel, 9, held);
+    EK_UNROLL for (int t = 0; t < 9; t++) s.tap[t] = vf_splat(taps[t]);
     for (; oy + ROWS <= end; oy += ROWS) {
         const long iy = oy * SW - s.at.top;
         if (iy >= 0 && iy + INPUT_ROWS(ROWS) <= s.at.h)

@@ -5,7 +5,7 @@
  * read in place; rows of padding read a zero line, columns of padding are shifted into a row's
  * first and last vector. Several output rows are computed at once and share each load. */
 #include "../touch.h"
-#include "dwconv_chw.h"
+#include "dwconv_chw_taps.h"
 
 #define ROWS EK_DWCONV_CHW_ROWS
 #define INPUT_ROWS(rows) ((rows) - 1 + KH) /* rows of x read for `rows` rows of y */
@@ -110,8 +110,9 @@ EK_INLINE void band(const ek_dwconv_chw_args *a, long plane, long channel, long 
     const ek_window *w = &a->win;
     group g = {.width = w->w};
     g.bias = vf_splat(a->bias[channel]), g.low = vf_splat(a->low), g.high = vf_splat(a->high);
-    EK_UNROLL for (int t = 0; t < KH * KW; t++) g.tap[t] =
-        vf_splat(a->weights[channel * KH * KW + t]);
+    float held[KH * KW + EK_VL];
+    const float *taps = taps_of(a, channel, KH * KW, held);
+    EK_UNROLL for (int t = 0; t < KH * KW; t++) g.tap[t] = vf_splat(taps[t]);
     const float *x = a->x + plane * w->h * w->w, *last = a->x + (long)w->n * w->c * w->h * w->w;
     float *y = a->y + plane * w->oh * w->w;
     for (; oy + ROWS <= end; oy += ROWS)

@@ -1,7 +1,8 @@
-/* A pruned 1x1 convolution. Compile-time parameter: NAME. */
+/* A pruned 1x1 convolution. Compile-time parameters: NAME, PRODUCT (of the type that weights are
+ * stored in). */
 #include "layer.h"
 
-void ek_spmm_f32(const ek_spmm_args *args, ek_pool *pool);
+void PRODUCT(const ek_spmm_args *args, ek_pool *pool);
 
 void NAME(const void *args, ek_pool *pool) {
     const ek_sparse_layer_args *l = args;
@@ -22,6 +23,6 @@ void NAME(const void *args, ek_pool *pool) {
             .copy = -1,
             .residual = l->residual ? l->residual + i * out : NULL,
         };
-        ek_spmm_f32(&product, pool);
+        PRODUCT(&product, pool);
     }
 }

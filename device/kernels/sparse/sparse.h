@@ -168,7 +168,7 @@ typedef struct {
 } ek_spmm_weights;
 
 /* Two rows in one panel of columns. Columns used by both rows come first, two per word (low and
- * high 16 bits), with four values: those of both rows for the first column, then for the second.
+ * high half), with four values: those of both rows for the first column, then for the second.
  * Next, each word holds a column of the first row and one of the second, with two values. A row
  * without partner is both row[0] and row[1]; the second half of its weights takes the second row's
  * place. Columns are relative to the panel's first; padding: column 0, value 0.
@@ -185,8 +185,8 @@ typedef struct {
 struct ek_spmm_plan {
     int64_t panels, pairs;    /* pairs per panel, with the same rows in all panels */
     const ek_spmm_pair *pair; /* [panels][pairs] */
-    const uint32_t *columns;
-    const void *values; /* of the stored type; EK_SPMM_SPARE extra ones are readable */
+    const void *columns;      /* words: u32, in models u16 */
+    const void *values;       /* of the stored type; EK_SPMM_SPARE extra ones are readable */
 };
 #define EK_SPMM_SPARE 16
 

@@ -11,14 +11,23 @@
 #ifndef EK_IN_ORDER
 #define EK_IN_ORDER 0
 #endif
+/* A word is two columns: in models of 8 bits each, as panels have at most 256 columns, else 16. */
+#ifdef EK_BYTE_COLUMNS
+typedef uint16_t word_of_columns;
+#else
+typedef uint32_t word_of_columns;
+#endif
+#define COLUMN_BITS (4 * (int)sizeof(word_of_columns))
+#define FIRST_COLUMN(word) ((word) & ((1u << COLUMN_BITS) - 1))
+#define SECOND_COLUMN(word) ((uint32_t)(word) >> COLUMN_BITS)
 #define PANEL_BYTES 36864 /* of X in L1 */
 _Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector of a panel fits");
 #define STRIPS 8        /* per tile that exceeds L1: reads further within each page */
 #define GROUPED_USES 64 /* uses of a pixel from which threads copy pixels for their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
-/* Whether a pair's weights are loaded while the previous pair is computed: for models, whose
- * weights are floats; x86-64 was not timed with it. */
-#if defined __x86_64__ || EK_STORED != 0
+/* Whether a pair's weights are loaded while the previous pair is computed; x86-64 was not timed
+ * with it. */
+#if defined __x86_64__
 #define LOADS_WEIGHTS 0
 #else
 #define LOADS_WEIGHTS 1
@@ -88,20 +97,21 @@ EK_INLINE void add_to_both(const float *x, vsum wa, vsum wb, row_sums *a, row_su
 EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, pixel_tile t,
                             const float *w, row_sums *a, row_sums *b, const int nv,
                             enum ending end) {
-    const uint32_t *word = plan->columns + pair->word, *last = word + pair->both;
+    const word_of_columns *word = (const word_of_columns *)plan->columns + pair->word;
+    const word_of_columns *last = word + pair->both;
     for (; word < last; word++, w += 4) {
         vsum w0 = weight(w[0], end), w1 = weight(w[1], end), w2 = weight(w[2], end),
              w3 = weight(w[3], end);
-        add_to_both(column_of(t, *word & 0xffff), w0, w1, a, b, nv, end);
+        add_to_both(column_of(t, FIRST_COLUMN(*word)), w0, w1, a, b, nv, end);
 #ifdef __riscv_v
         EK_IN_ORDER_HERE; /* otherwise loads of both columns come first, and sums are spilled */
 #endif
-        add_to_both(column_of(t, *word >> 16), w2, w3, a, b, nv, end);
+        add_to_both(column_of(t, SECOND_COLUMN(*word)), w2, w3, a, b, nv, end);
     }
     for (last = word + pair->single; word < last; word++, w += 2) {
         vsum w0 = weight(w[0], end), w1 = weight(w[1], end);
-        add_column(column_of(t, *word & 0xffff), w0, a, nv, end);
-        add_column(column_of(t, *word >> 16), w1, b, nv, end);
+        add_column(column_of(t, FIRST_COLUMN(*word)), w0, a, nv, end);
+        add_column(column_of(t, SECOND_COLUMN(*word)), w1, b, nv, end);
     }
 }
 
@@ -156,8 +166,9 @@ EK_INLINE void load_weights_ahead(const ek_spmm_plan *plan, const ek_spmm_pair *
     const char *value_at = (const char *)plan->values + pair->value * sizeof(value);
     for (long at = 0; at < values; at += LINE)
         ek_touch((const float *)(value_at + at));
-    for (long at = 0; at < words; at += LINE / 4)
-        ek_touch((const float *)(plan->columns + pair->word + at));
+    const word_of_columns *column = (const word_of_columns *)plan->columns + pair->word;
+    for (long at = 0; at < words; at += LINE / (long)sizeof *column)
+        ek_touch((const float *)(const void *)(column + at));
 }
 
 /* nv vectors of pixels of some pairs of rows. Copies the arguments, because stores of pixels might

@@ -37,7 +37,7 @@ EK_INLINE vsum vsum_fma(vsum a, vsum b, vsum c) {
 #endif
 }
 
-#if EK_STORED == 2 && defined __F16C__
+#if EK_STORED == 2 && (defined __F16C__ || defined __aarch64__ || defined __riscv_zvfh)
 EK_INLINE vsum vsum_from_values(const value *p) {
     typedef _Float16 halves __attribute__((vector_size(2 * HEIGHT)));
     halves h;

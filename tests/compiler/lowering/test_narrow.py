@@ -16,7 +16,7 @@ from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check, run_here, x86_params
-from tests.support.narrow_cases import narrow_cases, narrow_weights
+from tests.support.narrow_cases import channels_first_cases, narrow_cases, narrow_weights
 from tests.support.onnx_models import model, node, save, value
 from tests.support.op_graphs import graph_of, inputs_of
 
@@ -25,7 +25,7 @@ from tests.support.op_graphs import graph_of, inputs_of
 @pytest.mark.parametrize("kind", ["f16", "s8"])
 @pytest.mark.parametrize("board", x86_params())
 def test_kernels_widen_weights_to_the_values_of_the_file(kind, board, tmp_path):
-    graph = graph_of(narrow_cases(kind))
+    graph = graph_of([*narrow_cases(kind), *channels_first_cases(kind)])
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
 
@@ -37,6 +37,15 @@ def test_weights_are_stored_in_their_own_type(profile, kind, bytes_each):
     count = sum(t.elements for t in graph.tensors.values() if t.data is not None and t.shape[1:])
     stored = len(lower(graph, load_board(profile)).lowered.weights)
     assert stored < 1.05 * bytes_each * count
+
+
+@pytest.mark.parametrize("profile", ["a53", "a7", "rv64gcv", "bpi-f3"])
+def test_pruned_weights_are_stored_in_their_own_type(profile):
+    """Two bytes of a value and one of its column, but for rows of different length in a pair."""
+    sparse, *_ = channels_first_cases("f16")
+    graph = graph_of([sparse])
+    count = np.count_nonzero(graph.tensors[graph.nodes[0].inputs[1]].data)
+    assert len(lower(graph, load_board(profile)).lowered.weights) < 3.6 * count
 
 
 def _file(kind: str, folder):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from edgekit.device.runtime.arrays.sparse_input import Csr
+from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.device.runtime.arrays.sparse_pairs import pack_pairs
 from edgekit.device.runtime.kernel_facts import (
     DWCONV_CHW_DIRECT_ROWS,
@@ -22,6 +23,7 @@ from edgekit.host.compiler.ir.ops import ChannelsFirstConv2D, ChannelsFirstDepth
 from edgekit.host.compiler.ir.types import Activation, Array, Node, Shape
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
+from edgekit.host.compiler.lowering.narrow import Narrow, narrowed
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_window
 from edgekit.kb.targets.isa import Isa
@@ -33,6 +35,7 @@ _BAND = 2560
 _DIRECT_BAND = 9216  # floats of x per task when the input is read in place
 _PLANNED_COLUMNS = 1 << 16
 _TASK = 4096  # outputs: minimum work per thread
+_LANES = 16  # of the longest vectors, which read beyond the last f16 weight
 
 
 @lowers(ops.ChannelsFirstConv2D)
@@ -46,10 +49,14 @@ def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
         return lower_sparse_window(ctx, node, window)
     rows, cols = data.shape[0], data.shape[3]
     low, high = op.activation.bounds
+    weights, pixels = data.reshape(rows, cols), math.prod(x.shape[2:])
+    # With a plan, only the row offsets of `a` are read.
+    planned = pixels > 1 and cols <= _PLANNED_COLUMNS
+    narrow = narrowed(weights) if planned else None
     fields: dict[str, Field] = {
-        **_sparse_layer_fields(ctx, data.reshape(rows, cols), math.prod(x.shape[2:])),
+        **_sparse_layer_fields(ctx, weights, narrow, planned),
         "images": x.shape[0],
-        "pixels": math.prod(x.shape[2:]),
+        "pixels": pixels,
         "x": Value(x.name),
         "y": Value(node.outputs[0]),
         "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), rows, _F32)),
@@ -58,31 +65,46 @@ def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
         "high": high,
     }
     in_order = (("EK_IN_ORDER", "1"),) if ctx.board.in_order else ()
-    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmm_f32"), *in_order)
-    part = Kernel("ek_spmm_f32", "sparse/spmm.c", "", "", macros)
+    suffix = "" if narrow is None else narrow.suffix
+    product = f"ek_model_spmm{suffix}"
+    macros = (("EK_STORED", f"{_stored(narrow)}"), ("EK_NAME", product), ("EK_BYTE_COLUMNS", "1"))
+    part = Kernel(product, "sparse/spmm.c", "", "", (*macros, *in_order))
     kernel = Kernel(
-        "ek_sparse_layer", "sparse/layer.c", "sparse/layer.h", "ek_sparse_layer_args", (), (part,)
+        f"ek_sparse_layer{suffix}",
+        "sparse/layer.c",
+        "sparse/layer.h",
+        "ek_sparse_layer_args",
+        (("PRODUCT", product),),
+        (part,),
     )
     return [Call(kernel, fields, None)]
 
 
-def _sparse_layer_fields(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
+def _stored(narrow: Narrow | None) -> int:
+    """The ek_sparse_dtype of weights."""
+    if narrow is None:
+        return STORED.index("f32")
+    return STORED.index("f16" if narrow.scales is None else "s8f")
+
+
+def _sparse_layer_fields(
+    ctx: Context, weights: Array, narrow: Narrow | None, planned: bool
+) -> dict[str, Field]:
     """`a` and `plan` of ek_sparse_layer_args, with zero weights omitted."""
     row, col = np.nonzero(weights)
     start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)
-    values = weights[row, col].astype(np.float32)
+    values = weights[row, col].astype(np.float32) if narrow is None else narrow.values[row, col]
     size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
-    # With a plan, only the row offsets are read.
-    planned = pixels > 1 and weights.shape[1] <= _PLANNED_COLUMNS
+    scales = None if narrow is None else narrow.scales
     entries: dict[str, Field] = {
-        "dtype": 0,
+        "dtype": _stored(narrow),
         "index_bytes": size,
         "rows": weights.shape[0],
         "cols": weights.shape[1],
         "start": ctx.weights.add(start),
         "index": None if planned else ctx.weights.add(col.astype(f"u{size}")),
         "values": None if planned else ctx.weights.add(values),
-        "scale": None,
+        "scale": None if scales is None else ctx.weights.add(scales),
     }
     if not planned:
         return {"a": entries, "plan": {"pairs": 0}}
@@ -92,10 +114,15 @@ def _sparse_layer_fields(ctx: Context, weights: Array, pixels: int) -> dict[str,
         "panels": pairs.panels,
         "pairs": pairs.pairs,
         "pair": ctx.weights.add(pairs.pair),
-        "columns": ctx.weights.add(pairs.columns),
+        "columns": ctx.weights.add(_bytes_of(pairs.columns)),
         "values": ctx.weights.add(pairs.values),
     }
     return {"a": entries, "plan": plan}
+
+
+def _bytes_of(words: Array) -> Array:
+    """Words of two columns below 256, with 8 bits for each."""
+    return (words & 0xFF | words >> 16 << 8).astype(np.uint16)
 
 
 @lowers(ops.ChannelsFirstDepthwiseConv2D)
@@ -105,18 +132,20 @@ def lower_channels_first_depthwise(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     data = ctx.constant(node, 1, "weights")
     window = channels_first_window(op, x.shape, data.shape, y.shape)
-    kernel, band = _depthwise_kernel(ctx, window, op.activation is not Activation.NONE)
+    channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
+    weights = np.ascontiguousarray(data.reshape(-1, channels).T.astype(np.float32))
+    narrow = narrowed(weights)
+    if narrow is not None and narrow.scales is None:
+        weights = np.pad(narrow.values.ravel(), (0, _LANES))
+    kernel, band = _depthwise_kernel(ctx, window, op.activation is not Activation.NONE, weights)
     if band == 0 or math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
-    channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
     bands = math.ceil(rows / band)
     low, high = op.activation.bounds
     fields: dict[str, Field] = {
         "win": window.fields,
         "x": Value(x.name),
-        "weights": ctx.weights.add(
-            np.ascontiguousarray(data.reshape(-1, channels).T.astype(np.float32))
-        ),
+        "weights": ctx.weights.add(weights),
         "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), channels, _F32)),
         "y": Value(y.name),
         "low": low,
@@ -157,7 +186,9 @@ def band_of(window: Window, vl: int) -> int:
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
-def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel, int]:
+def _depthwise_kernel(
+    ctx: Context, window: Window, clamp: bool, weights: Array
+) -> tuple[Kernel, int]:
     """The kernel for a window and the output rows per task; 0 rows if scratch cannot hold one."""
     if _is_direct(window, ctx.isa):
         stride, left = window.stride[1], window.padding.left
@@ -175,6 +206,9 @@ def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel
     if clamp and _is_fixed(window):
         name += "_clamp"
     macros.setdefault("CLAMP", int(clamp))
+    if weights.dtype == np.float16:
+        name += "_f16"
+        macros["NARROW"] = 16
     kernel = ctx.kernel(name, source, "conv/dwconv_chw.h", "ek_dwconv_chw_args", **macros)
     return kernel, band
 
