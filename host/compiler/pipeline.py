@@ -14,7 +14,7 @@ from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import Fitted as InMemory
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
-from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.golden.vectors import golden_of, trial_inputs
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
@@ -233,11 +233,15 @@ def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
                 "auto"
             )
         return "values exceed 65504, the largest of half precision"
-    lost = half_loss(exact, golden) if asked == "auto" else 0.0
+    if asked != "auto":
+        return ""
+    inputs = target.samples or trial_inputs(exact, golden)
+    lost = half_loss(exact, made, inputs, limit)
     if lost <= limit:
         return ""
+    which = "samples" if target.samples else "random inputs"
     return (
-        f"half precision would change golden outputs by {lost:.2%} of their largest value, "
+        f"half precision would change outputs by {lost:.2%} of their largest value on {which}, "
         f"more than {limit:.0%}"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,13 +16,22 @@ _NONE = 1e-30
 _MOST_OFF = 1e9  # reported for non-finite outputs
 
 
-def half_loss(exact: Graph, golden: Golden) -> float:
-    """Loss of half-precision golden outputs against `exact`, the same model in f32: the largest
-    error of an output relative to its largest value."""
-    return max(
-        (_max_relative_error(want, found) for want, found in _output_pairs(exact, golden)),
-        default=0.0,
-    )
+def half_loss(
+    exact: Graph, made: Graph, inputs: Iterable[Mapping[str, Array]], limit: float
+) -> float:
+    """Loss of `made`, in half precision, against `exact`, the same model in f32: the largest error
+    of an output relative to its largest value, for the first of `inputs` that exceeds `limit`, or
+    else for the worst."""
+    worst = 0.0
+    for each in inputs:
+        with np.errstate(all="ignore"):
+            want, found = (evaluate(graph, each).outputs for graph in (exact, made))
+        pairs = zip(exact.outputs, made.outputs, strict=True)
+        errors = (_max_relative_error(want[a], found[b]) for a, b in pairs)
+        worst = max(worst, *errors, 0.0)
+        if worst > limit:
+            break
+    return worst
 
 
 def overflows(exact: Graph, golden: Golden) -> bool:
@@ -78,6 +87,7 @@ def _output_pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
 
 def _max_relative_error(want: Array, found: Array) -> float:
     """Largest difference relative to the largest expected value."""
+    want, found = want.astype(np.float64), found.astype(np.float64)
     with np.errstate(all="ignore"):
         off = float(np.max(np.abs(found - want), initial=0.0))
         largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)

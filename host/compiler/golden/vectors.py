@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,9 @@ def _smooth_input(tensor: Tensor, rng: np.random.Generator) -> Array:
 
 
 _SEED = 20240501
+_TRIAL_SEED = 20251127
 _RUNS = 3  # number of noisy runs
+_TRIALS = 3  # number of inputs of a range in trials
 _LIVELY = 0.25  # fraction of distinct values, of those possible, that is good enough
 _NOTHING = 2.0**-20  # smaller values, relative to the largest, count as 0
 _CALM = 1e-2  # acceptable movement, relative to the largest value
@@ -161,6 +163,19 @@ def golden_of(graph: Graph, cache: Path) -> Golden:
             kept = _make_golden(graph, _choose_candidate(graph))
             _save(path, kept)
         return kept
+
+
+def trial_inputs(graph: Graph, golden: Golden) -> Iterator[Values]:
+    """Return random inputs of every kind that is not larger than those of `golden`, or than 1:
+    for decisions that must hold for inputs that were not chosen for a graph."""
+    given = [float(np.max(np.abs(x), initial=0)) for x in golden.inputs if x.dtype.kind == "f"]
+    most = max(1.0, *given, 0.0)
+    ranges = [values for values in RANGES if max(-values.low, values.high) <= most]
+    count = min(_STEPS // _count_multiply_adds(graph), _TRIALS * len(ranges))
+    rng = np.random.default_rng(_TRIAL_SEED)
+    for i in range(max(count, len(ranges))):
+        values = ranges[i % len(ranges)]
+        yield {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
 
 
 def _choose_candidate(graph: Graph) -> _Candidate:

@@ -143,14 +143,16 @@ def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
         assert (made.exact is not None) is in_half
 
 
-def _random_convolution() -> Graph:
+def _random_convolution(finds_edges: bool = False) -> Graph:
     weights = np.random.default_rng(0).standard_normal((16, 3, 3, 16)).astype(np.float32)
+    if finds_edges:
+        weights -= weights.mean((1, 2), keepdims=True)
     return graph_of([Case(ops.Conv2D(), (tensor((1, 18, 18, 16)), constant(weights)))])
 
 
-@pytest.mark.parametrize(("limit", "winograd"), [(0.02, True), (0.0045, False)])
+@pytest.mark.parametrize(("limit", "winograd"), [(0.02, True), (0.0055, False)])
 def test_half_precision_takes_winograd_where_golden_outputs_stay_near(limit, winograd):
-    """Its loss is 0.55 % here, that of direct sums 0.3 %."""
+    """Its loss is up to 0.9 % here, that of direct sums 0.52 %."""
     board, options = load_profile("a76"), CompileOptions(precision="auto")
     folder = cache_folder() / "golden"
     target = Target(board, options, None, table_of(board), folder, half_loss=limit)
@@ -162,12 +164,31 @@ def test_half_precision_takes_winograd_where_golden_outputs_stay_near(limit, win
     assert any(text.endswith(note) for text in made.notes) is winograd
 
 
+def test_auto_decides_by_inputs_that_were_not_chosen_for_the_half_graph():
+    """Differences of smooth images lose 1.2 %, those of the golden input only 0.4 %."""
+    board, folder = load_profile("a76"), cache_folder() / "golden"
+    options = CompileOptions(precision="auto")
+    target = Target(board, options, None, table_of(board), folder, half_loss=0.006)
+    made = run_pipeline(_random_convolution(finds_edges=True), target)
+    assert made.exact is None
+    assert "outputs by 1.17% of their largest value on random inputs" in made.notes[-1]
+
+
+def test_auto_decides_by_samples_if_there_are_some():
+    graph = _random_convolution(finds_edges=True)
+    noise = np.random.default_rng(0).uniform(-1, 1, (1, 18, 18, 16)).astype(np.float32)
+    board, folder = load_profile("a76"), cache_folder() / "golden"
+    options, samples = CompileOptions(precision="auto"), ({graph.inputs[0]: noise},)
+    target = Target(board, options, None, table_of(board), folder, samples, half_loss=0.006)
+    assert run_pipeline(graph, target).exact is not None
+
+
 def test_auto_keeps_f32_where_they_do_not_and_says_so():
     board, options, golden = load_profile("a76"), CompileOptions(precision="auto"), cache_folder()
     target = Target(board, options, None, table_of(board), golden / "golden", half_loss=1e-6)
     made = run_pipeline(import_model(_MODEL), target)
     assert made.exact is None
-    assert made.notes[-1].startswith("f32: half precision would change golden outputs by ")
+    assert made.notes[-1].startswith("f32: half precision would change outputs by ")
 
 
 def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
