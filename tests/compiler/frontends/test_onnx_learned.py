@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.inputs import read_notes
@@ -267,3 +267,75 @@ def test_a_library_computes_what_the_reference_does(tmp_path):
     found = run_here(build(graph, load_board("local"), tmp_path / "made"), x)
     for name in names:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+def _imputer(fitted, k, rows):
+    """The calls of a KNNImputer that skl2onnx exports; the bodies of its functions, which collect
+    incomplete rows, are not read."""
+    columns = fitted.shape[1]
+    holes = np.isnan(fitted)
+    constants = {"fitted": fitted, "holes": holes, "k": np.int64(k), "there": ~holes}
+    constants |= {f"c{i}": np.int64(i) for i in range(columns)}
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["mask"]),
+        helper.make_node("ReduceMax", ["whole", "last"], ["any"], keepdims=0),
+        helper.make_node("NonZero", ["any"], ["found"]),
+        helper.make_node("Reshape", ["found", "flat"], ["rows"]),
+        helper.make_node("Gather", ["x", "rows"], ["incomplete"]),
+        helper.make_node("dict_idx_map", ["x", "rows"], ["map"], domain="local_domain"),
+        helper.make_node(
+            "dist_nan_euclidean", ["incomplete", "fitted"], ["far"], domain="local_domain"
+        ),
+    ]
+    nodes.insert(1, helper.make_node("Cast", ["mask"], ["whole"], to=TensorProto.INT32))
+    constants |= {"last": np.array([1]), "flat": np.array([-1])}
+    for i in range(columns):
+        ins = [f"c{i}", f"y{i}" if i else "x", "far", "there", "holes", "map", "mask", "rows",
+               "fitted", "k"]  # fmt: skip
+        nodes.append(
+            helper.make_node("knn_imputer_column", ins, [f"y{i + 1}"], domain="local_domain")
+        )
+    counts = {"dict_idx_map": 2, "dist_nan_euclidean": 2, "knn_imputer_column": 10}
+    own = [
+        helper.make_function(
+            "local_domain", name, [f"i{n}" for n in range(count)], ["y"],
+            [helper.make_node("Identity", ["i0"], ["y"])], [helper.make_opsetid("", 18)],
+        )
+        for name, count in counts.items()
+    ]  # fmt: skip
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, columns])
+        for n in ("x", f"y{columns}")
+    ]
+    initial = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "imputer", ends[:1], ends[1:], initial)
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("local_domain", 1)]
+    return helper.make_model(graph, functions=own, opset_imports=sets).SerializeToString()
+
+
+def _imputed(x, fitted, k):
+    """As scikit-learn defines it."""
+    y = x.copy()
+    for row, column in zip(*np.nonzero(np.isnan(x)), strict=True):
+        donors = fitted[~np.isnan(fitted[:, column])]
+        both = ~np.isnan(donors) & ~np.isnan(x[row])
+        square = np.where(both, donors - x[row], 0) ** 2
+        with np.errstate(invalid="ignore"):
+            distances = square.sum(1) * x.shape[1] / both.sum(1)
+        near = np.argsort(distances, kind="stable")[:k]  # NaN comes last
+        near = near[~np.isnan(distances[near])]
+        y[row, column] = (donors[near] if len(near) else donors)[:, column].mean()
+    return y
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_nearest_neighbors_impute_missing_values(k, tmp_path):
+    rng = np.random.default_rng(k)
+    fitted, x = (rng.normal(size=(n, 4)).astype(np.float32) for n in (20, 9))
+    fitted[rng.random(fitted.shape) < 0.2] = x[rng.random(x.shape) < 0.4] = np.nan
+    x[0], x[1] = np.nan, 1
+    path = tmp_path / "m.onnx"
+    path.write_bytes(_imputer(fitted, k, len(x)))
+    graph = import_model(path)
+    found = evaluate(graph, {"x": x}).outputs["y4"]
+    np.testing.assert_allclose(found, _imputed(x, fitted, k), rtol=1e-4, atol=1e-5)

@@ -28,6 +28,7 @@ from edgekit.host.compiler.frontends.onnx.file import (
     FileModel,
     read_onnx,
 )
+from edgekit.host.compiler.frontends.onnx.imputer import fuse_imputers
 from edgekit.host.compiler.frontends.onnx.operators import ROWS
 from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES, Texts
 from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, Scope, Walk
@@ -71,7 +72,7 @@ def graph_from_onnx(
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
         raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
-    return _Import(fuse_dynamic(model), shapes, most_nodes).run(Path(file).stem)
+    return _Import(fuse_imputers(fuse_dynamic(model)), shapes, most_nodes).run(Path(file).stem)
 
 
 class _Import:

@@ -40,6 +40,7 @@ from edgekit.host.compiler.frontends.onnx import (
 )
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.dynamic import FUSED_CONV, dynamic_conv
+from edgekit.host.compiler.frontends.onnx.imputer import KNN_COLUMN, knn_column
 from edgekit.host.compiler.frontends.onnx.types import LEARNED, TensorList, Value
 from edgekit.host.compiler.ir import ops
 
@@ -288,7 +289,8 @@ ROWS: dict[str, Row] = {
 }
 
 
-MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv}  # operators that only the importer creates
+# Operators that only the importer creates
+MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv, KNN_COLUMN: knn_column}
 
 
 def onnx_operators() -> frozenset[str]:
