@@ -13,6 +13,7 @@ from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
+from tests.support.narrow_cases import narrow_weights
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
@@ -33,6 +34,25 @@ def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
     calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
     assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 3
     assert all(int(str(call.fields["parts"])) > 1 and (call.tasks or 0) >= 3 for call in calls)
+    _check(graph, board, table, virtual_board, tmp_path)
+
+
+def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
+    """Weights in f32, f16 and 8 bits, the last panel narrow; all of them exceed the memory that may
+    be used for transformed weights."""
+    board, cases = load_board("a76"), []
+    for kind, oc in (("f32", 60), ("f16", 64), ("s8", 68), ("f32", 64)):
+        weights = constant(narrow_weights(kind, oc, 3, 3, 64))
+        op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+        cases.append(Case(op, (tensor((1, 13, 14, 64)), weights)))
+    graph, table = graph_of(cases), KnowledgeBase((board.platform,))
+    steps = lower(graph, board, table, threads=4).lowered.steps
+    made = [step.calls[0].kernel for step in steps if len(step.calls) > 1]
+    assert {dict(kernel.macros).get("NARROW") for kernel in made} == {None, "16", "8"}
+    _check(graph, board, table, virtual_board, tmp_path)
+
+
+def _check(graph, board, table, virtual_board, tmp_path):
     inputs = inputs_of(graph)
     folder = build(graph, board, tmp_path / "release", table=table, threads=4)
     runs = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.choice import Choice
-from edgekit.host.compiler.lowering.context import WeightsFile
+from edgekit.host.compiler.lowering.context import Kept, WeightsFile
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.nna.units import assign_units
@@ -52,6 +52,13 @@ def plan_of(
     return replace(scheduled, subgraphs=parts), plan
 
 
+def _transformed(options: CompileOptions) -> tuple[Kept, ...]:
+    """Where transformed weights may be: a limit of the arena does not count the file."""
+    if options.order == "memory":
+        return ()
+    return ("stored", "made") if options.memory_limit is None else ("stored",)
+
+
 def _make_plan(
     graph: Graph,
     board: BoardProfile,
@@ -79,6 +86,6 @@ def _make_plan(
         weights,
         threads,
         choices,
-        0 if options.order == "memory" else None,
+        _transformed(options),
     )
     return scheduled, plan

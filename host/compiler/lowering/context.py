@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import Part
 from edgekit.host.compiler.lowering.choice import Choice
-from edgekit.host.compiler.lowering.narrow import room_beside
 from edgekit.host.compiler.lowering.plan import (
     Alias,
     Call,
@@ -28,6 +28,8 @@ from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
+
+Kept = Literal["stored", "made"]  # transformed weights: in the file, or by each inference
 
 
 class UnsupportedFormError(ValueError):
@@ -78,21 +80,6 @@ class LookUp:
 
 
 @dataclass
-class Room:
-    """Bytes that transformed weights may add; None: those of `room_beside`."""
-
-    left: int | None = None
-
-    def takes(self, graph: Graph, board: BoardProfile, size: int) -> bool:
-        """Takes `size` bytes if they are left."""
-        if self.left is None:
-            self.left = room_beside(graph, board.memory_bytes)
-        fits = size <= self.left
-        self.left -= size if fits else 0
-        return fits
-
-
-@dataclass
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
@@ -100,7 +87,7 @@ class Context:
     nodes to the decisions on their methods, `of_groups` to decisions made for a group. `parts` are
     tensors computed in place within wider ones; `look_ups` are fused functions by product name. In
     `strips`, kernels are called for a few rows at a time, so weights are stored as computed with.
-    `room` is for transformed weights.
+    `transformed` says where convolutions by Winograd's transform get their weights.
     """
 
     graph: Graph
@@ -117,7 +104,7 @@ class Context:
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
     strips: bool = False
-    room: Room = field(default_factory=Room)
+    transformed: Mapping[str, Kept] = field(default_factory=dict)
 
     def of_floats(self, dtype: DType) -> Context:
         """This lowering with the instruction set for f32 or f16 kernels."""

@@ -8,7 +8,7 @@ import itertools
 import math
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from edgekit.host.compiler import lowering as package
@@ -20,11 +20,13 @@ from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.compiled import compiled_of
 from edgekit.host.compiler.lowering.context import (
     Context,
+    Kept,
     UnsupportedFormError,
     WeightsFile,
     lowers,
 )
 from edgekit.host.compiler.lowering.conv.quantized_epilogues import look_ups_of, place_look_ups
+from edgekit.host.compiler.lowering.gemm.winograd_memory import keep_transformed
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.memory import lifetimes, plan_apart
 from edgekit.host.compiler.lowering.moves import layout
@@ -72,7 +74,7 @@ def lower(
     weights: WeightsFile | None = None,
     threads: int = 1,
     choices: Mapping[str, Choice] = NO_CHOICES,
-    room: int | None = None,
+    transformed: Collection[Kept] = ("stored", "made"),
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -84,14 +86,14 @@ def lower(
     - `weights`: receives the constants, if several programs share a file.
     - `threads`: the expected number, which selects methods; the plan runs on any number.
     - `choices`: decisions for nodes whose method was chosen as a group.
-    - `room`: bytes that transformed weights may add, by default those of `room_beside`.
+    - `transformed`: where the weights of Winograd's transform may be.
 
     Raises InputError naming the operator if no kernel fits.
     """
     table = board_table(board) if table is None else table
     files = weights or WeightsFile()
     ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
-    ctx.room.left = room
+    ctx.transformed = keep_transformed(ctx, transformed)
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

@@ -6,7 +6,6 @@ compute with the same values, so results are equal to the last bit.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ import numpy as np
 
 from edgekit.host.compiler.ir.types import Array, Graph
 
-_SHARE = 8  # the part of the memory that may pay for faster kernels
 # Of f32. Smaller weights save little: a face detector of 230 KB would take 1.05 of its time on four
 # A53.
 _LEAST_BYTES = 1 << 16
@@ -47,19 +45,15 @@ def narrowed(weights: Array) -> Narrow | None:
     return _in_bytes(weights) or _in_halves(weights)
 
 
-def room_beside(graph: Graph, memory_bytes: int) -> int:
-    """The bytes that transformed weights may add: an eighth of the board's memory (0: unknown), and
-    as many as the constants of `graph` have if some are narrow."""
+def narrow_bytes(graph: Graph) -> int:
+    """Bytes of the constants that the nodes of `graph` use, in their narrow form."""
     names = {name for node in graph.nodes for name in node.inputs if name is not None}
-    own = whole = 0
+    size = 0
     for data in (graph.tensors[name].data for name in names):
-        if data is None:
-            continue
-        narrow = narrowed(data.reshape(len(data), -1)) if data.ndim > 1 else None
-        own += data.nbytes if narrow is None else narrow.values.nbytes
-        whole += data.nbytes
-    most = memory_bytes // _SHARE or sys.maxsize
-    return min(own, most) if own < whole else most
+        if data is not None:
+            narrow = narrowed(data.reshape(len(data), -1)) if data.ndim > 1 else None
+            size += data.nbytes if narrow is None else narrow.values.nbytes
+    return size
 
 
 def _in_halves(weights: Array) -> Narrow | None:

@@ -89,36 +89,61 @@ def test_one_other_value_keeps_weights_in_f32(spoiled):
         assert narrowed(weights) is None
 
 
-def _stored(path, board, options=DEFAULT_OPTIONS):
+def _plan(path, board, options=DEFAULT_OPTIONS):
     graph = prepare_graph(import_model(path), board).graph
-    return len(plan_of(graph, board, options)[1].lowered.weights)
+    return plan_of(graph, board, options)[1]
 
 
-def _convolutions(kind, tmp_path):
-    """Eight convolutions of 64 channels, and the bytes of their weights in `kind`."""
+def _methods(plan):
+    """The words "winograd" and "making" for each convolution that has them."""
+    sources = [[c.kernel.source for c in step.calls] for step in plan.lowered.steps]
+    making = [s for s in sources if "layout/winograd_weights.c" in s]
+    return sum("conv/f32_winograd.c" in s for s in sources), len(making)
+
+
+def _memory(plan):
+    return len(plan.lowered.weights) + plan.memory.arena_bytes
+
+
+def _convolutions(kind, tmp_path, layers=8):
+    """Convolutions of 64 channels with weights in `kind`, transformed ones of 576 KiB."""
     rng = np.random.default_rng(0)
-    each = [rng.standard_normal((64, 64, 3, 3)).astype(kind) for _ in range(8)]
+    each = [rng.standard_normal((64, 64, 3, 3)).astype(kind) for _ in range(layers)]
     constants = {f"w{i}": w.astype(np.float32) for i, w in enumerate(each)}
     nodes = [
         node("Conv", [f"x{i}" if i else "x", f"w{i}"], [f"x{i + 1}"], pads=[1, 1, 1, 1])
-        for i in range(8)
+        for i in range(layers)
     ]
-    path = save(model(nodes, [value("x", (1, 64, 32, 32))], ["x8"], constants), tmp_path)
-    return path, sum(w.nbytes for w in each)
+    ends = [value("x", (1, 64, 32, 32))], [f"x{layers}"]
+    return save(model(nodes, *ends, constants), tmp_path)
 
 
-def test_transformed_weights_double_narrow_ones_at_most(tmp_path):
-    """Winograd's weights are eight times as large as f16; `--order memory` does without them."""
-    path, own = _convolutions(np.float16, tmp_path)
-    least = dataclasses.replace(DEFAULT_OPTIONS, order="memory")
-    board = load_board("a72")
-    assert 1.5 * own < _stored(path, board) < 2.1 * own
-    assert _stored(path, board, least) < 1.1 * own
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_transformed_weights_of_many_layers_share_memory(kind, tmp_path):
+    """Eight layers by Winograd's transform take 1 MiB more than eight direct ones at most."""
+    path, board = _convolutions(kind, tmp_path), load_board("a72")
+    plan = _plan(path, board)
+    direct = _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, order="memory"))
+    assert _methods(direct) == (0, 0)
+    winograd, making = _methods(plan)
+    assert (winograd, making > 4) == (8, True)
+    assert _memory(plan) <= _memory(direct) + (1 << 20)
 
 
-def test_transformed_weights_add_an_eighth_of_the_memory_at_most(tmp_path):
-    path, own = _convolutions(np.float32, tmp_path)
-    board = load_board("a72")
-    small = dataclasses.replace(board, memory_bytes=16 << 20)
-    assert _stored(path, board) > 3.9 * own
-    assert 1.5 * own < _stored(path, small) < own + (16 << 20) // 8 + 4096
+def test_transformed_weights_of_few_layers_are_stored(tmp_path):
+    assert _methods(_plan(_convolutions(np.float32, tmp_path, 2), load_board("a72"))) == (2, 0)
+
+
+def test_transformed_weights_take_an_eighth_of_the_memory_at_most(tmp_path):
+    board = dataclasses.replace(load_board("a72"), memory_bytes=4 << 20)
+    path = _convolutions(np.float32, tmp_path)
+    direct = _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, order="memory"))
+    assert _methods(_plan(path, board)) == (1, 0)
+    assert _memory(_plan(path, board)) <= _memory(direct) + (4 << 20) // 8
+
+
+def test_a_limit_of_the_arena_leaves_no_room_for_transformed_weights(tmp_path):
+    options = dataclasses.replace(DEFAULT_OPTIONS, memory_limit=600 << 10)
+    plan = _plan(_convolutions(np.float32, tmp_path), load_board("a72"), options)
+    assert _methods(plan)[1] == 0
+    assert plan.memory.arena_bytes <= 600 << 10

@@ -13,6 +13,7 @@ from edgekit.kb.targets.isa import Isa, Tile
 
 POINTS = 36  # multiplications per tile, for each pair of channels
 _IN, _OUT = 300, 270  # cost of a tile's transforms, per vector of input and of output channels
+_MAKING = 300  # cost of transforming a vector of weights
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ def has_winograd(dtype: str, isa: Isa) -> bool:
 def most_channels(dtype: str) -> int:
     """The most input channels of the kernel."""
     return WINOGRAD_CHANNELS * (2 if dtype == "f16" else 1)
+
+
+def making_cost(c: int, oc: int, vl: int) -> float:
+    """The cost of transforming weights when a model runs."""
+    return _MAKING * c * oc / vl
 
 
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:

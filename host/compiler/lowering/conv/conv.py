@@ -66,7 +66,7 @@ def product(
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     types = (x.dtype, w.dtype, ctx.tensor(node.outputs[0]).dtype)
     if types in ((DType.F32,) * 3, (DType.F16,) * 3):
-        return [f32_product(ctx, node, window, weights, activation)]
+        return f32_product(ctx, node, window, weights, activation)
     if types in ((DType.I8,) * 3, (DType.U8,) * 3):
         return [i8_product(ctx, node, window, weights, activation)]
     if types == (DType.F32, DType.I8, DType.F32) and isinstance(node.op, Conv2D):

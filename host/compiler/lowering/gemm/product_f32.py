@@ -14,7 +14,6 @@ from edgekit.device.runtime.kernel_facts import (
     F32_UNPACKED_BYTES,
 )
 from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
-from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.ops import Conv2D
@@ -64,15 +63,12 @@ def _method(
     ctx: Context, node: Node, window: Window, weights: Array, dtype: DType
 ) -> OperatorMethod:
     """The method of a product; not Winograd's if its weights take too much memory (those of f16
-    are chosen in half_winograd.py)."""
+    are chosen in half_winograd.py, those of f32 in winograd_memory.py)."""
     form = float_form(node, window, weights, dtype)
     method = method_of(ctx, node, form)
-    if method is not None and method.family == "winograd" and dtype is DType.F32:
-        narrow = narrowed(weights)
-        own = weights.nbytes if narrow is None else narrow.values.nbytes
-        size = transformed_bytes(window.x[3], window.y[3], "f32")
-        if not ctx.room.takes(ctx.graph, ctx.board, size - own):
-            method = method_of(ctx, node, replace(form, direct=True))
+    kept = dtype is not DType.F32 or node.name in ctx.transformed
+    if method is not None and method.family == "winograd" and not kept:
+        method = method_of(ctx, node, replace(form, direct=True))
     assert method is not None
     return method
 
@@ -128,7 +124,7 @@ def _pays(ctx: Context, narrow: Narrow, rows: int) -> bool:
 
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> Call:
+) -> list[Call]:
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
     method = _method(ctx, node, window, weights, dtype)
@@ -193,4 +189,4 @@ def f32_product(
     if stored.outer or "UNPACKS_ALL" in stored.macros:
         grain = max(grain, math.ceil(tasks / (_PIECES * ctx.threads)))
     grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
-    return Call(kernel, fields, tasks, grain)
+    return [Call(kernel, fields, tasks, grain)]

@@ -39,6 +39,10 @@ class Live:
     def peak(self) -> int:
         return max(self._at, default=0)
 
+    def bytes_at(self, index: int) -> int:
+        """Live bytes while a node runs."""
+        return self._at[index]
+
     @property
     def summit(self) -> tuple[int, int]:
         """The peak, and the number of nodes that reach it."""
