@@ -168,7 +168,7 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const ek_real 
                      int count, long channel) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
-    const ek_real *w = (const ek_real *)a->weights + channel * POINTS * g->c;
+    const ek_real *w = (const ek_real *)a->weights + (channel - a->first) * POINTS * g->c;
     const ek_real *residual = a->residual;
     ek_real m[POINTS * MR * NV * EK_VL] __attribute__((aligned(64)));
     if (count > MR / 2)
@@ -217,13 +217,13 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin, held = -1; t < end; t++) {
         const long group = t / a->parts, part = t % a->parts, first = group * MR;
         const int count = (int)ek_min(MR, tiles - first);
-        const long until = (part + 1) * a->panels / a->parts * NV * EK_VL;
+        const long until = a->first + (part + 1) * a->panels / a->parts * NV * EK_VL;
         if (group != held)
             tiles_in(a, first, count, v);
         held = group;
-        for (long channel = part * a->panels / a->parts * NV * EK_VL;
-             channel < ek_min(until, g->oc); channel += NV * EK_VL) {
-            const long left = (g->oc - channel) / EK_VL;
+        for (long channel = a->first + part * a->panels / a->parts * NV * EK_VL;
+             channel < ek_min(until, a->last); channel += NV * EK_VL) {
+            const long left = (a->last - channel) / EK_VL;
             if (left >= NV)
                 panel(NV, a, v, first, count, channel);
             else if (left == 1)

@@ -6,12 +6,14 @@
 #include "../kernel.h"
 
 typedef struct {
-    ek_window win; /* c and oc are multiples of EK_VL */
-    long panels;   /* ceil(oc / NR) */
-    long parts;    /* parts the panels are split into, one per task; 1 if there are enough tiles for
-                      all threads */
+    ek_window win;    /* c and oc are multiples of EK_VL */
+    long first, last; /* channels of y to compute: multiples of EK_VL */
+    long panels;      /* of them: ceil((last - first) / NR) */
+    long parts; /* parts the panels are split into, one per task; 1 if there are enough tiles for
+                   all threads */
     const void *x;
-    const void *weights; /* transformed: [panel][36][c][NR], the last panel unpadded */
+    const void *weights; /* transformed, of these channels: [panel][36][c][NR], the last panel
+                            unpadded */
     const void *bias;
     const void *residual; /* same layout as y, or NULL: added before the clamp */
     void *y;

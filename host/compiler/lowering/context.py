@@ -87,7 +87,8 @@ class Context:
     nodes to the decisions on their methods, `of_groups` to decisions made for a group. `parts` are
     tensors computed in place within wider ones; `look_ups` are fused functions by product name. In
     `strips`, kernels are called for a few rows at a time, so weights are stored as computed with.
-    `transformed` says where convolutions by Winograd's transform get their weights.
+    `transformed` has the convolutions by Winograd's transform: 0 if their weights are stored, else
+    the number of parts in which they are made.
     """
 
     graph: Graph
@@ -104,7 +105,7 @@ class Context:
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
     strips: bool = False
-    transformed: Mapping[str, Kept] = field(default_factory=dict)
+    transformed: Mapping[str, int] = field(default_factory=dict)
 
     def of_floats(self, dtype: DType) -> Context:
         """This lowering with the instruction set for f32 or f16 kernels."""

@@ -93,6 +93,11 @@ def making_cost(c: int, oc: int, vl: int) -> float:
     return _MAKING * c * oc / vl
 
 
+def input_cost(tiles: int, c: int, vl: int) -> float:
+    """The cost of transforming all tiles of an image."""
+    return tiles * _IN * c / vl
+
+
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:
     """The size of the transformed weights."""
     return POINTS * c * oc * (2 if dtype == "f16" else 4)

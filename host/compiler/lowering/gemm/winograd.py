@@ -38,18 +38,15 @@ def lower_winograd(
         **function,
     )
     _, _, _, c = window.x
-    shared = Transformed(_count_tiles(window), c, window.y[3], vl, tile)
-    parts = shared.parts(ctx.threads)
+    oc, nr = window.y[3], tile.nv * vl
+    making = _Making(ctx, node, weights, nr) if ctx.transformed.get(node.name) else None
+    step = math.ceil(math.ceil(oc / nr) / ctx.transformed[node.name]) * nr if making else oc
     residual = ctx.optional(node, 3)
-    before, transformed = _transformed(ctx, node, weights, tile, dtype)
     low, high = activation.bounds
     fields: dict[str, Field] = {
         "win": window.fields,
-        "panels": shared.panels,
-        "parts": parts,
         "x": Value(str(node.inputs[0])),
-        "weights": transformed,
-        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), window.y[3], dtype.numpy)),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), oc, dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
         "pitch": ctx.pitch(node.outputs[0]),
@@ -57,35 +54,61 @@ def lower_winograd(
         "high": high,
         **epilogue,
     }
-    return [*before, Call(kernel, fields, shared.groups * parts)]
+    calls = []
+    for first in range(0, oc, step):
+        last = min(first + step, oc)
+        shared = Transformed(_count_tiles(window), c, last - first, vl, tile)
+        parts = shared.parts(ctx.threads)
+        if making is None:
+            transformed: Field = _stored(ctx, weights, nr, dtype)
+        else:
+            calls.append(making.call(first, last))
+            transformed = making.room
+        own: dict[str, Field] = {
+            "first": first,
+            "last": last,
+            "panels": shared.panels,
+            "parts": parts,
+            "weights": transformed,
+        }
+        calls.append(Call(kernel, fields | own, shared.groups * parts))
+    return calls
 
 
-def _transformed(
-    ctx: Context, node: Node, weights: Array, tile: Tile, dtype: DType
-) -> tuple[list[Call], Field]:
-    """Transformed weights, and the calls that make them if they are not stored."""
-    oc, vl, nr = len(weights), ctx.isa.vl, tile.nv * ctx.isa.vl
-    c = weights.shape[1] // 9
-    if ctx.transformed.get(node.name) != "made":
-        points = transform_weights(weights.reshape(oc, 3, 3, c), dtype is DType.F16)
-        return [], ctx.weights.add(_pack(points.reshape(36, c, oc), nr, vl).astype(dtype.numpy))
-    narrow = narrowed(weights)
-    values = weights if narrow is None else narrow.values
-    macros = {} if narrow is None else {"NARROW": narrow.bits}
-    scales = None if narrow is None else narrow.scales
-    name = f"f32_winograd_weights{'' if narrow is None else narrow.suffix}"
-    source = "layout/winograd_weights"
-    kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", "ek_winograd_weights_args", **macros)
-    y = ctx.scratch(node, transformed_bytes(c, oc, "f32"))
-    fields: dict[str, Field] = {
-        "c": c,
-        "oc": oc,
-        "nr": nr,
-        "weights": ctx.weights.add(_pack(values.reshape(oc, 9, c).transpose(2, 1, 0), nr, vl)),
-        "scales": None if scales is None else ctx.weights.add(scales),
-        "y": y,
-    }
-    return [Call(kernel, fields, math.ceil(oc / nr))], y
+def _stored(ctx: Context, weights: Array, nr: int, dtype: DType) -> Field:
+    taps = weights.reshape(len(weights), 3, 3, -1)
+    points = transform_weights(taps, dtype is DType.F16).reshape(36, -1, len(weights))
+    return ctx.weights.add(_pack(points, nr, ctx.isa.vl).astype(dtype.numpy))
+
+
+class _Making:
+    """Transforms f32 weights of some channels of y at a time, in `room`, before they are used."""
+
+    def __init__(self, ctx: Context, node: Node, weights: Array, nr: int) -> None:
+        self._ctx, self._nr = ctx, nr
+        narrow = narrowed(weights)
+        self._values = weights if narrow is None else narrow.values
+        self._scales = None if narrow is None else narrow.scales
+        oc, k = weights.shape
+        panels = math.ceil(math.ceil(oc / nr) / ctx.transformed[node.name])
+        self.room = ctx.scratch(node, transformed_bytes(k // 9, min(panels * nr, oc), "f32"))
+        name = f"f32_winograd_weights{'' if narrow is None else narrow.suffix}"
+        source, arguments = "layout/winograd_weights", "ek_winograd_weights_args"
+        macros = {} if narrow is None else {"NARROW": narrow.bits}
+        self._kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", arguments, **macros)
+
+    def call(self, first: int, last: int) -> Call:
+        values, scales, nr = self._values[first:last], self._scales, self._nr
+        taps = values.reshape(last - first, 9, -1).transpose(2, 1, 0)
+        fields: dict[str, Field] = {
+            "c": len(taps),
+            "oc": last - first,
+            "nr": nr,
+            "weights": self._ctx.weights.add(_pack(taps, nr, self._ctx.isa.vl)),
+            "scales": None if scales is None else self._ctx.weights.add(scales[first:last]),
+            "y": self.room,
+        }
+        return Call(self._kernel, fields, math.ceil((last - first) / nr))
 
 
 def _count_tiles(window: Window) -> int:
