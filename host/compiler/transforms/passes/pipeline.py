@@ -14,6 +14,7 @@ from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_p
 from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
+from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
 from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.repeats import share_repeats
@@ -21,6 +22,7 @@ from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
+    ("drop_neutral", drop_neutral),
     ("share_repeats", share_repeats),
     ("use_reciprocals", use_reciprocals),
     ("fuse_layer_norm", fuse_layer_norm),

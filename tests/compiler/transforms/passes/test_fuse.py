@@ -9,6 +9,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.op_graphs import constant, inputs_of, tensor
 
@@ -27,6 +28,9 @@ class Builder:
 
     def weights(self, *shape: int) -> str:
         return self._add("w", constant(_RNG.standard_normal(shape).astype(np.float32)))
+
+    def constant(self, values: np.ndarray) -> str:
+        return self._add("w", constant(values.astype(np.float32)))
 
     def __call__(self, op: Operator, *ins: str | None) -> str:
         made = [None if n is None else self.tensors[n] for n in ins]
@@ -135,3 +139,17 @@ def test_a_sum_with_itself_or_broadcast_stays():
     row = c.input(1, 1, 1, 3)
     wide = c.graph(c(ops.Add(), c(ops.Conv2D(), x, c.weights(3, 1, 1, 3), None), row))
     assert fuse_residual(wide) is wide
+
+
+def test_products_with_one_and_sums_with_zero_disappear():
+    b = Builder()
+    x = b.input(1, 4, 6)
+    one, zero, wide = (b.constant(v) for v in (np.ones((4, 1)), np.zeros(1), np.zeros((3, 1, 1))))
+    graph = b.graph(b(ops.Tanh(), b(ops.Add(), zero, b(ops.Mul(), x, one))))
+    after = drop_neutral(graph)
+    assert kinds(after) == ["tanh"]
+    same_results(graph, after)
+    wider = drop_neutral(b.graph(b(ops.Tanh(), b(ops.Add(), x, wide))))
+    assert kinds(wider)[-2:] == ["add", "tanh"]
+    clamped = b(ops.Tanh(), b(ops.Mul(Activation.RELU), x, one))
+    assert kinds(drop_neutral(b.graph(clamped)))[-2:] == ["mul", "tanh"]
