@@ -13,13 +13,17 @@ from edgekit.host.compiler.transforms.split.means import (
     with_means_of_rows,
     without_means_of_rows,
 )
+from edgekit.host.compiler.transforms.split.norms import (
+    with_norms_of_rows,
+    without_norms_of_rows,
+)
 from edgekit.host.compiler.transforms.split.recompute import Recomputed, recompute
 
 BandsOf = Callable[[Graph, int], tuple[Graph, dict[str, str]]]
 """Converts chains to bands under a limit of live bytes; returns the origin of new nodes, too."""
 
 _ROUNDS = 32
-_COPIES = 32  # most nodes that run again
+_COPIES = 64  # most nodes that run again
 _PATIENCE = 2  # tensors computed again without a gain
 _WORK = 150_000  # operators; about four seconds
 
@@ -100,25 +104,29 @@ class BandSearch:
         return best.graph, best.origin
 
     def in_bands_again(self, whole: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
-        """Like in_bands, but means may be divided, and tensors alive at the peak may be computed
-        again for late readers."""
-        graph, rows = with_means_of_rows(whole)
-        copies = dict(rows)
+        """Like in_bands, but means and normalizations may be divided, and tensors alive at the peak
+        may be computed again for late readers."""
+        single, norms = with_norms_of_rows(whole)
+        graph, rows = with_means_of_rows(single)
+        copies = rows | {node.name: norm.norm.name for norm in norms for node in norm.after}
+        copied: dict[str, str] = {}  # what runs again, and the nodes it repeats
         cost = 0.0
         found: list[_Banded] = []
         while True:
             banded = self._lower(graph, limit, limit, _Policy.COVERING)
             origin = copies | {name: copies.get(of, of) for name, of in banded.origin.items()}
-            made = without_means_of_rows(banded.graph, whole, rows)
+            made = without_means_of_rows(banded.graph, single, rows)
+            made = without_norms_of_rows(made, whole, norms, banded.origin | copied)
             left = {node.name for node in made.nodes}
             origin = {name: of for name, of in origin.items() if name in left}
             found.append(_Banded(made, origin, banded.cost + cost))
             if banded.peak <= limit or not _gains(found):
                 break
             more = _recompute(graph, banded)
-            if more is None or len(copies) + len(more.origin) > _COPIES:
+            if more is None or len(copied) + len(more.origin) > _COPIES:
                 break
             graph = more.graph
+            copied |= more.origin
             copies.update((name, copies.get(of, of)) for name, of in more.origin.items())
             cost += more.cost
         best = min(found, key=lambda b: (max(b.peak, limit), b.cost))

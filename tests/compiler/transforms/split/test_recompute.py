@@ -80,6 +80,36 @@ def test_means_that_no_band_divides_stay_whole():
     assert after.nodes == graph.nodes and not origin
 
 
+def _normalized(b: Builder, x: str, groups: int) -> list[str]:
+    """A convolution, normalized in groups of channels or (0) as one image, and a smaller one."""
+    x = b.add(ops.Transpose((0, 3, 1, 2)), b.conv(x, 16, linear=True))
+    shape = b.shape(x)
+    if groups:
+        rows = b.add(ops.Reshape((1, groups, 16 // groups * shape[2] * shape[3])), x)
+        x = b.add(ops.Reshape(shape), b.add(ops.LayerNorm(), rows))
+    else:
+        terms = (b.weights(*shape[1:]) for _ in range(2))
+        x = b.add(ops.LayerNorm(3), x, *terms)
+    return [b.classes(b.conv(b.add(ops.Transpose((0, 2, 3, 1)), x), 8, 3, 2))]
+
+
+@pytest.mark.parametrize("groups", [0, 4])
+def test_half_of_the_memory_is_enough_for_a_normalized_image(groups):
+    graph = drawn("norm", lambda b, x: _normalized(b, x, groups), (16,), 1, DType.F32)
+    half = Live(graph).peak // 2
+    assert Live(BandSearch().in_bands(graph, half)[0]).peak > half
+    after, origin = BandSearch().in_bands_again(graph, half)
+    assert Live(after).peak <= half
+    assert {*origin.values()} <= {node.name for node in graph.nodes}
+    _same(graph, after)
+
+
+def test_a_normalized_image_that_no_band_divides_stays_whole():
+    graph = drawn("norm", lambda b, x: _normalized(b, x, 4), (16,), 1, DType.F32)
+    after, origin = BandSearch().in_bands_again(graph, Live(graph).peak * 2)
+    assert after.nodes == graph.nodes and not origin
+
+
 def test_the_work_of_a_search_is_bounded():
     graph = _network("ds_cnn", 48, DType.F32)
     limit = Live(graph).peak // 4
