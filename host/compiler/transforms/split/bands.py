@@ -22,7 +22,7 @@ from edgekit.host.compiler.transforms.split.cut import (
     lies_together,
     site_of,
 )
-from edgekit.host.compiler.transforms.split.cutters import H, W, cut_node, reshaped_axis
+from edgekit.host.compiler.transforms.split.cutters import H, W, cut_node, same_axis
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.host.compiler.transforms.split.work import CALL, count_operations
 
@@ -251,8 +251,10 @@ def _in_whole_steps(site: Site, cut: Cut) -> Cut:
     op, out, step = site.node.op, site.outs[0].shape, 1
     if isinstance(op, DepthToSpace) and cut.axis in (H, W):
         step = op.block
-    elif isinstance(op, Reshape) and (axis := reshaped_axis(site, cut.axis)) is not None:
-        inner = math.prod(site.operand(0).shape[axis + 1 :])
+    elif isinstance(op, Reshape):
+        source = site.operand(0).shape
+        axis = same_axis(source, out, cut.axis)
+        inner = 1 if axis is None else math.prod(source[axis + 1 :])
         step = inner // math.gcd(inner, math.prod(out[cut.axis + 1 :]))
     begin, end = cut.begin // step * step, -(-cut.end // step) * step
     return Cut(cut.axis, begin, min(end, out[cut.axis]))

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
-from edgekit.host.compiler.ir.types import DType, Operator, Padding, Tensor
+from edgekit.host.compiler.ir.types import DType, Operator, Padding, Shape, Tensor
 from edgekit.host.compiler.ir.windows import span
 from edgekit.host.compiler.transforms.split.cut import (
     Cut,
@@ -201,22 +201,21 @@ def _cut_resize(site: Site, cut: Cut) -> Part | None:
 def _cut_reshape(site: Site, cut: Cut) -> Part | None:
     """Cut an axis with the same elements before and after it, in whole steps of an input's axis."""
     out = site.outs[0].shape
-    axis, step = reshaped_axis(site, cut.axis), math.prod(out[cut.axis + 1 :])
+    axis = same_axis(site.operand(0).shape, out, cut.axis)
     if axis is None:
         return None
-    inner = math.prod(site.operand(0).shape[axis + 1 :])
+    step, inner = math.prod(out[cut.axis + 1 :]), math.prod(site.operand(0).shape[axis + 1 :])
     if cut.begin * step % inner or cut.end * step % inner:
         return None
     source = Cut(axis, cut.begin * step // inner, cut.end * step // inner)
     return Part(ops.Reshape(cut_shape(out, cut)), (source,))
 
 
-def reshaped_axis(site: Site, axis: int) -> int | None:
-    """The input's axis with the same elements before it and in it as `axis` of the output."""
-    x, out = site.operand(0).shape, site.outs[0].shape
+def same_axis(source: Shape, out: Shape, axis: int) -> int | None:
+    """The axis of `source` with the same elements before it and in it as `axis` of `out`."""
     before, rest = math.prod(out[:axis]), math.prod(out[axis:])
-    for found, size in enumerate(x):
-        if size > 1 and math.prod(x[:found]) == before and math.prod(x[found:]) == rest:
+    for found, size in enumerate(source):
+        if size > 1 and math.prod(source[:found]) == before and math.prod(source[found:]) == rest:
             return found
     return None
 
@@ -283,18 +282,19 @@ def _cut_split(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.StridedSlice)
 def _strided_slice(site: Site, cut: Cut) -> Part | None:
-    """Cut a strided slice whose output keeps the axes of the input."""
+    """Cut an axis with the same elements before it and in it as one of the input."""
     op = site.node.op
     assert isinstance(op, ops.StridedSlice)
-    if op.shape != op.extent:
+    axis = same_axis(op.extent, op.shape, cut.axis)
+    if axis is None or op.extent[axis] != op.shape[cut.axis]:
         return None
-    begin, stride = op.begin[cut.axis], op.stride[cut.axis]
+    begin, stride = op.begin[axis], op.stride[axis]
     ends = (begin + cut.begin * stride, begin + (cut.end - 1) * stride)
-    source = Cut(cut.axis, min(ends), max(ends) + 1)
+    source = Cut(axis, min(ends), max(ends) + 1)
     begins, extents = list(op.begin), list(op.extent)
-    begins[cut.axis] = ends[0] - source.begin
-    extents[cut.axis] = cut.size
-    part = dataclasses.replace(op, begin=tuple(begins), extent=tuple(extents), shape=tuple(extents))
+    begins[axis], extents[axis] = ends[0] - source.begin, cut.size
+    shape = cut_shape(op.shape, cut)
+    part = dataclasses.replace(op, begin=tuple(begins), extent=tuple(extents), shape=shape)
     return Part(part, (source,))
 
 

@@ -104,7 +104,8 @@ def _of_groups(graph: Graph, before: Node, node: Node, after: Node) -> Norm | No
     same = graph.tensors[after.outputs[0]].shape == shape
     if not same or len(grouped) != 3 or len(shape) < 3 or grouped[0] != shape[0]:
         return None
-    if node.op != dataclasses.replace(node.op, axes=1) or shape[1] % grouped[1]:
+    assert isinstance(node.op, ops.LayerNorm)
+    if node.op.axes != 1 or shape[1] % grouped[1]:
         return None
     split = (*grouped[:2], shape[1] // grouped[1], *shape[2:])
     norm = Norm((before, node, after), source.name, split, len(split) - 2, 0)
