@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, Graph, Operator, Tensor
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Operator, Tensor
 from tests.support.large_networks import KINDS, Builder, drawn
 from tests.support.op_cases import pick
 
@@ -74,10 +75,10 @@ def _slice(b: Builder, x: str, at: int, width: int) -> str:
     return _like(b, op, x)
 
 
-def _like(b: Builder, op: Operator, x: str) -> str:
-    """An operator that moves values: its result has its input's codes."""
-    made = b.add(op, x)
-    b.tensors[made] = Tensor(made, b.shape(made), b.dtype, b.tensors[x].quant)
+def _like(b: Builder, op: Operator, *x: str) -> str:
+    """An operator that moves values: its result has its (first) input's codes."""
+    made = b.add(op, *x)
+    b.tensors[made] = Tensor(made, b.shape(made), b.dtype, b.tensors[x[0]].quant)
     return made
 
 
@@ -222,6 +223,39 @@ def _gated_residual(b: Builder, x: str) -> list[str]:
     return [b.classes(x)]
 
 
+def _group_norm(b: Builder, x: str) -> list[str]:
+    """Residual blocks; each convolution is normalized in 8 groups of channels, except in codes."""
+
+    def normalized(x: str, width: int, stride: int) -> str:
+        x = b.conv(x, width, 3, stride, linear=True)
+        if b.dtype is not DType.F32:
+            return x
+        x = b.add(ops.Transpose((0, 3, 1, 2)), x)
+        groups = b.add(ops.LayerNorm(), b.add(ops.Reshape((1, 8, math.prod(b.shape(x)) // 8)), x))
+        return b.add(ops.Transpose((0, 2, 3, 1)), b.add(ops.Reshape(b.shape(x)), groups))
+
+    x = normalized(x, 32, 2)
+    for stride in (1, 2, 1):
+        width = 32 * stride if b.shape(x)[3] == 32 else 64
+        y = normalized(b.add(ops.Clamp(Activation.RELU), normalized(x, width, stride)), width, 1)
+        x = b.add(ops.Add(Activation.RELU), y, x if stride == 1 else b.conv(x, width, 1, stride))
+    return [b.classes(x)]
+
+
+def _volumes(b: Builder, x: str) -> list[str]:
+    """Two convolutions of volumes, whose taps in depth are slices stacked as channels."""
+    depth = b.shape(x)[1]
+    x = _like(b, ops.Reshape((1, depth, depth, 3, 1)), x)
+    for width in (16, 4):
+        sizes = b.shape(x)[2:]
+        x = _like(b, ops.Pad((0, 1, 0, 0, 0), (0, 1, 0, 0, 0)), x)
+        cuts = (((0, k, 0, 0, 0), (1,) * 5, (1, depth, *sizes), (depth, *sizes)) for k in range(3))
+        taps = [_like(b, ops.StridedSlice(*cut), x) for cut in cuts]
+        x = b.conv(_like(b, ops.Concat(3), *taps), width)
+        x = _like(b, ops.Reshape((1, *b.shape(x))), x)
+    return [b.add(ops.Mean((1, 2, 3)), x)]
+
+
 def _one(network: Callable[[Builder, str], str]) -> Network:
     return lambda b, x: [network(b, x)]
 
@@ -242,6 +276,8 @@ FIELD_KINDS: dict[str, Network] = {
     "larger_image": _larger_image,
     "segments": _segments,
     "gated_residual": _gated_residual,
+    "group_norm": _group_norm,
+    "volumes": _volumes,
 }
 
 

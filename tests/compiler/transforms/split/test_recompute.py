@@ -74,22 +74,8 @@ def test_keys_and_values_of_attention_are_made_before_its_bands():
     _same(graph, banded)
 
 
-def _volumes(b: Builder, x: str) -> list[str]:
-    """Two convolutions of volumes, whose taps in depth are slices stacked as channels."""
-    depth = b.shape(x)[1]
-    x = b.add(ops.Reshape((1, depth, depth, 3, 1)), x)
-    for width in (16, 4):
-        sizes = b.shape(x)[2:]
-        x = b.add(ops.Pad((0, 1, 0, 0, 0), (0, 1, 0, 0, 0)), x)
-        cuts = (((0, k, 0, 0, 0), (1,) * 5, (1, depth, *sizes), (depth, *sizes)) for k in range(3))
-        taps = [b.add(ops.StridedSlice(*cut), x) for cut in cuts]
-        x = b.conv(b.add(ops.Concat(3), *taps), width)
-        x = b.add(ops.Reshape((1, *b.shape(x))), x)
-    return [b.add(ops.Mean((1, 2, 3)), x)]
-
-
 def test_volumes_run_in_bands_of_their_depth():
-    graph = drawn("volumes", _volumes, (20,), 1, DType.F32)
+    graph = _network("volumes", 20, DType.F32)
     quarter = Live(graph).peak // 4
     banded, _ = BandSearch().in_bands(graph, quarter)
     assert Live(banded).peak <= quarter
