@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
 from tests.support.kernel_runs import KEEPS_NAN, build, check, check_nan, with_nan
-from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 
 pytestmark = pytest.mark.cross
 
@@ -58,3 +61,26 @@ def test_kernels_equal_the_reference(family, board, virtual_board, tmp_path):
     check(graph, outputs[0], runs[0])
     for found, inputs in zip(outputs[1:], runs[1:], strict=True):
         check_nan(graph, found, inputs)
+
+
+@pytest.mark.parametrize("board", ["rv64gc", "rv64gcv"])
+def test_without_an_activation_nan_is_no_bound(board, virtual_board, tmp_path):
+    """Full and partial panels of channels, and Winograd's."""
+    rng, around = np.random.default_rng(0), Padding(1, 1, 1, 1)
+    x, many = tensor((1, 4, 4, 3)), tensor((1, 8, 8, 32))
+    weights = [
+        constant(rng.standard_normal(shape).astype(np.float32))
+        for shape in ((21, 1, 1, 3), (1, 3, 3, 3), (32, 3, 3, 32))
+    ]
+    graph = graph_of(
+        [
+            Case(ops.Conv2D(), (x, weights[0])),
+            Case(ops.DepthwiseConv2D(padding=around), (x, weights[1])),
+            Case(ops.Conv2D(padding=around), (many, weights[2])),
+        ]
+    )
+    inputs = with_nan(inputs_of(graph))
+    folder = build(graph, load_board(board), tmp_path / "release")
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = virtual_board(board).run(folder, cases, tmp_path)
+    check_nan(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)

@@ -40,8 +40,8 @@ typedef struct {
 } output;
 EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
     output o = {.epilogue = &a->epilogue, .channel = c};
-    o.low = vf_splat((ek_real)a->low_f32);
-    o.high = vf_splat((ek_real)a->high_f32);
+    o.low = vf_bound(a->low_f32);
+    o.high = vf_bound(a->high_f32);
 #if BIAS_LAST
     o.bias = vf_load((const ek_real *)a->bias + c);
 #endif

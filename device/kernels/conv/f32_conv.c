@@ -49,7 +49,7 @@ typedef ek_f32_conv_args conv_args;
 EK_INLINE void finish(const int mr, const int nv, const int full, const int adds, const int clamps,
                       const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
                       long left) {
-    const vf low = vf_splat((elem)a->low), high = vf_splat((elem)a->high);
+    const vf low = vf_bound(a->low), high = vf_bound(a->high);
     const long oc = a->win.oc;
     elem *y = (elem *)a->y + pixel * a->pitch + channel;
     const elem *residual = adds ? (const elem *)a->residual + pixel * oc + channel : NULL;

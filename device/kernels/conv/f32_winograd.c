@@ -102,7 +102,7 @@ static void __attribute__((noinline)) border_tile(const ek_window *g, const ek_r
  * exist. */
 EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const ek_real *m, int i,
                         ek_real *y, const ek_real *residual, int rows, int columns, long channel) {
-    const vf low = splat(a->low), high = splat(a->high);
+    const vf low = vf_bound(a->low), high = vf_bound(a->high);
     const long oc = a->win.oc, wide = a->win.ow * oc, step = a->pitch, line = a->win.ow * step;
     for (int j = 0; j < nv; j++) {
         vf d[POINTS];

@@ -89,8 +89,8 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
     return (output){
         .scale = plain ? scale * vf_splat(*a->x_scale) : scale,
         .bias = vf_load(a->bias_f32 + channel),
-        .low = vf_splat(a->low_f32),
-        .high = vf_splat(a->high_f32),
+        .low = vf_bound(a->low_f32),
+        .high = vf_bound(a->high_f32),
         .adds = !plain && a->add && *a->add,
     };
 }

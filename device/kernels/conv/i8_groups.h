@@ -30,7 +30,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
  * vector extends beyond the last channel. */
 EK_INLINE void finish_rows(const int mr, const int nv, const int full, const ek_i8_conv_args *a,
                            vf total[MR][NV], long pixel, long channel) {
-    const vf low = vf_splat(a->low_f32), high = vf_splat(a->high_f32);
+    const vf low = vf_bound(a->low_f32), high = vf_bound(a->high_f32);
     const int adds = a->add && *a->add;
     const long pitch = a->pitch;
     const float *x_scale = a->x_scale + pixel * a->x_scale_step;

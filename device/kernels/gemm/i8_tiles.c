@@ -135,7 +135,7 @@ EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, lon
         if (bias)
             offset = e->per_row ? vf_splat(bias[row]) : part_load_f32(bias + column, columns);
         vf v = vcast(sum, vf) * scale + offset;
-        v = vf_clamp(v, vf_splat(e->low_f32), vf_splat(e->high_f32));
+        v = vf_clamp(v, vf_bound(e->low_f32), vf_bound(e->high_f32));
         if (columns == EK_VL)
             vf_store((float *)c, v);
         else

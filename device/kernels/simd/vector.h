@@ -286,8 +286,17 @@ EK_INLINE vf vf_min(vf a, vf b) {
     return __builtin_elementwise_min(a, b);
 }
 #endif
-/* v within [low, high]. NaN stays NaN, except on RISC-V: its fmax and fmin drop it, and with
- * comparisons, a float network took 1.06 (X60) or 1.4 (U74) times as long. */
+/* A bound of vf_clamp, in each lane. On RISC-V, an infinite one becomes NaN: fmax and fmin then
+ * return the other operand, also if that is NaN. */
+EK_INLINE vf vf_bound(float bound) {
+#ifdef __riscv
+    if (__builtin_isinf(bound))
+        bound = __builtin_nanf("");
+#endif
+    return vf_splat((ek_real)bound);
+}
+/* v within [low, high]. NaN stays NaN, except on RISC-V, where it becomes a bound, if there is one:
+ * with comparisons, a float network took 1.06 (X60) or 1.4 (U74) times as long. */
 EK_INLINE vf vf_clamp(vf v, vf low, vf high) {
 #if defined __aarch64__
     return __builtin_elementwise_minimum(__builtin_elementwise_maximum(v, low), high);
