@@ -30,6 +30,7 @@ _NEAREST: dict[str, Callable[[F64], F64]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
+_CODES = (DType.U8, DType.I8, DType.I32)
 _BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is no attribute
 
 
@@ -130,17 +131,38 @@ def _resize_axes(
     _check_sizes(sizes, scales, kind)
     if sizes == list(x.shape):  # copied, as in ONNX Runtime, even where a scale is 1.1
         return x
+    antialias = bool(call.integer("antialias", 0))
+    if kind != "nearest" and x.dtype in _CODES and x.quant is None:
+        return _resize_integers(call, x, sizes, scales, mode, kind, nearest)
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
         return call.nchw(call.emit(op, call.nhwc(x)))
     y = x
     for axis, size in enumerate(sizes):
         source, scale = x.shape[axis], scales[axis]
-        if size != source or scale != 1.0:
+        # With antialiasing ONNX Runtime copies an axis that keeps its size, even by a scale of 1.1.
+        if size != source or (scale != 1.0 and not antialias):
             y = _resample_axis(
                 call, y, axis, _source_positions(mode, source, size, scale), scale, kind, nearest
             )
     return y
+
+
+def _resize_integers(
+    call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
+) -> Tensor:
+    """Like ONNX Runtime in f32, truncated; with antialiasing axes are rounded, the last first."""
+    y = call.convert(x, DType.F32)
+    if not call.integer("antialias", 0):
+        return call.convert(_resize_axes(call, y, sizes, scales, mode, kind, nearest), x.dtype)
+    ends = np.iinfo(x.dtype.numpy)  # cubic weights overshoot
+    for axis in reversed(range(len(sizes))):
+        some, ratios = list(y.shape), [1.0] * len(sizes)
+        some[axis], ratios[axis] = sizes[axis], scales[axis]
+        resized = _resize_axes(call, y, some, ratios, mode, kind, nearest)
+        if resized is not y:
+            y = call.emit(ops.Clip(ends.min, ends.max), call.emit(ops.RoundEven(), resized))
+    return call.convert(y, x.dtype)
 
 
 def _resample_axis(
