@@ -134,6 +134,26 @@ def test_sizes_are_products_in_32_bits(mode, size, scale, tmp_path):
     assert want.shape == (1, 1, round(size * scale), round(size * scale))
 
 
+@pytest.mark.parametrize(
+    ("size", "scale", "made"),
+    [(20, 0.7, "Identity"), (30, 0.9, "Floor"), (25, 1.4 / 5, "Ceil")],
+)
+def test_sizes_computed_in_64_bits_round_in_64_bits(size, scale, made, tmp_path):
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Cast", ["shape"], ["wide"], to=onnx.TensorProto.DOUBLE),
+        node("Mul", ["wide", "scale"], ["product"]),
+        node(made, ["product"], ["rounded"]),
+        node("Cast", ["rounded"], ["sizes"], to=onnx.TensorProto.INT64),
+        node("Expand", ["one", "sizes"], ["y"]),
+    ]
+    constants = {"scale": np.float64(np.float32(scale)), "one": np.ones(1, np.float32)}
+    path = save(model(nodes, [value("x", [size])], ["y"], constants), tmp_path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": _normal(size)})
+    assert evaluate(import_model(path), {"x": _normal(size)}).outputs["y"].shape == want.shape
+
+
 @pytest.mark.parametrize("opset", [7, 9])
 def test_upsampled_sizes_are_products_in_32_bits(opset, tmp_path):
     scales = [1.0, 1.0, 2.3, 1.3]

@@ -18,6 +18,7 @@ from edgekit.host.compiler.frontends.common.refusal import (
     unsupported,
 )
 from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.doubles import computed
 from edgekit.host.compiler.frontends.onnx.file import (
     AttributeOf,
     FileFunction,
@@ -227,6 +228,10 @@ class Walk:
         if any(isinstance(v, Texts) for v in ins) and moves_texts(node.op, resolved):
             moved = self._move_texts(node, ins, scope)
             return moved, moved
+        folded = computed(node.op, ins, scope.opset)
+        if folded is not None:
+            constant = [self._builder.constant(folded)]
+            return constant, constant
         rows = ROWS if node.op in ROWS else MADE
         refuse(unsupported([(str(node.index), node.op)], rows))
 
