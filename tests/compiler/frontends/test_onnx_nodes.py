@@ -15,6 +15,10 @@ from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claim
 _WITHOUT_A_TEST = {"GlobalLpPool"}
 # ONNX has none: see test_onnx_regions.py.
 _WITHOUT_A_TEST |= {"MaxRoiPool"}
+# No longer in ONNX: see test_onnx_old.py.
+_WITHOUT_A_TEST |= {
+    "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
+}  # fmt: skip
 # ONNX Runtime's own: see test_onnx_microsoft.py.
 _WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
 # Random numbers: see test_random.py.

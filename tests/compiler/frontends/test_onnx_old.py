@@ -156,6 +156,26 @@ def test_an_old_form_is_the_new_one(kind, opset, x, attributes, new, operands, t
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("Affine", {"alpha": 0.5, "beta": 2.0}),
+        ("Crop", {"border": [1, 0, 2, 1]}),
+        ("Crop", {"border": [1, 0, 0, 0], "scale": [2, 3]}),
+        ("ImageScaler", {"bias": [1.0, -2.0], "scale": 0.5}),
+        ("ParametricSoftplus", {"alpha": 0.5, "beta": 2.0}),
+        ("Scale", {"scale": -2.0}),
+        ("ScaledTanh", {"alpha": 1.7, "beta": 0.6}),
+    ],
+)
+def test_operators_that_onnx_dropped(kind, attributes, tmp_path):
+    made = node(kind, ["x"], ["y"], **attributes)
+    path = save(model([made], [value("x", _IMAGE.shape)], ["y"], {}, 7), tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": _IMAGE})
+    got = evaluate(import_model(path), {"x": _IMAGE}).outputs["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [1, 7, 8])
 def test_scales_of_upsample_were_attributes(opset, tmp_path):
     named = {"height_scale": 2.0, "width_scale": 3.0, "mode": "bilinear"}

@@ -10,6 +10,7 @@ from edgekit.host.compiler.frontends.onnx import (
     control,
     conv,
     einsum,
+    experimental,
     features,
     fourier,
     functions,
@@ -258,6 +259,7 @@ ROWS: dict[str, Row] = {
     "Trilu": shape.trilu,
     "Unsqueeze": quant.of_codes(shape.unsqueeze),
     "Upsample": resize.upsample,
+    **experimental.EXPERIMENTAL,
     # Operators of scikit-learn's models
     **{
         f"{LEARNED}{kind}": row
