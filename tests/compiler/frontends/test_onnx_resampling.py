@@ -208,6 +208,28 @@ def test_integers_are_resized(dtype, mode, antialias, tmp_path):
     np.testing.assert_allclose(got.astype(int), want.astype(int), rtol=0, atol=1)
 
 
+def test_codes_are_resized_as_integers(tmp_path):
+    """As in files that ONNX Runtime's quantizer writes without pairs of Q and DQ."""
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        node("Resize", ["q", "", "scales"], ["r"], mode="linear"),
+        node("DequantizeLinear", ["r", "scale", "zero"], ["y"]),
+    ]
+    constants = {
+        "scale": np.float32(0.05),
+        "zero": np.int8(3),
+        "scales": np.array([1, 1, 2, 4], np.float32),
+    }
+    constants = {name: np.asarray(data) for name, data in constants.items()}
+    path = save(model(nodes, [value("x", [1, 3, 8, 8])], ["y"], constants, 13), tmp_path)
+    x = {"x": _normal(1, 3, 8, 8)}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, x)
+    graph = import_model(path)
+    for each in (graph, run_passes(graph)[0]):
+        np.testing.assert_allclose(evaluate(each, x).outputs["y"], want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_kept_aspect_ratios_round_in_32_bits(policy, tmp_path):
     made = node(

@@ -132,7 +132,7 @@ def _resize_axes(
     if sizes == list(x.shape):  # copied, as in ONNX Runtime, even where a scale is 1.1
         return x
     antialias = bool(call.integer("antialias", 0))
-    if kind != "nearest" and x.dtype in _CODES and x.quant is None:
+    if kind != "nearest" and x.dtype in _CODES:
         return _resize_integers(call, x, sizes, scales, mode, kind, nearest)
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
@@ -151,10 +151,12 @@ def _resize_axes(
 def _resize_integers(
     call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
 ) -> Tensor:
-    """Like ONNX Runtime in f32, truncated; with antialiasing axes are rounded, the last first."""
+    """Like ONNX Runtime in f32, truncated; with antialiasing axes are rounded, the last first.
+    Codes are integers, too."""
     y = call.convert(x, DType.F32)
     if not call.integer("antialias", 0):
-        return call.convert(_resize_axes(call, y, sizes, scales, mode, kind, nearest), x.dtype)
+        y = _resize_axes(call, y, sizes, scales, mode, kind, nearest)
+        return call.emit(ops.Convert(x.dtype), y, quant=x.quant)
     ends = np.iinfo(x.dtype.numpy)  # cubic weights overshoot
     for axis in reversed(range(len(sizes))):
         some, ratios = list(y.shape), [1.0] * len(sizes)
@@ -162,7 +164,7 @@ def _resize_integers(
         resized = _resize_axes(call, y, some, ratios, mode, kind, nearest)
         if resized is not y:
             y = call.emit(ops.Clip(ends.min, ends.max), call.emit(ops.RoundEven(), resized))
-    return call.convert(y, x.dtype)
+    return call.emit(ops.Convert(x.dtype), y, quant=x.quant)
 
 
 def _resample_axis(
