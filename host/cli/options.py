@@ -276,6 +276,11 @@ def model_file(given: str | None, board: str | None = None) -> Path:
 
         more = f"; a board is named by --board {name}" if is_board(str(name)) else ""
         raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle{more}")
+    if path.is_dir() or (path.is_file() and file_kind(path) is Kind.BUNDLE):
+        from edgekit.host.compiler.frontends.foreign import foreign_format
+
+        if (other := foreign_format(path)) is not None:
+            raise InputError(f"{path}: expected a {_MODELS}, found {other}")
     check_regular(path, f"a {_MODELS} or an .ekb bundle")
     return path
 

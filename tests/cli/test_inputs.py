@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,46 @@ def test_folder_for_a_model(edgekit: Any, home: Path, command: list[str]) -> Non
     done = edgekit(*command, "models")
     assert done.code == 2
     assert "found a folder" in done.complaint
+
+
+def _zip(*names: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names:
+            archive.writestr(name, "content")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("cat.jpg", b"\xff\xd8\xff\xe0", "a picture, which is an input: edgekit run MODEL"),
+        ("net.pt", _zip("net/data.pkl", "net/version"), "torch.onnx.export"),
+        ("old.pth", b"\x80\x02}q", "torch.onnx.export"),
+        ("net.h5", b"\x89HDF\r\n\x1a\n", "from_keras_model"),
+        ("net.keras", _zip("config.json", "model.weights.h5"), "from_keras_model"),
+        ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),
+        ("saved/saved_model.pb", b"\x08\x01", "from_saved_model"),
+        ("w.safetensors", b"\2\0\0\0\0\0\0\0{}", "weights without their network"),
+        ("llm.gguf", b"GGUF\3\0\0\0", "a model for llama.cpp; export the original network"),
+        ("net.mlmodel", b"\x08\4\x12\3abc", "a model for Core ML"),
+        ("svm.joblib", b"\x80\4\x95", "skl2onnx"),
+        ("models.zip", _zip("a/m.onnx", "README"), "an archive with a/m.onnx"),
+        ("models/m.onnx", b"\x08\4", "a folder with m.onnx; name the model"),
+        ("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        ("page.onnx", b"<!DOCTYPE html>", "a web page; download the file itself"),
+        ("error.tflite", b'{"message":"Not Found"}', "begins with b'{\"messag'"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_recognized(
+    edgekit: Any, home: Path, name: str, content: bytes, advice: str
+) -> None:
+    path = home / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    done = edgekit("compile", Path(name).parts[0], "-o", "out.ekb")
+    assert done.code == 2
+    assert advice in done.complaint
 
 
 @pytest.mark.parametrize("command", [["compile"], ["deploy"]], ids=lambda c: c[0])

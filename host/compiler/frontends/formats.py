@@ -8,10 +8,12 @@ from typing import Literal
 
 from edgekit.host.compiler.frontends.common.files import read_model_file, read_start
 from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.frontends.foreign import foreign_format
 from edgekit.host.compiler.frontends.onnx import EXTERNAL_DATA
 from edgekit.host.errors import InputError
 
 CAFFE_WEIGHTS = ".caffemodel"
+MODELS = ".tflite, .onnx or .prototxt model"
 
 _CAFFE_NETWORKS = (".prototxt", ".prototxt.txt")
 _ONNX_START = b"\x08"  # tag of ir_version, the first field of an ONNX model
@@ -25,11 +27,16 @@ def format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
         return "caffe"
     if is_tflite(start):
         return "tflite"
+    other = foreign_format(path)
+    if other is not None:
+        raise InputError(
+            f"{path.name}: expected a .tflite, .onnx or .prototxt model, found {other}"
+        )
     if path.suffix == ".onnx" or start.startswith(_ONNX_START):
         return "onnx"
     raise InputError(
-        f"{path.name}: expected a .tflite model (TFL3 at byte 4), an .onnx one or Caffe's "
-        f".prototxt, found {start[4:8]!r} at byte 4; give a TensorFlow Lite, ONNX or Caffe file"
+        f"{path.name}: expected a {MODELS}, found a file that begins with {start[:8]!r}; "
+        "give a TensorFlow Lite, ONNX or Caffe file"
     )
 
 

@@ -1,0 +1,134 @@
+"""What a file that is no model for edgekit probably is, and how to get a model from it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from edgekit.host.compiler.frontends.common.names import shown_name
+
+_TORCH = (
+    "a PyTorch file; export the network in Python: "
+    'torch.onnx.export(network, example_input, "model.onnx")'
+)
+_KERAS = (
+    "a Keras model; convert it in Python: "
+    "tf.lite.TFLiteConverter.from_keras_model(tf.keras.models.load_model(FILE)).convert()"
+)
+_SAVED_MODEL = (
+    "a TensorFlow SavedModel; convert it in Python: "
+    "tf.lite.TFLiteConverter.from_saved_model(FOLDER).convert()"
+)
+_FROZEN = (
+    "a TensorFlow graph; convert it: "
+    "python -m tf2onnx.convert --graphdef FILE --inputs NAME:0 --outputs NAME:0 --output model.onnx"
+)
+_WEIGHTS = (
+    "weights without their network; export both: "
+    "optimum-cli export onnx --model FOLDER OUTPUT, or torch.onnx.export in Python"
+)
+_PICKLE = (
+    "a pickled Python object; export a scikit-learn model with skl2onnx.to_onnx, a PyTorch one "
+    "with torch.onnx.export"
+)
+_PICTURE = "a picture, which is an input: edgekit run MODEL --input FILE"
+_SOUND = "a recording, which is an input: edgekit run MODEL --input FILE"
+_ARRAY = "arrays, which are inputs: edgekit run MODEL --input FILE"
+_ARCHIVE = "an archive; unpack it and name the model inside"
+_PAGE = "a web page; download the file itself"
+
+
+def _of_another_engine(engine: str) -> str:
+    return f"a model for {engine}; export the original network as .onnx or .tflite"
+
+
+_STARTS: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG", _PICTURE),
+    (b"\xff\xd8\xff", _PICTURE),
+    (b"GIF8", _PICTURE),
+    (b"RIFF", _SOUND),
+    (b"\x93NUMPY", _ARRAY),
+    (b"\x89HDF", _KERAS),
+    (b"GGUF", _of_another_engine("llama.cpp")),
+    (b"\x1f\x8b", _ARCHIVE),
+    (b"7z\xbc\xaf", _ARCHIVE),
+    (b"BZh", _ARCHIVE),
+    (b"\xfd7zXZ", _ARCHIVE),
+    (b"version https://git-lfs", "a pointer of Git LFS; fetch the file: git lfs pull"),
+    (b"<!DOCTYPE", _PAGE),
+    (b"<!doctype", _PAGE),
+    (b"<html", _PAGE),
+    (b"\x7fELF", "a library or a program; name the model it was made of"),
+)
+_ENDINGS = {
+    ".pt": _TORCH, ".pth": _TORCH, ".ptl": _TORCH, ".torchscript": _TORCH, ".ckpt": _TORCH,
+    ".h5": _KERAS, ".hdf5": _KERAS, ".keras": _KERAS, ".pb": _FROZEN, ".safetensors": _WEIGHTS,
+    ".pkl": _PICKLE, ".pickle": _PICKLE, ".joblib": _PICKLE, ".npz": _ARRAY,
+    ".mlmodel": _of_another_engine("Core ML"), ".xml": _of_another_engine("OpenVINO"),
+    ".param": _of_another_engine("ncnn"), ".mnn": _of_another_engine("MNN"),
+    ".ort": _of_another_engine("ONNX Runtime alone"), ".rknn": _of_another_engine("RKNN"),
+    ".engine": _of_another_engine("TensorRT"), ".plan": _of_another_engine("TensorRT"),
+    ".cfg": _of_another_engine("Darknet"), ".weights": _of_another_engine("Darknet"),
+    ".dlc": _of_another_engine("SNPE"),
+}  # fmt: skip
+_MODELS = (".onnx", ".tflite", ".prototxt")
+_ZIP = b"PK\x03\x04"
+_PICKLED = b"\x80"
+_ONNX = b"\x08"  # ONNX files are named .pb, too
+_START = 64
+
+
+def foreign_format(path: Path) -> str | None:
+    """What a file or folder is instead of a model, and what to do; None if that is not known."""
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return None
+    found = next((text for known, text in _STARTS if start.lstrip().startswith(known)), None)
+    if found is not None:
+        return found
+    is_onnx = start.startswith(_ONNX) and path.suffix == ".pb"
+    ending = None if is_onnx else _ENDINGS.get(path.suffix.lower())
+    if start.startswith(_ZIP):
+        return _of_archive(path) or ending
+    return ending or (_PICKLE if start.startswith(_PICKLED) else None)
+
+
+def _of_folder(path: Path) -> str | None:
+    names = sorted(p.name for p in path.iterdir())
+    if "saved_model.pb" in names:
+        return _SAVED_MODEL
+    if "Manifest.json" in names and path.suffix == ".mlpackage":
+        return _of_another_engine("Core ML")
+    return _naming(names, "a folder") or (
+        _WEIGHTS if any(name.endswith(".safetensors") for name in names) else None
+    )
+
+
+def _of_archive(path: Path) -> str | None:
+    """Bundles, which are archives, are none of these."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return None
+    if any(name.endswith("/data.pkl") for name in names):
+        return _TORCH
+    if "model.weights.h5" in names:
+        return _KERAS
+    if any(name.endswith("saved_model.pb") for name in names):
+        return _ARCHIVE
+    if names and all(name.endswith(".npy") for name in names):
+        return _ARRAY
+    return _naming(names, "an archive")
+
+
+def _naming(names: list[str], what: str) -> str | None:
+    models = [name for name in names if name.endswith(_MODELS)]
+    if not models:
+        return None
+    shown = ", ".join(map(shown_name, models[:3]))
+    return f"{what} with {shown}; name the model{' after unpacking it' * (what != 'a folder')}"
