@@ -110,6 +110,9 @@ class Model:
         except InputError:  # no fault of the release: there is none, or it is not a model
             self._watch.end()
             raise
+        except BaseException:
+            self._watch.fail()
+            raise
         self._at_exit = _end_at_exit(self)
 
     @property

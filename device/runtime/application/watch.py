@@ -46,6 +46,7 @@ class Watch:
         with contextlib.suppress(OSError):  # a full or read-only disk must not stop inferences
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._remove_stale_notes()
+            _of_failures(path).unlink(missing_ok=True)
             path.write_text(json.dumps({"boot": _boot_id(), "process": asdict(process)}))
             self._own = path
 
@@ -54,6 +55,14 @@ class Watch:
         if self._own is not None:
             with contextlib.suppress(OSError):
                 self._own.unlink()
+            self._own = None
+
+    def fail(self) -> None:
+        """Keeps this process's note because the release could not be opened, in place of the notes
+        of its earlier attempts: a program may try for days."""
+        if self._own is not None:
+            with contextlib.suppress(OSError):
+                self._own.replace(_of_failures(self._own))
             self._own = None
 
     def prove(self, release: str) -> None:
@@ -85,6 +94,11 @@ class Watch:
         for path in self._folder.iterdir():
             if path.name.partition(".")[0] not in installed:
                 path.unlink()
+
+
+def _of_failures(note: Path) -> Path:
+    """The note of all failures of its process to open its release."""
+    return note.with_name(f"{note.stem.rpartition('-')[0]}-failed.json")
 
 
 def _read_process(path: Path) -> Optional[Process]:

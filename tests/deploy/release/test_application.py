@@ -360,6 +360,21 @@ def test_release_that_ran_for_long_enough_is_watched_no_more(
     assert len(os.listdir(board_root / "watch")) == 1  # noqa: PTH208
 
 
+def test_a_process_leaves_one_note_however_often_it_fails_to_open_a_release(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    weights = board_root / "releases" / device.deploy(tiny()).release.id / "weights.bin"
+    intact = weights.read_bytes()
+    weights.write_bytes(b"12345678")
+    for _ in range(3):
+        with pytest.raises(TransferError, match="damaged"):
+            application.open(root=board_root)
+    assert len([*(board_root / "watch").iterdir()]) == 1
+    weights.write_bytes(intact)
+    application.open(root=board_root).close()
+    assert not [*(board_root / "watch").iterdir()]
+
+
 def test_page_for_users_runs_as_it_stands(
     model: application.Model, board_root: Path, tmp_path: Path
 ) -> None:
