@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 _MODE = 0o644
 
 
-def open_file(path: Path, most: int | None = None) -> BinaryIO:
+def open_file(path: Path | str, most: int | None = None) -> BinaryIO:
     """Opens a regular file for reading. OSError for anything else, because opening a FIFO waits and
     reading a device may never end, and for a file of more than `most` bytes."""
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: PTH123, SIM115

@@ -6,6 +6,7 @@ was compiled in the meantime.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgekit.host.common.files import open_file, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions
@@ -30,7 +32,7 @@ def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     samples, the user's tables, and the kit with its tools. Raises InputError for a model that
     cannot be read."""
     given = (model.name, model_hash(model), repr(board), repr(options))
-    tables = (_folder_digest(data_folder() / name) for name in _TABLES)
+    tables = (_tables_digest(data_folder() / name) for name in _TABLES)
     return hash_parts(*given, _samples_digest(options.samples), *tables, kit_digest())
 
 
@@ -39,7 +41,8 @@ def kit_digest() -> str:
     """A digest of edgekit's own files, and of the names and versions of all installed packages."""
     import edgekit
 
-    own = (_folder_digest(Path(p).resolve() / room) for p in edgekit.__path__ for room in _KIT)
+    rooms = (Path(p).resolve() / room for p in edgekit.__path__ for room in _KIT)
+    own = (_files_digest(_files_in(room)) for room in rooms)
     return hash_parts(sys.version, *own, *_installed_packages())
 
 
@@ -56,20 +59,31 @@ def _samples_digest(path: Path | None) -> str:
     return _files_digest(map(str, input_files(path)))
 
 
-def _folder_digest(path: Path) -> str:
+def _tables_digest(folder: Path) -> str:
+    """A digest of a user's tables. What cannot be read counts by its name: only those who need the
+    table know how to mend it."""
+    parts: list[str] = []
+    for name in _files_in(folder):
+        parts.append(name)
+        with contextlib.suppress(OSError):
+            parts.append(hashlib.sha256(read_file(Path(name))).hexdigest())
+    return hash_parts(*parts)
+
+
+def _files_in(path: Path) -> list[str]:
     found: list[str] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if name != _COMPILED)
         found += (f"{folder}/{name}" for name in sorted(names))
-    return _files_digest(found)
+    return found
 
 
 def _files_digest(names: Iterable[str]) -> str:
-    """A digest of the names and contents of files."""
+    """A digest of the names and contents of files; OSError like `open_file`."""
     digest = hashlib.sha256()
     for name in names:
         content = hashlib.sha256()
-        with open(name, "rb") as file:  # noqa: PTH123 (a thousand files: Path takes twice as long)
+        with open_file(name) as file:  # a thousand files: making Paths would take half the time
             while chunk := file.read(_CHUNK):
                 content.update(chunk)
         digest.update(f"{name}\0".encode() + content.digest())

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 
 from edgekit.host.compiler.build_key import build_key
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, StateBinding
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.deploy.connections import profile_of
+from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +119,23 @@ def test_a_byte_of_a_users_table_gives_another_key(model: Path, tmp_path: Path, 
     keys.add(key_of(model))
     change_byte(table)
     assert len({*keys, key_of(model)}) == 3
+
+
+def _zero(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, _zero])
+def test_a_file_that_is_no_table_is_not_read(
+    model: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    before = key_of(model)
+    table = tmp_path / "home" / "gemm" / "cortex-a72.json"
+    table.parent.mkdir(parents=True)
+    make(table)
+    assert key_of(model) != before
+    with pytest.raises(InputError, match=f"{table}: expected a GEMM table"):
+        table_of(load_board("a72"))
 
 
 def test_another_profile_in_the_project_file_gives_another_key(model: Path, tmp_path: Path) -> None:
