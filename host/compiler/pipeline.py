@@ -13,7 +13,7 @@ from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import Fitted as InMemory
 from edgekit.host.compiler.fit import fit
-from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
+from edgekit.host.compiler.golden.half import half_loss, output_pairs, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of, trial_inputs
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
@@ -225,7 +225,8 @@ def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
     Raises InputError if half precision was requested explicitly but overflows.
     """
     golden, limit = golden_of(made, target.golden), target.half_loss
-    if overflows(exact, golden):
+    pairs = output_pairs(exact, golden)
+    if overflows(pairs):
         if asked == "f16":
             raise InputError(
                 "--precision f16: expected values up to 65504, the largest of half precision, "
@@ -235,8 +236,7 @@ def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
         return "values exceed 65504, the largest of half precision"
     if asked != "auto":
         return ""
-    inputs = target.samples or trial_inputs(exact, golden)
-    lost = half_loss(exact, made, inputs, limit)
+    lost = half_loss(exact, made, target.samples or trial_inputs(exact, golden), limit)
     if lost <= limit:
         return ""
     which = "samples" if target.samples else "random inputs"

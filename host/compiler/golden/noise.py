@@ -7,12 +7,16 @@ square root of their length. Part of the noise is common to all elements or to a
 approximations have the same error for similar arguments, and weights multiplied by a pass are
 rounded once for all pixels, so averaging does not cancel these errors. The spread between noisy
 runs is the spread to expect between healthy kernels. Results that no kernel rounds get no noise.
+
+Products in f16 are summed in f32 here: rounding each step as kernels do takes a hundred times as
+long, and noise on operands has the size of these errors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +43,10 @@ Mask = NDArray[np.bool_]
 
 
 def noisy_runs(graph: Graph, inputs: Mapping[str, Array], count: int) -> dict[str, Runs]:
-    """Run a graph without and `count` times with noise, all at once; returns the outputs."""
+    """Run a graph without and `count` times with noise, all at once; returns the outputs.
+
+    Sums of f16 products are rounded once in all runs.
+    """
     values = {name: Runs(t.data) for name, t in graph.tensors.items() if t.data is not None}
     values |= {name: Runs(x) for name, x in inputs.items()}
     memory = {name: Runs(state.initial) for name, state in graph.states.items()}
@@ -58,7 +65,7 @@ class Noise:
     ) -> list[Runs]:
         used = {name: values[name] for name in node.inputs if name is not None and name in values}
         plain = {name: runs.exact for name, runs in used.items()}
-        exact = run_node(node, tensors, plain)
+        exact = _run_fast(node, tensors, plain)
         calm = not any(runs.noisy for runs in used.values())
         if calm and (_is_kept(node, tensors) or not _rounds(node, tensors, plain)):
             return [Runs(y) for y in exact]
@@ -88,7 +95,7 @@ class _Source:
             self._constants = outer
             return made
         if not _rounds(node, tensors, values):
-            return run_node(node, tensors, values)
+            return _run_fast(node, tensors, values)
         units = _roundoff_units(node, tensors) * terms_of(node, tensors) ** 0.5
         if isinstance(node.op, ops.Recurrent):  # rounding errors propagate to the next step
             operands = {**values, **self._add_operand_noise(node, tensors, values, units)}
@@ -100,7 +107,7 @@ class _Source:
             values = {**values, **self._add_operand_noise(node, tensors, values, units)}
         made = [
             self._add_noise(y, units, _are_whole(y) | _are_exact(node, values, y))
-            for y in run_node(node, tensors, values)
+            for y in _run_fast(node, tensors, values)
         ]
         if node.op.arithmetic is Arithmetic.CANCELING:
             x = next(values[name] for name in node.inputs if name is not None)
@@ -144,13 +151,16 @@ class _Source:
         """Add noise to floats, except to those `kept`."""
         if x.dtype not in _WHOLE or not x.size:
             return x
-        half = x.dtype == np.float16
         unit = np.finfo(x.dtype).eps / 2
+        wide = x.astype(np.float32, copy=False)
+        # f16 sums are rounded at each step, so their errors have no common part.
+        noise = self._uniform(x.shape) if wide is not x else self._sample_noise(x.shape)
         with np.errstate(all="ignore"):
-            # f16 sums are rounded at each step, so their errors have no common part.
-            noise = self._uniform(x.shape) if half else self._sample_noise(x.shape)
-            off = x * (noise * np.float32(units * unit))
-            return np.where(kept, x, x + off).astype(x.dtype)
+            moved = noise * np.float32(units * unit)
+            moved *= wide
+            moved += wide
+            np.copyto(moved, wide, where=kept)
+            return np.asarray(moved.astype(x.dtype, copy=False))
 
     def _between_codes(self, x: Array) -> Array:
         """Add noise to values about to be quantized, so that some round the other way."""
@@ -168,7 +178,27 @@ class _Source:
 
     def _uniform(self, shape: tuple[int, ...]) -> Array:
         """Uniform random numbers in [-1, 1)."""
-        return np.asarray(self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1))
+        made = np.asarray(self._rng.random(shape, np.float32))
+        made *= np.float32(2)
+        made -= np.float32(1)
+        return made
+
+
+def _run_fast(
+    node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
+) -> list[Array]:
+    """Like `run_node`, but sums of f16 products are rounded once."""
+    if not isinstance(node.op, ops.Weighted | ops.MatMul):
+        return run_node(node, tensors, values)
+    used = {name: values[name] for name in node.inputs if name is not None}
+    if any(x.dtype != np.float16 for x in used.values()):
+        return run_node(node, tensors, values)
+    op = replace(node.op, winograd=False) if isinstance(node.op, ops.Conv2D) else node.op
+    wide = {
+        name: replace(tensors[name], dtype=DType.F32, data=None) for name in (*used, *node.outputs)
+    }
+    x = {name: value.astype(np.float32) for name, value in used.items()}
+    return [y.astype(np.float16) for y in run_node(replace(node, op=op), wide, x)]
 
 
 def _rounds(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> bool:
@@ -192,8 +222,9 @@ def _are_whole(x: Array) -> Mask:
     """Integers: sums and products of these are exact."""
     if x.dtype not in _WHOLE:
         return np.ones(x.shape, np.bool_)
+    most, x = _WHOLE[x.dtype], x.astype(np.float32, copy=False)  # NumPy is slow in f16
     with np.errstate(all="ignore"):
-        return np.asarray((x == np.rint(x)) & (np.abs(x) <= _WHOLE[x.dtype]))
+        return np.asarray((x == np.rint(x)) & (np.abs(x) <= most))
 
 
 def _are_exact(node: Node, values: Mapping[str, Array], y: Array) -> Mask:
