@@ -11,6 +11,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -67,9 +68,23 @@ def built(network: Network) -> tuple[nn.Module, tuple[Tensor, ...]]:
     ]
     with torch.no_grad():
         module(*inputs)
+        with suppress(RuntimeError):  # layers before the first that needs a batch of one
+            module(*(_varied(x) if x.ndim == 4 and len(inputs) == 1 else x for x in inputs))
     for hook in hooks:
         hook.remove()
     return module, inputs
+
+
+def _varied(image: Tensor) -> Tensor:
+    """A batch of images that differ in contrast, brightness and smoothness. With the statistics of
+    one, what another has more of grows in each layer, until f16 overflows."""
+    coarse = (
+        nn.functional.interpolate(
+            torch.rand_like(image[..., ::step, ::step]), image.shape[2:], mode="bilinear"
+        )
+        for step in (4, 16, 64)
+    )
+    return torch.cat([image, 2 * image - 1, *coarse, 0 * image, 0 * image + 1])
 
 
 def _normalize(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
