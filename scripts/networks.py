@@ -191,7 +191,7 @@ def share(found: Array, wanted: Array) -> float:
 def machine(board: str) -> VirtualBoard:
     profile = load_board(board)
     driver = Path(tempfile.mkdtemp()) / "driver"
-    compile_driver(profile.target, driver)
+    compile_driver(profile, driver)
     kind = VirtualBoard if _CPUS[board] else Here
     return kind(profile.arch, _CPUS[board], driver)
 
