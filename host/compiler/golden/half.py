@@ -143,8 +143,8 @@ def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
     f32."""
     inside = sum(_uses_half(made, node) for node in made.nodes)
     bound = max(
-        float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)
-        for y, tolerance in zip(golden.outputs, golden.tolerances, strict=True)
+        golden.tolerances[i] / max(float(np.max(np.abs(golden.outputs[i]), initial=0)), 1e-30)
+        for i in _compared(exact)
     )
     return (
         f"half precision: {inside} of {len(made.nodes)} operators, "

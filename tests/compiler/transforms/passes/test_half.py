@@ -16,6 +16,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import Target, run_pipeline
 from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.transforms.passes.half import to_half
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_profile
@@ -230,3 +231,18 @@ def test_auto_is_f32_on_cores_without_half_precision():
 def test_a_board_without_half_precision_is_named():
     with pytest.raises(InputError, match=r"asimdhp.*zvfh.*found a72; leave .* out, or use auto"):
         prepare(_MODEL, load_profile("a72"), _HALF)
+
+
+def test_what_boxes_are_selected_is_no_loss():
+    """Selected rows change places where scores are much alike."""
+    graph = _random_convolution()
+    to = Appender(graph, "d")
+    rng = np.random.default_rng(0)
+    low = rng.uniform(0, 50, (1, 256, 1, 2))
+    boxes = to.constant(np.concatenate([low, low + rng.uniform(5, 9, low.shape)], -1))
+    scores = to.add(ops.Reshape((1, 16, 256)), to.floats(graph.outputs[0]))
+    rows = to.add(ops.DetectionOutput(50, 50, 0.0, 0.5), boxes, scores)
+    board, options = load_profile("a76"), CompileOptions(precision="auto")
+    target = Target(board, options, None, table_of(board), cache_folder() / "golden")
+    made = run_pipeline(to.with_output(rows, "detections"), target)
+    assert made.exact is not None
