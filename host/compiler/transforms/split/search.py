@@ -23,7 +23,7 @@ BandsOf = Callable[[Graph, int], tuple[Graph, dict[str, str]]]
 """Converts chains to bands under a limit of live bytes; returns the origin of new nodes, too."""
 
 _ROUNDS = 32
-_COPIES = 64  # most nodes that run again
+_COPIES = 32  # most nodes that run again
 _PATIENCE = 2  # tensors computed again without a gain
 _WORK = 150_000  # operators; about four seconds
 
