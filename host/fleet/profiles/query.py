@@ -97,10 +97,12 @@ def _write_csv(table: Any, file: Any) -> None:
     import pyarrow.csv
 
     for at, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
-            column = table.column(at)
+        column = table.column(at)
+        if pa.types.is_dictionary(field.type):  # DuckDB's ENUM
+            column = column.cast(pa.string())
+        if pa.types.is_string(column.type):
             marked = pc.replace_substring_regex(column, _FORMULA, r"'\0")
-            table = table.set_column(at, field, marked)
+            table = table.set_column(at, field.name, marked)
     try:
         pyarrow.csv.write_csv(table, file)
     except pa.ArrowException as error:

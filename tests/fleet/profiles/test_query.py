@@ -103,6 +103,9 @@ def test_a_name_that_a_spreadsheet_would_run_is_text_in_csv(
     assert (tmp_path / "o.csv").read_text() == f'"name","below"\n"\'{name}",-1\n'
     export(store, tmp_path / "o.json", sql)
     assert name in (tmp_path / "o.json").read_text()
+    quoted = name.replace("'", "''")
+    export(store, tmp_path / "enum.csv", f"SELECT '{quoted}'::ENUM('{quoted}') AS name")
+    assert (tmp_path / "enum.csv").read_text() == f'"name"\n"\'{name}"\n'
 
 
 def test_what_csv_cannot_hold_is_named(store: ProfileStore, tmp_path: Path) -> None:
