@@ -30,7 +30,8 @@ _MOST_BEFORE = 1 << 20  # bytes that login scripts may print
 
 # The marks report the process group, and separate login script output from the command's. sh stays
 # as the parent to report which signal ended a command; its own messages about that are discarded.
-_MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
+# Login scripts may end in the middle of a line, as those that set the title of a terminal do.
+_MARKS = "echo; echo edgekit-runs:$$; echo >&2; echo edgekit-runs:$$ >&2; "
 _CREATE = 'umask 077; mkdir -p "$0" && cd "$0" || exit 125; '
 # A query creates no folder; without one it starts in /proc, which is read-only.
 _ENTER = (

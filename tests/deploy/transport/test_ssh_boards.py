@@ -62,9 +62,18 @@ def test_folder_that_cannot_be_made(server: Sshd, connect: Connect) -> None:
         works(connect())
 
 
-def test_login_script_that_talks(server: Sshd, connect: Connect) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo Welcome; echo to my board >&2",
+        r"printf '\033]0;board\007'; printf half >&2",
+        "printf 'a\\000b'; set -x",
+    ],
+    ids=["lines", "no end of line", "bytes"],
+)
+def test_login_script_that_talks(server: Sshd, connect: Connect, script: str) -> None:
     """Its output is separated from the command's; SFTP cannot tolerate it, our server can."""
-    server.before_login("echo Welcome; echo to my board >&2")
+    server.before_login(script)
     transport = connect()
     seen: list[str] = []
     done = transport.run(["sh", "-c", "echo a; echo b >&2"], deadline=SECONDS, on_line=seen.append)
