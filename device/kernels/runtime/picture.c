@@ -58,17 +58,51 @@ static void gray(uint8_t *run, int64_t count) {
     }
 }
 
-/* Writes one channel of a run: every `from`-th byte to every `step`-th element. */
-static void put_floats(const float *values, const uint8_t *run, int64_t from, int64_t count,
-                       float *target, int64_t step) {
+/* One channel after the other: at the same time, three planes would evict each other from a cache
+ * of two ways. */
+static void put_planes(const ek_picture *p, const uint8_t *restrict run, int64_t count,
+                       float *restrict target, int64_t plane) {
+    uint8_t apart[COLORS][RUN];
     for (int64_t i = 0; i < count; i++)
-        target[step * i] = values[run[from * i]];
+        for (int64_t c = 0; c < COLORS; c++)
+            apart[c][i] = run[COLORS * i + c];
+    for (int64_t c = 0; c < COLORS; c++) {
+        const uint8_t *restrict from = apart[p->reversed ? COLORS - 1 - c : c];
+        const float factor = p->factor[c], shift = p->shift[c];
+        for (int64_t i = 0; i < count; i++)
+            target[c * plane + i] = (float)from[i] * factor + shift;
+    }
 }
 
-static void put_bytes(const uint8_t *values, const uint8_t *run, int64_t from, int64_t count,
-                      uint8_t *target, int64_t step) {
+static void put_pixels(const ek_picture *p, const uint8_t *restrict run, int64_t count,
+                       float *restrict target) {
+    const int64_t first = p->reversed ? COLORS - 1 : 0, last = COLORS - 1 - first;
+    const float f0 = p->factor[0], f1 = p->factor[1], f2 = p->factor[2];
+    const float s0 = p->shift[0], s1 = p->shift[1], s2 = p->shift[2];
+    for (int64_t i = 0; i < COLORS * count; i += COLORS) {
+        target[i] = (float)run[i + first] * f0 + s0;
+        target[i + 1] = (float)run[i + 1] * f1 + s1;
+        target[i + 2] = (float)run[i + last] * f2 + s2;
+    }
+}
+
+static void put_gray(const ek_picture *p, const uint8_t *restrict run, int64_t count,
+                     float *restrict target) {
+    const float factor = p->factor[0], shift = p->shift[0];
     for (int64_t i = 0; i < count; i++)
-        target[step * i] = values[run[from * i]];
+        target[i] = (float)run[i] * factor + shift;
+}
+
+static void put_codes(const ek_picture *p, const uint8_t *restrict run, int64_t count,
+                      uint8_t *restrict target, int64_t plane) {
+    int64_t step = p->planes ? 1 : p->channels;
+    for (int64_t c = 0; c < p->channels; c++) {
+        const uint8_t *from = run + (p->reversed ? p->channels - 1 - c : c);
+        const uint8_t *codes = p->codes + 256 * c;
+        uint8_t *to = target + c * plane;
+        for (int64_t i = 0; i < count; i++)
+            to[step * i] = codes[from[p->channels * i]];
+    }
 }
 
 int ek_fit_picture(const ek_picture *p, void *input) {
@@ -76,7 +110,7 @@ int ek_fit_picture(const ek_picture *p, void *input) {
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 1)
             return -1;
-    if ((p->channels != 1 && p->channels != COLORS) || (p->element != 1 && p->element != 4))
+    if (p->channels != 1 && p->channels != COLORS)
         return -1;
     uint8_t run[RUN * COLORS];
     int64_t plane = p->planes ? p->to_width * p->to_height : 1;
@@ -84,19 +118,18 @@ int ek_fit_picture(const ek_picture *p, void *input) {
     for (int64_t row = 0; row < p->to_height; row++)
         for (int64_t column = 0; column < p->to_width; column += RUN) {
             int64_t count = p->to_width - column < RUN ? p->to_width - column : RUN;
+            int64_t at = step * (row * p->to_width + column);
             gather(p, row, column, count, run);
             if (p->channels == 1)
                 gray(run, count);
-            for (int64_t c = 0; c < p->channels; c++) {
-                int64_t at = c * plane + step * (row * p->to_width + column);
-                const uint8_t *from = run + (p->reversed ? p->channels - 1 - c : c);
-                if (p->element == 4)
-                    put_floats((const float *)p->values + 256 * c, from, p->channels, count,
-                               (float *)input + at, step);
-                else
-                    put_bytes((const uint8_t *)p->values + 256 * c, from, p->channels, count,
-                              (uint8_t *)input + at, step);
-            }
+            if (p->codes)
+                put_codes(p, run, count, (uint8_t *)input + at, plane);
+            else if (p->channels == 1)
+                put_gray(p, run, count, (float *)input + at);
+            else if (p->planes)
+                put_planes(p, run, count, (float *)input + at, plane);
+            else
+                put_pixels(p, run, count, (float *)input + at);
         }
     return 0;
 }

@@ -12,12 +12,12 @@ typedef struct {
     int64_t channels;            /* of the input: 3, or 1 for brightness */
     int64_t planes;              /* channels are the input's first axis, not its last */
     int64_t reversed;            /* blue, green, red */
-    int64_t element;             /* bytes of an element: 4 or 1 */
     int64_t fill;                /* the byte of what the picture does not cover */
-    const void *values;          /* for each channel, the elements of the bytes 0 to 255 */
+    const uint8_t *codes;        /* for each channel, the elements of the bytes 0 to 255; or NULL */
+    float factor[3], shift[3];   /* without codes: a float, byte * factor + shift */
 } ek_picture;
 
 /* Resizes with two taps in each direction, like OpenCV's bilinear interpolation. Returns 0, or -1
- * if a size is not positive or the kind of element is unknown. */
+ * if a size is not positive. */
 int ek_fit_picture(const ek_picture *p, void *input);
 #endif

@@ -31,9 +31,11 @@ class Picture(ctypes.Structure):
         ("pixels", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in (
             "width", "height", "stride", "left", "top", "across", "down", "to_width", "to_height",
-            "channels", "planes", "reversed", "element", "fill",
+            "channels", "planes", "reversed", "fill",
         )),
-        ("values", ctypes.c_void_p),
+        ("codes", ctypes.c_void_p),
+        ("factor", ctypes.c_float * _COLORS),
+        ("shift", ctypes.c_float * _COLORS),
     ]  # fmt: skip
 
 
@@ -74,20 +76,26 @@ def _input_of(
     spec = next(s for s in loaded.manifest.inputs if s.name == task.input)
     rows, columns, channels, planes = _extents(spec)
     placed = place((width, height), columns, rows, task.fit)
-    values = _values(task, spec, channels)
     made = (ctypes.c_char * spec.bytes)()
     held = (ctypes.c_char * len(pixels)).from_buffer_copy(pixels) if pixels.readonly else None
     source = held if held is not None else (ctypes.c_char * len(pixels)).from_buffer(pixels)
     picture = Picture(
         ctypes.addressof(source), width, height, _COLORS * width, placed.left, placed.top,
         placed.width, placed.height, columns, rows, channels, planes, task.channels == BGR,
-        values.itemsize, task.fill, values.buffer_info()[0],
+        task.fill,
     )  # fmt: skip
+    if spec.dtype == "f32":
+        for channel in range(channels):
+            mean, scale = _scaling(task, channel)
+            picture.factor[channel], picture.shift[channel] = 1 / scale, -mean / scale
+    else:
+        codes = _codes(task, spec, channels)
+        picture.codes = codes.buffer_info()[0]
     code = loaded.function("ek_fit_picture")(ctypes.byref(picture), made)
     if code != 0:
         raise InputError(f"expected a picture of at least 1 x 1 pixels, found {width} x {height}")
     flat = memoryview(made).cast("B")
-    return (flat.cast("f") if values.itemsize == 4 else flat), placed
+    return (flat.cast("f") if spec.dtype == "f32" else flat), placed
 
 
 def _pixels_of(frame: Any, width: int, height: int) -> Tuple[memoryview, int, int]:
@@ -116,28 +124,34 @@ def _extents(spec: TensorSpec) -> Tuple[int, int, int, bool]:
     return extents[1], extents[2], extents[0], True
 
 
-def _values(task: TaskSpec, spec: TensorSpec, channels: int) -> "array[Any]":
-    """The element of each byte in each channel: (pixel - mean) / scale, quantized if the input
-    is."""
-    made: array[Any] = array("f" if spec.dtype == "f32" else "b" if spec.dtype == "s8" else "B")
+def _codes(task: TaskSpec, spec: TensorSpec, channels: int) -> array[Any]:
+    """The element of each byte in each channel: the quantized (pixel - mean) / scale, or the pixel
+    itself if the task states no range."""
+    if spec.dtype not in _CODES:
+        raise InputError(
+            f"expected an input of f32, s8 or u8, found '{spec.name}' of {spec.dtype}; use run()"
+        )
+    low, high = _CODES[spec.dtype]
+    made: array[Any] = array("b" if low else "B")
+    plain = spec.scale is None or not (task.mean or task.scale)
     for channel in range(channels):
-        mean, scale = (_of_channel(v, channel) for v in (task.mean, task.scale))
+        mean, scale = _scaling(task, channel)
         for pixel in range(256):
-            if spec.dtype == "f32":
-                real = pixel / 255 if scale is None else (pixel - (mean or 0.0)) / scale
-                made.append(real)
-                continue
-            if scale is None or spec.scale is None:
-                made.append(pixel - (128 if spec.dtype == "s8" else 0))
-                continue
-            low, high = _CODES[spec.dtype]
-            code = round((pixel - (mean or 0.0)) / scale / spec.scale) + (spec.zero_point or 0)
-            made.append(min(max(code, low), high))
+            if plain:
+                made.append(pixel + low)
+            else:
+                real = (pixel - mean) / scale
+                code = round(real / (spec.scale or 1.0)) + (spec.zero_point or 0)
+                made.append(min(max(code, low), high))
     return made
 
 
-def _of_channel(values: Sequence[float], channel: int) -> Any:
-    return values[channel if len(values) > 1 else 0] if values else None
+def _scaling(task: TaskSpec, channel: int) -> Tuple[float, float]:
+    """Mean and scale of a channel; values from 0 to 1 if the task states neither."""
+    mean, scale = (v[channel if len(v) > 1 else 0] if v else None for v in (task.mean, task.scale))
+    if mean is None and scale is None:
+        return 0.0, 255.0
+    return mean or 0.0, 1.0 if scale is None else scale
 
 
 def _floats(output: Any) -> Sequence[float]:

@@ -156,7 +156,7 @@ class _Source:
         # f16 sums are rounded at each step, so their errors have no common part.
         noise = self._uniform(x.shape) if wide is not x else self._sample_noise(x.shape)
         with np.errstate(all="ignore"):
-            moved = noise * np.float32(units * unit)
+            moved = np.asarray(noise * np.float32(units * unit))
             moved *= wide
             moved += wide
             np.copyto(moved, wide, where=kept)

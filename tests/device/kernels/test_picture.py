@@ -57,12 +57,13 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
         ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((640, 3), (17, 640)),
     ):  # fmt: skip
         pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
-        tables = np.stack([np.arange(256)] * channels).astype(kind)
+        codes = np.stack([np.arange(256)] * channels).astype(np.uint8)
         placed = place(source, *size, fit)
         made = np.zeros((channels, *size[::-1]) if planes else (*size[::-1], channels), kind)
         picture = Picture(
             pixels.ctypes.data, *source, 3 * source[0], placed.left, placed.top, placed.width,
-            placed.height, *size, channels, planes, False, made.itemsize, 114, tables.ctypes.data,
+            placed.height, *size, channels, planes, False, 114,
+            codes.ctypes.data if kind is np.uint8 else None, (1, 1, 1), (0, 0, 0),
         )  # fmt: skip
         assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
         found = made.transpose(1, 2, 0) if planes else made
@@ -70,22 +71,29 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
         np.testing.assert_allclose(found.astype(float), expected, atol=2.1)
 
 
-def test_tables_and_order_of_channels(library):
+@pytest.mark.parametrize("planes", [False, True])
+def test_factors_and_order_of_channels(library, planes):
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    tables = (np.arange(256) * [[2], [3], [5]]).astype(np.float32)
-    made = np.zeros((2, 4, 3), np.float32)
-    picture = Picture(
-        pixels.ctypes.data, 4, 2, 12, 0, 0, 4, 2, 4, 2, 3, False, True, 4, 0, tables.ctypes.data
-    )
-    assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
-    np.testing.assert_array_equal(made, pixels[..., ::-1] * np.float32([2, 3, 5]))
+    codes = np.array([np.arange(256), 255 - np.arange(256), np.arange(256) // 2], np.uint8)
+    for kind in (np.float32, np.uint8):
+        made = np.zeros((3, 2, 4) if planes else (2, 4, 3), kind)
+        picture = Picture(
+            pixels.ctypes.data, 4, 2, 12, 0, 0, 4, 2, 4, 2, 3, planes, True, 0,
+            codes.ctypes.data if kind is np.uint8 else None, (2, 3, 5), (1, 0, -1),
+        )  # fmt: skip
+        assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
+        found = made.transpose(1, 2, 0) if planes else made
+        expected = pixels[..., ::-1] * np.float32([2, 3, 5]) + np.float32([1, 0, -1])
+        if kind is np.uint8:
+            expected = np.stack([codes[c][pixels[..., 2 - c]] for c in range(3)], -1)
+        np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", ["width", "down", "to_height", "channels", "element"])
+@pytest.mark.parametrize("name", ["width", "down", "to_height", "channels"])
 def test_impossible_sizes_are_refused(library, name):
-    made, values = np.zeros(12, np.float32), np.zeros(256 * 3, np.float32)
+    made = np.zeros(12, np.float32)
     sizes = dict.fromkeys(("width", "height", "across", "down", "to_width", "to_height"), 1)
-    picture = Picture(channels=3, element=4, stride=3, values=values.ctypes.data, **sizes)
+    picture = Picture(channels=3, stride=3, **sizes)
     picture.pixels = made.ctypes.data
     setattr(picture, name, 0)
     assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == -1
