@@ -8,8 +8,8 @@ approximations have the same error for similar arguments, and weights multiplied
 rounded once for all pixels, so averaging does not cancel these errors. The spread between noisy
 runs is the spread to expect between healthy kernels. Results that no kernel rounds get no noise.
 
-Products in f16 are summed in f32 here: rounding each step as kernels do takes a hundred times as
-long, and noise on operands has the size of these errors.
+Products in f16 are summed in f32 here: rounding each step as kernels do takes ten times as long,
+and noise on operands has the size of these errors.
 """
 
 from __future__ import annotations

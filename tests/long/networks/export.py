@@ -88,7 +88,7 @@ def _varied(image: Tensor) -> Tensor:
 
 
 def _normalize(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Takes statistics from the first input, so that no map of a deep network vanishes."""
+    """Takes statistics from the module's input, so that no map of a deep network vanishes."""
     axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
     norm.running_mean.copy_(inputs[0].mean(axes))
     norm.running_var.copy_(inputs[0].var(axes, correction=0).clamp(min=_LEAST_VARIANCE))
