@@ -22,13 +22,13 @@ from results import csv_text, record
 
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.agreement import (
+    Agreement,
     ModelAgreement,
     OutputAgreement,
-    Verdict,
     compare_release,
 )
 from edgekit.host.lab.bench.machine import machine_summary
-from edgekit.host.lab.zoo.cases import Samples
+from edgekit.host.lab.zoo.cases import ZooInputs
 from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from edgekit.kb.targets.board import load_board
 
@@ -59,7 +59,7 @@ def main() -> int:
     if options.write:
         source = (f"{machine_summary()} ({load_board('local').simd})", "scripts/accuracy_table.py")
         record("accuracy.csv", found, ("model", "output"), source)
-    good = all(r.agreement and r.agreement.verdict is not Verdict.APART for r in rows)
+    good = all(r.agreement and r.agreement.verdict is not Agreement.APART for r in rows)
     return 0 if good else 1
 
 
@@ -72,7 +72,7 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure_row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
+def _measure_row(model: Path, samples: ZooInputs, inputs: int, steps: int) -> Row:
     print(model.stem, file=sys.stderr)
     try:
         with tempfile.TemporaryDirectory() as scratch:

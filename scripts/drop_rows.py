@@ -23,7 +23,7 @@ from pathlib import Path
 from table_gains import estimated
 
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.lowering.choice import Compiled
+from edgekit.host.compiler.lowering.choice import CompiledProduct
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
@@ -64,7 +64,7 @@ def _rows_of(
     return (c.row for c in choices if isinstance(c.row, OperatorRow))
 
 
-def _flatten(compiled: Compiled) -> Iterator[Compiled]:
+def _flatten(compiled: CompiledProduct) -> Iterator[CompiledProduct]:
     """An operator and, recursively, the members of a chain."""
     yield compiled
     for member in compiled.members:

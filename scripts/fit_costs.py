@@ -33,7 +33,7 @@ from edgekit.host.compiler.placement import placements
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.deploy.bundle.build import build_bundle
-from edgekit.host.lab.tune.core_rates import Operator, Recorded, fitted
+from edgekit.host.lab.tune.core_rates import RatedOperator, Recorded, fitted
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
@@ -145,7 +145,7 @@ def _record_case(case: Case) -> Recorded:
     for node in graph.nodes:
         work = CostModel(case.board).work(graph, node)
         far = memory.us(memory.far(work.amounts)) * core.clock_mhz
-        operators.append(Operator(work, far, case.operators.get(node.name)))
+        operators.append(RatedOperator(work, far, case.operators.get(node.name)))
     return Recorded(f"{case.model.stem} {case.precision}", case.cycles, tuple(operators))
 
 

@@ -38,7 +38,7 @@ from edgekit.host.lab.bench.gemm import measured
 from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
 from edgekit.host.lab.tune.estimating import EstimatingMeasurer
 from edgekit.host.lab.tune.measure import BoardMeasurer
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.tuner import Measurer, Question
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, Packed, packed_of
@@ -66,7 +66,7 @@ def measure(args: argparse.Namespace) -> None:
             method_of_tile(board, *tile, shape, args.dtype, packed=packed) for tile in sorted(tiles)
         )
         first, *others = dict.fromkeys(method.cut(shape) for method in made)
-        product = Product(shape, args.dtype, 1, packed)
+        product = MatrixProduct(shape, args.dtype, 1, packed)
         seconds = _SECONDS * (len(others) + 1)
         questions.append(Question(product, first, tuple(others), seconds))
     measurer: Measurer

@@ -32,10 +32,10 @@ from edgekit.host.lab.bench.gemm_regret import REGRET_COUNT, REGRET_SEED, unseen
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.composed import ComposedMeasurer
-from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, Product
+from edgekit.host.lab.tune.products import COUNTED_OPERATIONS, MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.host.lab.tune.shape_set import shape_set
-from edgekit.host.lab.tune.tuner import Cost, Question, Timed
+from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
 from edgekit.host.simulator.products import ProductTimer
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape, packed_of
@@ -70,7 +70,7 @@ def main() -> None:
             _record(board, means, len(found), options)
 
 
-def _unseen(board: BoardProfile, options: argparse.Namespace) -> list[Product]:
+def _unseen(board: BoardProfile, options: argparse.Namespace) -> list[MatrixProduct]:
     """Products without a vector for which no table was searched."""
     searched, packed = set(shape_set()), packed_of(options.packed)
     found = unseen_cases(
@@ -78,7 +78,7 @@ def _unseen(board: BoardProfile, options: argparse.Namespace) -> list[Product]:
     )
     shapes = (case.shape for case in found if 1 not in (case.shape.m, case.shape.n))
     unseen = itertools.islice((s for s in shapes if s not in searched), options.count)
-    return [Product(shape, options.dtype, 1, packed) for shape in unseen]
+    return [MatrixProduct(shape, options.dtype, 1, packed) for shape in unseen]
 
 
 class _Searches:
@@ -88,12 +88,14 @@ class _Searches:
         self.board, self._history = board, history
         timer, vl = ProductTimer(target_of(board)), board.isa.vl
         self._measurer = ComposedMeasurer(timer, vl, thorough=_FINALISTS)
-        self._costs: dict[Product, dict[Method, Cost]] = {}
+        self._costs: dict[MatrixProduct, dict[Method, MeasuredCost]] = {}
         for m in history.read(board.platform).measurements:
             if m.board == board.name:
-                self._keep(Product(m.shape, m.dtype, m.threads, m.packed), m.method, _cost_of(m))
+                self._keep(
+                    MatrixProduct(m.shape, m.dtype, m.threads, m.packed), m.method, _cost_of(m)
+                )
 
-    def costs(self, product: Product) -> Mapping[Method, Cost]:
+    def costs(self, product: MatrixProduct) -> Mapping[Method, MeasuredCost]:
         """The cost of each method tried on a product, of some of them composed from parts."""
         if product not in self._costs:
             fixed = (method.cut(product.shape) for method in fixed_methods(self.board, product))
@@ -104,7 +106,9 @@ class _Searches:
                 self._ask(product, neighbors(self.board, product, best, False))
         return self._costs[product]
 
-    def whole_costs(self, product: Product, wanted: Iterable[Method]) -> Mapping[Method, float]:
+    def whole_costs(
+        self, product: MatrixProduct, wanted: Iterable[Method]
+    ) -> Mapping[Method, float]:
         """The cycles of the methods that ran on the whole product, among them those `wanted`."""
         self.costs(product)
         for method in wanted:
@@ -112,20 +116,20 @@ class _Searches:
                 self._measure(product, (method,))
         return self._whole(product)
 
-    def _whole(self, product: Product) -> dict[Method, float]:
+    def _whole(self, product: MatrixProduct) -> dict[Method, float]:
         costs = self._costs.get(product, {})
         return {how: cost.low for how, cost in costs.items() if cost.spread == 0.0}
 
-    def _ask(self, product: Product, wanted: Iterable[Method]) -> None:
+    def _ask(self, product: MatrixProduct, wanted: Iterable[Method]) -> None:
         known = self._costs.get(product, {})
         if new := [how for how in dict.fromkeys(wanted) if how not in known]:
             self._measure(product, new)
 
-    def _measure(self, product: Product, methods: Sequence[Method]) -> None:
+    def _measure(self, product: MatrixProduct, methods: Sequence[Method]) -> None:
         usual = default_method(self.board, product)
         others = tuple(how for how in methods if how != usual)
 
-        def store(_: int, timed: Timed | None) -> None:
+        def store(_: int, timed: TimedProduct | None) -> None:
             assert timed is not None
             costs = zip((usual, *others), (timed.default, *timed.methods), strict=True)
             rows = [self._row(product, how, cost, timed.default) for how, cost in costs]
@@ -135,12 +139,14 @@ class _Searches:
 
         self._measurer.measure([Question(product, usual, others, 0.0)], store)
 
-    def _keep(self, product: Product, method: Method, cost: Cost) -> None:
+    def _keep(self, product: MatrixProduct, method: Method, cost: MeasuredCost) -> None:
         costs = self._costs.setdefault(product, {})
         if method not in costs or cost.spread == 0.0:
             costs[method] = cost
 
-    def _row(self, product: Product, method: Method, cost: Cost, usual: Cost) -> Measurement:
+    def _row(
+        self, product: MatrixProduct, method: Method, cost: MeasuredCost, usual: MeasuredCost
+    ) -> Measurement:
         return Measurement(
             self.board.name,
             self.board.platform,
@@ -159,11 +165,11 @@ class _Searches:
         )
 
 
-def _cost_of(row: Measurement) -> Cost:
-    return Cost(row.cost, row.spread, row.cost)
+def _cost_of(row: Measurement) -> MeasuredCost:
+    return MeasuredCost(row.cost, row.spread, row.cost)
 
 
-def fixed_methods(board: BoardProfile, product: Product) -> Iterator[Method]:
+def fixed_methods(board: BoardProfile, product: MatrixProduct) -> Iterator[Method]:
     """Every tile with the blocks that the caches hold, B packed or not where there is a choice."""
     dtype, packed = product.dtype, product.packed
     for tile in choices_of(board, _FIXED_FOR, dtype, packed):
@@ -173,7 +179,7 @@ def fixed_methods(board: BoardProfile, product: Product) -> Iterator[Method]:
             yield replace(made, pack_b=not made.pack_b)
 
 
-def _regrets(searches: _Searches, products: Sequence[Product]) -> list[dict[str, float]]:
+def _regrets(searches: _Searches, products: Sequence[MatrixProduct]) -> list[dict[str, float]]:
     """The regrets of each product by name of the choice."""
     fixed = _best_fixed(searches, products)
     board, table, found = searches.board, table_of(searches.board), []
@@ -190,7 +196,7 @@ def _regrets(searches: _Searches, products: Sequence[Product]) -> list[dict[str,
     return found
 
 
-def _best_fixed(searches: _Searches, products: Sequence[Product]) -> Method:
+def _best_fixed(searches: _Searches, products: Sequence[MatrixProduct]) -> Method:
     """The one blocking with the least geometric mean of times."""
 
     def mean(method: Method) -> float:

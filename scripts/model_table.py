@@ -23,7 +23,7 @@ import numpy as np
 from results import ENGINES, csv_text, record
 
 from edgekit.device.runtime.agent.bench import BenchPlan, bench
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.errors import EdgekitError
@@ -103,7 +103,7 @@ def _measure_row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
 
 
 def _operator_shares(release: Path, threads: int) -> tuple[tuple[str, float], ...]:
-    model = Model(ReleaseFiles(release), threads)
+    model = LoadedModel(ReleaseFiles(release), threads)
     try:
         tensors = model.description.inputs
         inputs = {t.name: np.zeros(t.shape, BY_NAME[t.dtype].npy) for t in tensors}

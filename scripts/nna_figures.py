@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.arrays.nna import emulate_matmul
-from edgekit.device.runtime.arrays.nna_account import Account
+from edgekit.device.runtime.arrays.nna_account import NnaAccount
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.kb.targets.board import load_board
 
@@ -210,7 +210,7 @@ def _chart_lines() -> Iterator[Line]:
     yield Line("vector unit alone", _QUIET, False, _per_thousand(a.vector_cycles for a in accounts))
 
 
-def _matmul_account(n: int, chip: NnaChip) -> Account:
+def _matmul_account(n: int, chip: NnaChip) -> NnaAccount:
     a, f = np.ones((_M, _K), np.int8), np.ones((_K, n), np.int8)
     found = emulate_matmul(a, f, chip=chip).account
     assert found

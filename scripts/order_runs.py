@@ -40,7 +40,7 @@ import numpy as np
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.interleave import pinned
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.paths import cache_folder
@@ -292,7 +292,7 @@ def _lower_plan(found: Schedule, board: BoardProfile) -> Plan:
     return lower(found.graph, board, table_of(board), [names], found.units, apart=True)
 
 
-def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Model:
+def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> LoadedModel:
     """Compile a plan into a new folder and load it, with random inputs; by default with one thread
     per queue."""
     threads = threads or max(1, *(len(section.queues) for section in plan.sections))
@@ -301,7 +301,7 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
     (folder / LIBRARY).write_bytes(library)
     (folder / WEIGHTS).write_bytes(plan.lowered.weights)
     known = set(_TASKS.iterdir())
-    model = Model(ReleaseFiles(folder), threads)
+    model = LoadedModel(ReleaseFiles(folder), threads)
     for task in set(_TASKS.iterdir()) - known:  # otherwise they may all stay on one core for long
         os.sched_setaffinity(int(task.name), {features.cores()[-_THREADS]})
     random = np.random.default_rng(0)
@@ -314,7 +314,7 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
     return model
 
 
-def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[float]]:
+def in_turns(models: Sequence[LoadedModel], wanted: argparse.Namespace) -> list[list[float]]:
     """Microseconds per inference of each model, in at least the wanted number of undisturbed blocks
     unless time runs out. Bursts of blocks alternate, with every second round reversed."""
     counts = [_block_size(model) for model in models]
@@ -341,7 +341,7 @@ def _session_priority(nice: int) -> Iterator[None]:
         file.write_text("0")
 
 
-def _block_size(model: Model) -> int:
+def _block_size(model: LoadedModel) -> int:
     """Inferences per block."""
     once = model.prepared_calls(1)
     least = min(_time_call(once) for _ in range(_TRIES))

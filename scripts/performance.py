@@ -29,7 +29,7 @@ from results import csv_text, record
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import EdgekitError
-from edgekit.host.lab.bench.board_rows import Place, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_rows import BoardSetup, ask_ours, ask_peers, kept_row
 from edgekit.host.lab.zoo.models import open_zoo
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
@@ -43,7 +43,7 @@ def main() -> int:
     options = _parse_arguments()
     models = [m for m in _find_models() if not options.only or m.stem in options.only]
     places = [
-        Place(board, threads, allowed, options.timeout)
+        BoardSetup(board, threads, allowed, options.timeout)
         for threads in options.threads
         for allowed in options.allow
         for board in options.boards
@@ -104,7 +104,7 @@ def _split_numbers(text: str) -> list[int]:
     return [int(number) for number in _split_names(text)]
 
 
-def _request_rows(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
+def _request_rows(models: Sequence[Path], places: Sequence[BoardSetup], seconds: float) -> bool:
     """Request rows in the order of threads, models and boards; False if time ran out."""
     end = time.monotonic() + seconds
     for _, same in itertools.groupby(places, key=lambda place: (place.threads, place.allowed)):
@@ -119,7 +119,7 @@ def _request_rows(models: Sequence[Path], places: Sequence[Place], seconds: floa
     return True
 
 
-def _print_results(place: Place, models: Sequence[Path], write: bool) -> None:
+def _print_results(place: BoardSetup, models: Sequence[Path], write: bool) -> None:
     """Print a board's known results, list the missing ones, and write them if requested."""
     rows = [kept_row(model, place) for model in models]
     known = [row.record() for row in rows if row.known]

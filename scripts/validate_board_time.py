@@ -25,7 +25,7 @@ from results import csv_text, record
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.simulator.validate import Estimate, estimates
 from edgekit.host.simulator.validate_report import (
-    Result,
+    NetworkResult,
     Table,
     network_rows,
     regressions,
@@ -100,7 +100,7 @@ def _run_networks(
     rows: list[Published],
 ) -> list[Table]:
     """Run networks, the fastest first on every core, and print each result immediately."""
-    found: dict[str, list[Result]] = {w.name: [] for w in witnesses}
+    found: dict[str, list[NetworkResult]] = {w.name: [] for w in witnesses}
     threads = {w.name: options.threads or w.threads for w in witnesses}
     listed = {w.name: row_of(w, rows, threads[w.name]) for w in witnesses}
     wanted = [n for n in paths if not options.network or any(t in n for t in options.network)]
@@ -128,9 +128,9 @@ def _run_networks(
     return [Table(w, threads[w.name], tuple(found[w.name])) for w in witnesses if found[w.name]]
 
 
-def _to_result(witness: Witness, name: str, answer: Estimate, ms: float) -> Result:
+def _to_result(witness: Witness, name: str, answer: Estimate, ms: float) -> NetworkResult:
     estimated = answer.cycles / witness.clock_mhz / 1e3
-    return Result(name, estimated, ms, answer.unknown / max(1, answer.instructions))
+    return NetworkResult(name, estimated, ms, answer.unknown / max(1, answer.instructions))
 
 
 def _log(text: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.cli.model_times import measured_document, model_document
 from edgekit.host.deploy.release import Benchmark, OperatorTime
-from edgekit.host.deploy.release.types import Conditions
+from edgekit.host.deploy.release.types import ClockReadings
 from edgekit.host.lab.bench.peer_times import PeerTimes
 from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 
 _ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r'"(edgekit\.[a-z._]+/[0-9]+)"')
@@ -30,7 +30,7 @@ def test_each_name_of_a_document_is_written_by_one_file():
 
 def test_measured_and_estimated_times_have_one_shape():
     """A reader of the one reads the other: what one kind cannot know is null."""
-    cost = Cost(1800, 100, {"issue": 1800})
+    cost = SimulatedCost(1800, 100, {"issue": 1800})
     spec = OperatorSpec("a", "conv2d", "kernel")
     shapes = {"x": (1, 8)}
     estimate = ModelEstimate(
@@ -40,7 +40,7 @@ def test_measured_and_estimated_times_have_one_shape():
     operators = (OperatorTime("a", "conv2d", "kernel", 1.0, 1.0),)
     timing = Benchmark(
         *("r", "m", 1, 1.0, 0.9, 1.1, 5, operators, 64, 32),
-        *(Conditions(None, None, None), Conditions(None, None, None)),
+        *(ClockReadings(None, None, None), ClockReadings(None, None, None)),
         *(0.5, shapes),
     )
     estimated = model_document(estimate, {"litert": PeerTimes(missing="why").to_json()})

@@ -13,8 +13,8 @@ from edgekit.host.cli import complete
 from edgekit.host.cli.deploy_kernels import KERNELS_NAME
 from edgekit.host.cli.options import (
     BoardOption,
+    FileKind,
     Json,
-    Kind,
     NameOption,
     TransportOption,
     board_name,
@@ -263,7 +263,7 @@ def _load_model_bundle(model: str, name: str, device: Board, folder: Path) -> Bu
     from edgekit.host.deploy.release import read_application
 
     path, task = model_file(model, name), read_application(folder).task
-    compiled = file_kind(path) is Kind.BUNDLE
+    compiled = file_kind(path) is FileKind.BUNDLE
     options = CompileOptions() if compiled else CompileOptions(task=task)
     return load_bundle(path, device.profile, options=options)
 

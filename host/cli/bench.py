@@ -15,7 +15,7 @@ from edgekit.host.cli import complete
 from edgekit.host.cli.bench_history import keep_in_history
 from edgekit.host.cli.bench_hotspots import check_hotspots, verdict_of
 from edgekit.host.cli.bench_results import (
-    Result,
+    BenchResult,
     against_best,
     document,
     mean_ratios,
@@ -29,8 +29,8 @@ from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
     Explain,
+    FileKind,
     Json,
-    Kind,
     NameOption,
     Parallel,
     Select,
@@ -199,7 +199,7 @@ def _estimate_beside_peers(
     return 0
 
 
-def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
+def _bench_one(file: Path | None, wanted: _Wanted) -> BenchResult:
     """Times `file`, or the deployed model."""
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.report import warn_of_noise
@@ -218,17 +218,17 @@ def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
             count=wanted.runs,
             hotspots=wanted.hotspots,
         )
-        result = Result(timing, None, estimate=estimate_beside(device, timing, None))
+        result = BenchResult(timing, None, estimate=estimate_beside(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
     return replace(result, verdict=verdict_of(device, result.timing, file, result.estimate))
 
 
-def _bench_file(file: Path, wanted: _Wanted) -> Result:
+def _bench_file(file: Path, wanted: _Wanted) -> BenchResult:
     """Times `file` as a release in a temporary folder; the deployed model is not affected."""
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.progress import working
 
-    if wanted.peers and file_kind(file) is Kind.BUNDLE:
+    if wanted.peers and file_kind(file) is FileKind.BUNDLE:
         raise InputError(f"{file}: other engines need the .tflite or .onnx file, found a bundle")
     options = _options_for(file, wanted.options)
     bundle = load_bundle(file, wanted.device.profile, options=options, explain=wanted.explain)
@@ -245,21 +245,21 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
                 )
                 for i in range(len(bundle.manifest.every_variant()))
             )
-    if file_kind(file) is Kind.MODEL and not wanted.device.emulated:
+    if file_kind(file) is FileKind.MODEL and not wanted.device.emulated:
         keep_in_history(file, wanted.device, options, timing)
     if not wanted.peers:
         estimate = estimate_beside(wanted.device, timing, bundle)
-        return Result(timing, None, tuple(more), estimate)
+        return BenchResult(timing, None, tuple(more), estimate)
     with working(f"timing {file.name} against other engines"):
         peers = _beside_peers(bundle, file, wanted, timing.threads, options)
-        return Result(timing, peers, tuple(more))
+        return BenchResult(timing, peers, tuple(more))
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
     """The given options, or with --all those that a known model requires."""
     from edgekit.host.lab.zoo.models import zoo_options
 
-    return zoo_options(file) if asked.is_default and file_kind(file) is Kind.MODEL else asked
+    return zoo_options(file) if asked.is_default and file_kind(file) is FileKind.MODEL else asked
 
 
 def _beside_peers(
@@ -285,12 +285,12 @@ def _beside_peers(
 _Failed = list[tuple[Path, EdgekitError]]
 
 
-def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[Result], _Failed]:
+def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[BenchResult], _Failed]:
     """Times each model; a failure is reported and does not stop the others."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.report import warn_of_noise
 
-    results: list[Result] = []
+    results: list[BenchResult] = []
     failed: _Failed = []
     for file in files:
         try:
@@ -302,7 +302,9 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[Result], _
     return results, failed
 
 
-def _tell_many(device: Board, results: Sequence[Result], failed: _Failed, as_json: bool) -> None:
+def _tell_many(
+    device: Board, results: Sequence[BenchResult], failed: _Failed, as_json: bool
+) -> None:
     from edgekit.host.cli.output import emit
 
     ratios = mean_ratios(results)

@@ -11,10 +11,10 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
 
-def board_or_core(name: str, transport: Via | None) -> Board | Target:
+def board_or_core(name: str, transport: Via | None) -> Board | SimulatedCore:
     """This machine, a board of the inventory, or a running virtual board; else the core of the
     profile of this name. InputError if the profile's core has no model of time."""
     from edgekit.host.cli.tune_estimated import is_to_measure
@@ -34,22 +34,22 @@ def board_or_core(name: str, transport: Via | None) -> Board | Target:
 
 
 @contextlib.contextmanager
-def closing_board(where: Board | Target) -> Iterator[None]:
+def closing_board(where: Board | SimulatedCore) -> Iterator[None]:
     """Closes the connection to a board at the end."""
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
     try:
         yield
     finally:
-        if not isinstance(where, Target):
+        if not isinstance(where, SimulatedCore):
             where.transport.close()
 
 
-def refuse_estimate(where: Board | Target, option: str) -> None:
+def refuse_estimate(where: Board | SimulatedCore, option: str) -> None:
     """InputError for an option that needs a board that can be reached."""
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
-    if isinstance(where, Target):
+    if isinstance(where, SimulatedCore):
         name = where.board.name
         raise InputError(
             f"expected a board that can be reached for {option}, found only the profile '{name}'; "
@@ -69,24 +69,24 @@ def refuse_peers(board: str) -> None:
 
 
 def estimate_document(
-    where: Board | Target, kinds: Sequence[str], threads: int
+    where: Board | SimulatedCore, kinds: Sequence[str], threads: int
 ) -> dict[str, Any] | None:
     """The core, and the known errors of its estimates by kind, float or int8; None for a board that
     was measured."""
     from edgekit.host.simulator.report import error_document
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
-    if not isinstance(where, Target):
+    if not isinstance(where, SimulatedCore):
         return None
     errors = {kind: error_document(where.proof(kind, threads)) for kind in kinds}
     return {"core": where.core.name, "clock_mhz": where.core.clock_mhz, "errors": errors}
 
 
-def show_estimate(where: Board | Target, kinds: Sequence[str], threads: int) -> None:
+def show_estimate(where: Board | SimulatedCore, kinds: Sequence[str], threads: int) -> None:
     """Prints that times are estimates, with their errors, unless a board was measured."""
     from edgekit.host.simulator.report import error_text
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
-    if isinstance(where, Target):
+    if isinstance(where, SimulatedCore):
         errors = ", ".join(f"{kind} {error_text(where.proof(kind, threads))}" for kind in kinds)
         print(f"estimated for {where.board.name} ({where.core.name}): {errors}")

@@ -21,10 +21,10 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.bench.gemm import Dtype
-    from edgekit.host.lab.bench.gemm_cases import Case
+    from edgekit.host.lab.bench.gemm_cases import GemmCase
     from edgekit.host.lab.bench.gemm_report import GemmReport
     from edgekit.host.lab.tune.tuner import Measurer
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
 _HERE = "local"
 _EMULATED_RANDOM = 40  # number of products; each takes seconds there, or in an estimate
@@ -119,7 +119,7 @@ def bench_gemm(
         show_estimate(where, kinds, threads)
 
 
-def _select_cases(shapes: Path | None) -> list[Case]:
+def _select_cases(shapes: Path | None) -> list[GemmCase]:
     from edgekit.host.lab.bench.gemm_cases import given_cases, standard_cases
     from edgekit.host.lab.tune.products import shapes_of_file
 
@@ -128,8 +128,8 @@ def _select_cases(shapes: Path | None) -> list[Case]:
 
 def _measure_gemm(
     name: str,
-    where: Board | Target,
-    cases: list[Case],
+    where: Board | SimulatedCore,
+    cases: list[GemmCase],
     dtypes: tuple[Dtype, ...],
     threads: int,
     peers: bool,
@@ -152,12 +152,12 @@ def _measure_gemm(
     from edgekit.host.lab.tune.estimating import EstimatingMeasurer
     from edgekit.host.lab.tune.measure import BoardMeasurer
     from edgekit.host.lab.tune.products import COUNTED_OPERATIONS
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import load_board
 
     counted, limit = False, None
     measurer: Measurer
-    if isinstance(where, Target):
+    if isinstance(where, SimulatedCore):
         profile, limit = where.board, _ESTIMATED_OPERATIONS
         measurer = EstimatingMeasurer(where)
     else:
@@ -196,7 +196,7 @@ def _measure_gemm(
     )
 
 
-def _filter_cases(cases: list[Case], most_operations: int | None) -> list[Case]:
+def _filter_cases(cases: list[GemmCase], most_operations: int | None) -> list[GemmCase]:
     """All cases, or on an emulated board those that take seconds, with fewer random ones."""
     if most_operations is None:
         return cases

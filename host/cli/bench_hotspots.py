@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.hotspots import HotFunction, HotInstruction
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Benchmark
-    from edgekit.host.lab.bench.hotspots import Verdict
+    from edgekit.host.lab.bench.hotspots import ProgramVerdict
     from edgekit.host.simulator.model import ModelEstimate
 
 _FEW = 100  # samples below which shares are imprecise
@@ -30,7 +30,7 @@ def check_hotspots(count: int, every: bool) -> None:
 
 def verdict_of(
     device: Board, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
-) -> Verdict | None:
+) -> ProgramVerdict | None:
     """The verdict on a benchmark; None if hot spots were not requested."""
     from edgekit.host.deploy.explanations import recall
     from edgekit.host.lab.bench.advice import BenchTarget
@@ -50,7 +50,7 @@ def verdict_of(
     return judge(timing, timing.hotspots, target)
 
 
-def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, Any] | None:
+def hotspots_document(timing: Benchmark, verdict: ProgramVerdict | None) -> dict[str, Any] | None:
     """The `hotspots` part of edgekit.bench.model/1; None if they were not requested."""
     if timing.hotspots is None or verdict is None:
         return None
@@ -64,7 +64,7 @@ def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, A
     }
 
 
-def hotspot_lines(timing: Benchmark, verdict: Verdict | None) -> list[str]:
+def hotspot_lines(timing: Benchmark, verdict: ProgramVerdict | None) -> list[str]:
     """Hot spots as text lines; empty if they were not requested."""
     if timing.hotspots is None or verdict is None:
         return []

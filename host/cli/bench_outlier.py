@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark
     from edgekit.host.lab.bench.outlier_board import OutlierMeasurer
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.features import GemmShape
 
 _HERE = "local"
@@ -41,13 +41,13 @@ def bench_outlier(
     from edgekit.host.lab.bench.outlier import bench_outlier as bench
     from edgekit.host.lab.bench.outlier_board import bench_measured
     from edgekit.host.lab.tune.products import shapes_of_file
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
     if peers:
         refuse_peers(board)
     given = [case.shape for case in given_cases(shapes_of_file(shapes))] if shapes else None
     where = board_or_core(board, transport)
-    is_estimate = isinstance(where, Target)
+    is_estimate = isinstance(where, SimulatedCore)
     wanted = given or _standard(is_estimate)
     with closing_board(where), counting("products timed") as tell:
         if board == _HERE:
@@ -69,12 +69,12 @@ def _standard(is_estimate: bool) -> list[GemmShape]:
     return [s for s in every if s.m <= _ESTIMATED_ROWS] if is_estimate else every
 
 
-def _measurer_of(where: Board | Target) -> OutlierMeasurer:
+def _measurer_of(where: Board | SimulatedCore) -> OutlierMeasurer:
     from edgekit.host.lab.bench.outlier_board import BoardOutlier, EstimatedOutlier
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import load_board
 
-    if isinstance(where, Target):
+    if isinstance(where, SimulatedCore):
         return EstimatedOutlier(where)
     return BoardOutlier(where, load_board(where.profile), where.emulated)
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Benchmark
-    from edgekit.host.lab.bench.hotspots import Verdict
+    from edgekit.host.lab.bench.hotspots import ProgramVerdict
     from edgekit.host.lab.bench.peers import PeerResult
     from edgekit.host.report import Report
     from edgekit.host.simulator.model import ModelEstimate
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """`more` are the times for further shapes of the model; `estimate` is for its first shape on a
     real core, if the board is emulated; `verdict` explains its hot spots, if requested."""
 
@@ -25,10 +25,10 @@ class Result:
     peers: PeerResult | None
     more: tuple[Benchmark, ...] = ()
     estimate: ModelEstimate | None = None
-    verdict: Verdict | None = None
+    verdict: ProgramVerdict | None = None
 
 
-def document(device: Board, result: Result) -> dict[str, Any]:
+def document(device: Board, result: BenchResult) -> dict[str, Any]:
     """The document edgekit.bench.model/1 for the first shape, which includes those for the
     others."""
     from edgekit.host.cli.bench_hotspots import hotspots_document
@@ -52,7 +52,7 @@ def document(device: Board, result: Result) -> dict[str, Any]:
     )
 
 
-def report_of(device: Board, results: Sequence[Result]) -> Report:
+def report_of(device: Board, results: Sequence[BenchResult]) -> Report:
     """The report page of these times, each model with all of its shapes."""
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
@@ -63,7 +63,7 @@ def report_of(device: Board, results: Sequence[Result]) -> Report:
     return bench_report(device.name, device.profile, runs, utc_now(), device.emulated, hot)
 
 
-def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
+def mean_ratios(results: Sequence[BenchResult]) -> dict[str, float]:
     """Geometric mean of each peer's time relative to ours, over the models both ran."""
     logs: dict[str, list[float]] = {}
     for result in results:
@@ -73,7 +73,7 @@ def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
     return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
 
 
-def against_best(results: Sequence[Result]) -> dict[str, Any]:
+def against_best(results: Sequence[BenchResult]) -> dict[str, Any]:
     """Geometric mean of the best peer's time relative to ours, over the models any peer ran, and
     the model with the lowest ratio."""
     best = {
@@ -88,7 +88,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
     return {"mean_ratio": mean, "lowest_ratio": best[worst], "lowest_model": worst}
 
 
-def show(device: Board, result: Result) -> None:
+def show(device: Board, result: BenchResult) -> None:
     """Prints one model's times."""
     from edgekit.device.runtime.agent.variants import variant_text
     from edgekit.host.cli.bench_hotspots import hotspot_lines
@@ -146,7 +146,7 @@ def _show_peers(result: PeerResult) -> None:
             print(f"no {peer.name}: {peer.missing}")
 
 
-def show_many(results: Sequence[Result], ratios: dict[str, float], emulated: bool) -> None:
+def show_many(results: Sequence[BenchResult], ratios: dict[str, float], emulated: bool) -> None:
     """Prints a line per model, and the mean ratios."""
     from edgekit.host.cli.output import milliseconds, table
 

@@ -24,13 +24,13 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.hotspots import Hotspots
     from edgekit.device.runtime.arrays.sparse_input import Csr
-    from edgekit.device.runtime.arrays.sparse_table import Answer
+    from edgekit.device.runtime.arrays.sparse_table import SparseChoice
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.spmv import SpmvResult
     from edgekit.host.lab.tune.spmv_board import BoardResult
     from edgekit.host.simulator.spmv import StoredForm
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
 _HERE = "local"
 Matrices = Annotated[
@@ -143,7 +143,7 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
         refuse_peers,
     )
     from edgekit.host.lab.bench.spmv_matrices import ESTIMATED, STANDARD, open_matrix
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
     threads, seconds, hotspots = work.threads, work.seconds, work.hotspots
     if work.peers:
@@ -151,11 +151,11 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
     where = board_or_core(name, transport)
     if hotspots:
         refuse_estimate(where, "--hotspots")
-    standard = ESTIMATED if isinstance(where, Target) else STANDARD
+    standard = ESTIMATED if isinstance(where, SimulatedCore) else STANDARD
     with closing_board(where):
         # A matrix may need the kernels of this machine, and compile them.
         given = [(each, open_matrix(each, work.dtype)) for each in work.matrices or standard]
-        if isinstance(where, Target):
+        if isinstance(where, SimulatedCore):
             _tell_estimates(where, _by_estimate(where, given, threads), threads, as_json)
         elif work.peers:
             results = _beside_peers(given, threads, seconds)
@@ -168,7 +168,7 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
 
 _Given = Sequence[tuple[str, "Csr"]]
 _Measured = tuple[str, "BoardResult | None", "Hotspots | None"]
-_Estimated = tuple[str, "Csr", "Answer", "StoredForm"]
+_Estimated = tuple[str, "Csr", "SparseChoice", "StoredForm"]
 
 
 def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
@@ -218,7 +218,7 @@ def _on_board(
     return found
 
 
-def _by_estimate(target: Target, given: _Given, threads: int) -> list[_Estimated]:
+def _by_estimate(target: SimulatedCore, given: _Given, threads: int) -> list[_Estimated]:
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.tune.spmv import settings_for
     from edgekit.host.simulator.spmv import spmv_forms
@@ -235,7 +235,7 @@ def _by_estimate(target: Target, given: _Given, threads: int) -> list[_Estimated
 
 
 def _tell_estimates(
-    target: Target, found: Sequence[_Estimated], threads: int, as_json: bool
+    target: SimulatedCore, found: Sequence[_Estimated], threads: int, as_json: bool
 ) -> None:
     from edgekit.host.cli.bench_board import estimate_document, show_estimate
     from edgekit.host.cli.output import emit, table

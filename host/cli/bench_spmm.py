@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.spmm import SpmmMeasurer, SpmmResult
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
 
 PIXELS = 2304
 Storage = Literal["f32", "f16", "s8"]
@@ -69,12 +69,12 @@ def bench_spmm(board: str, transport: Via | None, work: SpmmWork, as_json: bool)
     show_estimate(where, ["float"], work.threads)
 
 
-def _measurer_of(where: Board | Target) -> SpmmMeasurer:
+def _measurer_of(where: Board | SimulatedCore) -> SpmmMeasurer:
     from edgekit.host.lab.bench.spmm import BoardSpmm, EstimatedSpmm
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import load_board
 
-    if isinstance(where, Target):
+    if isinstance(where, SimulatedCore):
         return EstimatedSpmm(where)
     return BoardSpmm(where, load_board(where.profile), where.emulated)
 

@@ -13,13 +13,13 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.many import Workers, boards_of, check_all, pool_for
-from edgekit.host.cli.options import Json, Kind, ModelOnly, examples, file_kind, model_file
+from edgekit.host.cli.options import FileKind, Json, ModelOnly, examples, file_kind, model_file
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
-    from edgekit.host.lab.jobs.task import Report, Task
+    from edgekit.host.lab.jobs.task import Task, TaskReport
     from edgekit.kb.targets.board import BoardProfile
     from edgekit.kb.targets.core_parts import Validation
 
@@ -92,7 +92,7 @@ def choose(
             raise InputError(f"--output: expected a file .csv or .json, found {output}")
         check_writable(output)
     path = model_file(model)
-    if file_kind(path) is Kind.BUNDLE:
+    if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle, which is for one board only")
     searches = _searches(boards, limit)
     _estimate(searches, path, options, dask)
@@ -165,11 +165,11 @@ class _Search:
     cluster: str
     limit: float
     missing: str = ""
-    last: Report | None = None
+    last: TaskReport | None = None
     found: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
-    def failed(self) -> Report | None:
+    def failed(self) -> TaskReport | None:
         """The report of an estimate that failed, which ends the search."""
         return self.last if self.last and self.last.code else None
 
@@ -293,7 +293,7 @@ def _estimate(
     done = 0
     with pool_for(dask) as pool, counting(f"estimating {model.name}, boards") as tell:
 
-        def then(task: Task, report: Report) -> Task | None:
+        def then(task: Task, report: TaskReport) -> Task | None:
             nonlocal done
             search, _ = of_task[id(task)]
             search.last = report

@@ -14,8 +14,8 @@ from edgekit.host.cli.options import (
     BoardOption,
     Counter,
     Explain,
+    FileKind,
     Json,
-    Kind,
     ModelOnly,
     board_name,
     examples,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from edgekit.device.runtime.agent.specs import PlacementSpec
     from edgekit.host.deploy.bundle import Bundle
-    from edgekit.host.deploy.compiled import Compiled
+    from edgekit.host.deploy.compiled import CompiledBundle
     from edgekit.host.report import Report
     from edgekit.kb.targets.board import BoardProfile
 
@@ -88,7 +88,7 @@ def compile_command(
     path = model_file(model)
     name = board_name(board)
     bundle_file = output or Path(f"{path.stem}-{name}.ekb")
-    if file_kind(path) is Kind.BUNDLE:
+    if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in (bundle_file, html):
         if file is not None:
@@ -200,7 +200,7 @@ def unsigned_bundle(file: Path, board: str, counter: int | None, options: Compil
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
-    if file_kind(file) is Kind.BUNDLE:
+    if file_kind(file) is FileKind.BUNDLE:
         return load_bundle(file, board, counter, options)
     profile = load_board(profile_of(board))
     found = recall(bundle_key(file, profile, options, counter or 0), mark_used=False)
@@ -211,7 +211,7 @@ def unsigned_bundle(file: Path, board: str, counter: int | None, options: Compil
     return found.bundle
 
 
-def _print_notes(model: Path, found: Compiled) -> None:
+def _print_notes(model: Path, found: CompiledBundle) -> None:
     from edgekit.host.cli.output import note
 
     for text in found.notes:
@@ -243,7 +243,7 @@ def load_bundle(
     """The bundle in `file`, or the one compiled from the model in it."""
     from edgekit.host.deploy.bundle import Bundle
 
-    if file_kind(file) is not Kind.BUNDLE:
+    if file_kind(file) is not FileKind.BUNDLE:
         return compile_bundle(file, board, counter or 0, explain, options)
     if explain or not options.is_default:
         raise InputError(

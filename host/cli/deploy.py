@@ -17,8 +17,8 @@ from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
     Counter,
+    FileKind,
     Json,
-    Kind,
     Model,
     NameOption,
     Threads,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
-    from edgekit.host.deploy.release import Benchmark, BoardStatus, Release, Step
+    from edgekit.host.deploy.release import Benchmark, BoardStatus, DeployProgress, Release
     from edgekit.host.simulator.model import ModelEstimate
 
 _BENCH_SECONDS = 1
@@ -127,7 +127,7 @@ def deploy(
             "again: its application may have failed; see: edgekit status"
         )
     warn_of_noise(timing, device.emulated)
-    if file_kind(path) is Kind.MODEL and not device.emulated:
+    if file_kind(path) is FileKind.MODEL and not device.emulated:
         keep_in_history(path, device, options, timing)
     _print_result(device, release, timing, estimate_beside(device, timing, bundle), as_json)
 
@@ -155,7 +155,7 @@ def put_into_service(
 
     passed, wanted = ["connect"], [bundle.manifest.id]
 
-    def on_step(step: Step) -> None:
+    def on_step(step: DeployProgress) -> None:
         passed[-1], wanted[-1] = step.state, step.release
         show(step)
 

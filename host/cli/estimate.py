@@ -16,8 +16,8 @@ from edgekit.host.cli.many import Workers, boards_of, check_cores, flags
 from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
+    FileKind,
     Json,
-    Kind,
     Threads,
     examples,
     file_kind,
@@ -248,7 +248,7 @@ def _estimate_file(
     from edgekit.host.simulator.estimate_cache import recall, remember
     from edgekit.host.simulator.target import target_of
 
-    is_model = file_kind(path) is Kind.MODEL
+    is_model = file_kind(path) is FileKind.MODEL
     if is_model:
         options = replace(options, threads=request.threads)  # affects the choice of methods
     key = build_key(path, board, options) if is_model else ""
@@ -325,7 +325,7 @@ def _estimate_peers(
     from edgekit.host.lab.bench.board_peers import PeerJob, estimate_peers
     from edgekit.host.simulator.target import target_of
 
-    if file_kind(model) is Kind.BUNDLE:
+    if file_kind(model) is FileKind.BUNDLE:
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
     f32 = options.precision == "f32"
     job = PeerJob(model, target_of(board), threads, options.shapes, f32, seconds)

@@ -11,7 +11,7 @@ from edgekit.host.cli.many import check_all, flags, pool_for, sent, sent_under
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
-    from edgekit.host.lab.jobs.task import Report, Sent, Task
+    from edgekit.host.lab.jobs.task import Sent, Task, TaskReport
     from edgekit.host.report.estimates import BoardEngines, EngineTime
 
 OURS = "edgekit"
@@ -47,7 +47,7 @@ class _Asked:
     model: Path
     board: str
     task: Task
-    report: Report | None = None
+    report: TaskReport | None = None
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ def estimate_many(
     done = 0
     with pool_for(dask) as pool, counting("estimating") as tell:
 
-        def then(task: Task, report: Report) -> None:
+        def then(task: Task, report: TaskReport) -> None:
             nonlocal done
             waiting[id(task)].report = report
             done += 1

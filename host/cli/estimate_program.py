@@ -6,21 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.simulator.run import Run
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.run import SimulatorRun
+    from edgekit.host.simulator.target import SimulatedCore
 
 FETCH = "fetch"
 
 
 def estimate_program(
-    what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
+    what: list[str],
+    target: SimulatedCore,
+    root: str | None,
+    whole: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Runs the program with its arguments under emulation and prints the cost of each region."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.simulator.emulator import find_emulator
-    from edgekit.host.simulator.run import Job, run_job
+    from edgekit.host.simulator.run import SimulatorJob, run_job
 
-    job = Job(tuple(what), _resolve_sysroot(root, target), whole=whole, seconds=timeout)
+    job = SimulatorJob(tuple(what), _resolve_sysroot(root, target), whole=whole, seconds=timeout)
     run = run_job(find_emulator(target.board.arch, note), target, job)
     if as_json:
         emit(_program_document(what, target, run))
@@ -36,7 +41,7 @@ def say_unmodelled(count: int) -> None:
         warn(f"{count} instructions are not modeled; each was counted as a simple one")
 
 
-def _resolve_sysroot(given: str | None, target: Target) -> Path | None:
+def _resolve_sysroot(given: str | None, target: SimulatedCore) -> Path | None:
     if given != FETCH:
         return Path(given) if given else None
     from edgekit.host.cli.output import note
@@ -45,12 +50,12 @@ def _resolve_sysroot(given: str | None, target: Target) -> Path | None:
     return system_root(target.board.arch, note).folder
 
 
-def _program_document(what: list[str], target: Target, run: Run) -> dict[str, Any]:
+def _program_document(what: list[str], target: SimulatedCore, run: SimulatorRun) -> dict[str, Any]:
     """The document edgekit.estimate.program/1."""
     from edgekit.host.simulator.report import cost_document, error_document
-    from edgekit.host.simulator.run import Cost
+    from edgekit.host.simulator.run import SimulatedCost
 
-    def timed(cost: Cost) -> dict[str, Any]:
+    def timed(cost: SimulatedCost) -> dict[str, Any]:
         return {"estimated_ms": target.milliseconds(cost.cycles), **cost_document(cost)}
 
     return {
@@ -73,16 +78,16 @@ def _program_document(what: list[str], target: Target, run: Run) -> dict[str, An
     }
 
 
-def _show_program(target: Target, run: Run) -> None:
+def _show_program(target: SimulatedCore, run: SimulatorRun) -> None:
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.simulator.report import bound_text, proof_text
-    from edgekit.host.simulator.run import Cost
+    from edgekit.host.simulator.run import SimulatedCost
 
     print(f"core     {target.core.name} at {target.core.clock_mhz:g} MHz on {target.board.name}")
     print(f"error    {proof_text(target.proof('float', 1))}")
     say_unmodelled(run.unmodelled)
 
-    def row(name: str, cost: Cost) -> tuple[str, ...]:
+    def row(name: str, cost: SimulatedCost) -> tuple[str, ...]:
         time = milliseconds(target.milliseconds(cost.cycles))
         return name, time, str(cost.cycles), str(cost.instructions), bound_text(cost)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet import FleetRun
     from edgekit.host.fleet.join import Joined
-    from edgekit.host.fleet.sources import Candidate
+    from edgekit.host.fleet.sources import BoardCandidate
 
 _MOST_ASKED = 2000  # maximum number of keys to ask a person about
 
@@ -166,7 +166,7 @@ def _print_outcomes(
     conclude(replace(found, outcomes=(*found.outcomes, *refused)), presentation, as_json, extra)
 
 
-def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
+def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[BoardCandidate]:
     from edgekit.host.deploy.transport.ssh_config import user_config
     from edgekit.host.fleet.sources import check_each_once, from_csv, from_ssh_config
 
@@ -180,8 +180,8 @@ def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candid
 
 
 def _fill_from_options(
-    each: Candidate, profile: str | None, identity: Path | None, labels: dict[str, str]
-) -> Candidate:
+    each: BoardCandidate, profile: str | None, identity: Path | None, labels: dict[str, str]
+) -> BoardCandidate:
     """Fills in values from the options where the file gives none for the board."""
     entry = each.entry
     return replace(
@@ -196,8 +196,8 @@ def _fill_from_options(
 
 
 def _partition_candidates(
-    candidates: Sequence[Candidate],
-) -> tuple[list[BoardEntry], list[Candidate]]:
+    candidates: Sequence[BoardCandidate],
+) -> tuple[list[BoardEntry], list[BoardCandidate]]:
     """Splits candidates into known boards, unchanged and pinned, with merged labels, and boards to
     join: new ones, and changed ones with their other known values kept."""
     from edgekit.host.deploy.inventory import boards
@@ -228,7 +228,7 @@ def _partition_candidates(
     return there, new
 
 
-def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
+def _same_key(candidate: BoardCandidate, known: BoardEntry) -> bool:
     """Whether the pinned key satisfies the request."""
     from edgekit.host.deploy.transport.ssh_keys import fingerprint
 
@@ -241,8 +241,8 @@ def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
 
 
 def _verify_host_keys(
-    new: Sequence[Candidate], known_hosts: Path | None, yes: bool, parallel: int
-) -> tuple[list[Candidate], list[Any]]:
+    new: Sequence[BoardCandidate], known_hosts: Path | None, yes: bool, parallel: int
+) -> tuple[list[BoardCandidate], list[Any]]:
     """Boards with a pinned key, and the failed outcomes of boards whose key cannot be trusted.
     AuthenticationError if there is nobody to ask."""
     from edgekit.host.cli.fleet_view import watching
@@ -263,7 +263,7 @@ def _verify_host_keys(
     return [*vouched.known, *values], [o for o in shown.outcomes if not o.ok]
 
 
-def _confirm_host_keys(shown: Sequence[Candidate], yes: bool) -> None:
+def _confirm_host_keys(shown: Sequence[BoardCandidate], yes: bool) -> None:
     from edgekit.host.cli.output import note
     from edgekit.host.deploy.transport.ssh_keys import parse_host_key
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet.journal import Journal
     from edgekit.host.fleet.profiles import ProfileStore
-    from edgekit.host.fleet.rollout import BoardRecord, Progress, RolloutPlan
+    from edgekit.host.fleet.rollout import BoardRecord, RolloutPlan, RolloutProgress
 
 _MOST_DONE = 40  # boards without problems listed in a table
 _LONGEST = 100  # characters of a message in a table
@@ -95,14 +95,14 @@ def deploy(
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.output import note
     from edgekit.host.deploy.release import check_name
-    from edgekit.host.fleet.executor import Home, Pace, carry_out
+    from edgekit.host.fleet.executor import RolloutHost, RolloutPace, carry_out
     from edgekit.host.fleet.rollout import Policy, parse_share
     from edgekit.host.fleet.start import open_rollout
 
     check_name(model_name)
     above = parse_share(fail_above, "--fail-above")
     policy = Policy(canary, parse_share(batch, "--batch"), parse_share(stop_at, "--max-failures"))
-    pace = Pace(
+    pace = RolloutPace(
         parse_seconds(pause, "--pause", zero=True),
         parse_seconds(wait, "--wait", zero=True),
         above.number / 100,
@@ -124,7 +124,7 @@ def deploy(
     ) as journal:
         if journal.progress.batches:
             note(f"rollout {journal.plan.id}: resuming")
-        home = Home(_watch_progress, note, store=_profile_store())
+        home = RolloutHost(_watch_progress, note, store=_profile_store())
         try:
             carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
@@ -229,7 +229,7 @@ def _check_all_deployed(journal: Journal) -> None:
 
 def _print_progress(
     plan: RolloutPlan,
-    progress: Progress,
+    progress: RolloutProgress,
     schema: str,
     as_json: bool,
     said: dict[str, str] | None = None,

@@ -13,7 +13,7 @@ from edgekit.host.cli.output import emit, note, painted, table
 from edgekit.host.cli.progress import shown_seconds
 from edgekit.host.common.text import one_line
 from edgekit.host.errors import PartialError
-from edgekit.host.fleet import FleetRun, Observer, Outcome, Tally
+from edgekit.host.fleet import BoardOutcome, FleetRun, Observer, Tally
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +38,7 @@ class Presentation(Generic[_T]):
     complaint: Callable[[_T], str] = lambda _: ""
     retry: str = "fix the causes and retry these boards: --select"
 
-    def why(self, outcome: Outcome[_T]) -> str:
+    def why(self, outcome: BoardOutcome[_T]) -> str:
         """The reason a board failed, in one line; "" if it did not."""
         if outcome.error is not None:
             return one_line(str(outcome.error))
@@ -46,7 +46,7 @@ class Presentation(Generic[_T]):
             return ""
         return one_line(self.complaint(outcome.value))
 
-    def state(self, outcome: Outcome[_T]) -> str:
+    def state(self, outcome: BoardOutcome[_T]) -> str:
         """ok, failed or canceled."""
         if outcome.canceled:
             return "canceled"
@@ -91,7 +91,7 @@ class _View:
     def stage_changed(self, board: str, stage: str) -> None:
         self.tally.stage_changed(board, stage)
 
-    def ended(self, outcome: Outcome[Any]) -> None:
+    def ended(self, outcome: BoardOutcome[Any]) -> None:
         why = self._presentation.why(outcome)
         self.tally.close(outcome, bool(why))
         if not why:
@@ -221,7 +221,7 @@ def _print_outcomes(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
         print(f"{painted('failed', 'fail')}   {board}: {why}")
 
 
-def _outcome_to_json(outcome: Outcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:
+def _outcome_to_json(outcome: BoardOutcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:
     error = None
     if why := presentation.why(outcome):
         code = getattr(outcome.error, "exit_code", None)

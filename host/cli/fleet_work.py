@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.fleet import FleetRun, Turn
-    from edgekit.host.fleet.inference import Answer, WriteFile
+    from edgekit.host.fleet.inference import InferenceResult, WriteFile
     from edgekit.host.fleet.profiles import Pulled
 
 _T = TypeVar("_T")
@@ -62,20 +62,20 @@ def run_on(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
 
-    def work(turn: Turn) -> Answer:
+    def work(turn: Turn) -> InferenceResult:
         return infer(turn, input_path, options, folder, model_name, threads, signature, write)
 
-    def row(answer: Answer) -> Sequence[str]:
+    def row(answer: InferenceResult) -> Sequence[str]:
         return (answer.release[:12], f"{answer.latency_ms:.3f}", answer.digest[:12])
 
-    def document(answer: Answer) -> dict[str, Any]:
+    def document(answer: InferenceResult) -> dict[str, Any]:
         return {
             "release": answer.release,
             "latency_ms": answer.latency_ms,
             "sha256": answer.digest,
         }
 
-    presentation: Presentation[Answer] = Presentation(
+    presentation: Presentation[InferenceResult] = Presentation(
         "edgekit.fleet.run/1", ("release", "ms, cold", "outputs"), row, document
     )
     found = _run_on_selected("running", select, work, presentation, parallel)

@@ -12,8 +12,8 @@ from edgekit.device.runtime.agent.task import LETTERBOX
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     BoardOption,
+    FileKind,
     Json,
-    Kind,
     ModelOnly,
     Signature,
     board_name,
@@ -26,7 +26,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.compiler.frontends.common.outline import Slot
-    from edgekit.host.compiler.inspect import Inspection, Memory
+    from edgekit.host.compiler.inspect import Inspection, ModelMemory
     from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 
 _ROWS = 40  # rows of each list; --json is not limited
@@ -62,7 +62,7 @@ def inspect(
     from edgekit.kb.targets.board import load_board
 
     path = model_file(model)
-    if file_kind(path) is Kind.BUNDLE:
+    if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; name the model it was made of")
     name = board_name(board)
     profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape)
@@ -172,7 +172,7 @@ def _print_sparse(layers: Sequence[SparseDecision]) -> None:
         print(f"dense          {layers_of}: {why}")
 
 
-def _format_memory(memory: Memory) -> str:
+def _format_memory(memory: ModelMemory) -> str:
     from edgekit.host.cli.output import byte_size
 
     arena = "unknown" if memory.arena_bytes is None else byte_size(memory.arena_bytes)

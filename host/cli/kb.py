@@ -27,7 +27,7 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase, OperatorRow
     from edgekit.host.lab.tune.compare import AnyRow
-    from edgekit.host.lab.tune.products import Product
+    from edgekit.host.lab.tune.products import MatrixProduct
     from edgekit.kb.targets.board import BoardProfile
 
 _SPARSE_TYPES = {"f32": "float32", "s8": "int8"}
@@ -102,7 +102,7 @@ def lookup(
     as_json: Json = False,
 ) -> None:
     """Show the method for a product, or list or compare tables."""
-    from edgekit.host.lab.tune.products import Product, parse_shape
+    from edgekit.host.lab.tune.products import MatrixProduct, parse_shape
 
     wanted = profile(board)
     if against is not None:
@@ -119,12 +119,12 @@ def lookup(
         return
     shape = parse_shape(gemm, "--gemm")
     _print_answer(
-        wanted, _load_table(wanted, table), Product(shape, dtype, threads, packed), as_json
+        wanted, _load_table(wanted, table), MatrixProduct(shape, dtype, threads, packed), as_json
     )
 
 
 def _print_answer(
-    board: BoardProfile, table: KnowledgeBase, product: Product, as_json: bool
+    board: BoardProfile, table: KnowledgeBase, product: MatrixProduct, as_json: bool
 ) -> None:
     """Prints the method for a product and the rule that found it."""
     from edgekit.host.cli.output import emit

@@ -14,7 +14,7 @@ from edgekit.host.cli.options import BoardOption, Json, examples, refuse_without
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.lab.tune.compare import Change
+    from edgekit.host.lab.tune.compare import MethodChange
     from edgekit.host.lab.tune.field_calls import FieldCalls
     from edgekit.host.lab.tune.field_profiles import FieldHistory
     from edgekit.host.lab.tune.tables import Built
@@ -207,14 +207,14 @@ def _field_document(field: FieldHistory) -> dict[str, int]:
     }
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: MethodChange) -> str:
     row = change.row
     shape = f"{row.shape.m} x {row.shape.k} x {row.shape.n}"
     was, now = (operator_text(m) for m in (change.before, change.after))
     return f"{row.key.form} {row.key.dtype} {shape}: {was} -> {now}: {change.why}"
 
 
-def _change_document(change: Change) -> dict[str, object]:
+def _change_document(change: MethodChange) -> dict[str, object]:
     key, methods = change.row.key, (change.before, change.after)
     before, after = (asdict(m) if m else None for m in methods)
     return {

@@ -13,7 +13,7 @@ from edgekit.host.errors import EdgekitError, InputError, PartialError
 
 if TYPE_CHECKING:
     from edgekit.host.lab.jobs.pool import Pool
-    from edgekit.host.lab.jobs.task import Report, Sent
+    from edgekit.host.lab.jobs.task import Sent, TaskReport
 
 Workers = Annotated[
     str | None,
@@ -61,12 +61,12 @@ def flags(**given: Any) -> list[str]:
 
 def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
     """A file as a word of a task's command, and the file contents to send with it."""
-    from edgekit.host.cli.options import Kind, file_kind
+    from edgekit.host.cli.options import FileKind, file_kind
     from edgekit.host.compiler.frontends import model_files
     from edgekit.host.lab.jobs.task import Sent
 
     files: tuple[Path, ...] = (path,)
-    if model and file_kind(path) is Kind.MODEL:
+    if model and file_kind(path) is FileKind.MODEL:
         files = model_files(path)
     found = {str(each.relative_to(path.parent)): each.read_bytes() for each in files}
     return Sent(path.name), found
@@ -113,7 +113,7 @@ def pool_for(
         pool.close()
 
 
-def check_all(reports: Sequence[tuple[str, Report | None]]) -> None:
+def check_all(reports: Sequence[tuple[str, TaskReport | None]]) -> None:
     """Raises PartialError with the number of failures, after all results were shown; for a single
     task the error itself."""
     failed = [(name, r) for name, r in reports if r is None or r.code]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.options import Kind, file_kind, model_file
+from edgekit.host.cli.options import FileKind, file_kind, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _TIMEOUT = 3600.0  # seconds, per estimate
 
 
 @dataclass(frozen=True)
-class Times:
+class RewriteTimes:
     """Estimated milliseconds of the original and the modified graph, on one thread of a board."""
 
     board: str
@@ -62,7 +62,7 @@ class Times:
 def model_and_output(model: str | None, output: Path | None, what: str) -> tuple[Path, Path]:
     """The float model, and the output file, by default ./MODEL.`what`.tflite or .onnx."""
     path = model_file(model)
-    if file_kind(path) is Kind.BUNDLE:
+    if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a float model, found a bundle; name its model")
     suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
     file = output or Path(f"{path.stem}.{what}{suffix}")
@@ -88,7 +88,7 @@ def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None
     return write_tflite(graph, {**attached.metadata, **entry}, attached.files)
 
 
-def times_of(before: Graph, after: Graph, board: str) -> Times | None:
+def times_of(before: Graph, after: Graph, board: str) -> RewriteTimes | None:
     """Estimates both graphs on a board; None if its core has no model."""
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.deploy.connections import profile_of
@@ -102,7 +102,7 @@ def times_of(before: Graph, after: Graph, board: str) -> Times | None:
         estimate_bundle(_compile_to_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
         for graph in (before, after)
     )
-    return Times(profile.name, was, now)
+    return RewriteTimes(profile.name, was, now)
 
 
 def classes_line(classes: Classes, before: str, after: str) -> str:
@@ -113,7 +113,7 @@ def classes_line(classes: Classes, before: str, after: str) -> str:
     return text
 
 
-def show_times(times: Times | None) -> None:
+def show_times(times: RewriteTimes | None) -> None:
     """Prints the times, if there are any, and warns if there is no speedup."""
     from edgekit.host.cli.output import milliseconds, warn
 

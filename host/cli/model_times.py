@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
-    from edgekit.host.simulator.run import Cost
+    from edgekit.host.simulator.run import SimulatedCost
 
 _SCHEMA = "edgekit.bench.model/1"
 
@@ -174,7 +174,7 @@ def _operator_estimate(
     )
 
 
-def _cost_to_json(cost: Cost) -> dict[str, Any]:
+def _cost_to_json(cost: SimulatedCost) -> dict[str, Any]:
     from edgekit.host.simulator.report import cost_document
 
     return cost_document(cost)

@@ -172,7 +172,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MODELS = ".tflite, .onnx or .prototxt model"
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """Type of a file given on the command line."""
 
     MODEL = "model"
@@ -276,7 +276,7 @@ def model_file(given: str | None, board: str | None = None) -> Path:
 
         more = f"; a board is named by --board {name}" if is_board(str(name)) else ""
         raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle{more}")
-    if path.is_dir() or (path.is_file() and file_kind(path) is Kind.BUNDLE):
+    if path.is_dir() or (path.is_file() and file_kind(path) is FileKind.BUNDLE):
         from edgekit.host.compiler.frontends.foreign import foreign_format
 
         if (other := foreign_format(path)) is not None:
@@ -302,7 +302,7 @@ def _describe_file_type(path: Path) -> str:
     return "a socket" if path.is_socket() else "a device"
 
 
-def file_kind(path: Path) -> Kind:
+def file_kind(path: Path) -> FileKind:
     """Detects bundles as zip files, regardless of name; everything else is a model."""
     with path.open("rb") as file:
-        return Kind.BUNDLE if file.read(4) == b"PK\x03\x04" else Kind.MODEL
+        return FileKind.BUNDLE if file.read(4) == b"PK\x03\x04" else FileKind.MODEL

@@ -22,7 +22,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFolder
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import Stored
+    from edgekit.host.fleet.profiles import StoredBatches
 
 _PORT = 8470
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?::([0-9]{1,5}))?")
@@ -195,7 +195,7 @@ def _revoke_token(board: str, as_json: bool) -> None:
     print(f"revoked  the token of {board}")
 
 
-def counts(stored: Stored) -> str:
+def counts(stored: StoredBatches) -> str:
     """Counts of stored batches as text."""
     known = f", {stored.known} known before" if stored.known else ""
     refused = f", {len(stored.refused)} refused" if stored.refused else ""

@@ -16,7 +16,7 @@ from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.profiles import CallTimes, Comparison
+    from edgekit.host.fleet.profiles import CallTimes, ReleaseComparison
     from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
@@ -174,7 +174,7 @@ def compare(
         )
 
 
-def _print_comparison(found: Comparison) -> None:
+def _print_comparison(found: ReleaseComparison) -> None:
     from edgekit.host.cli.output import table
     from edgekit.host.cli.report import end_of
 

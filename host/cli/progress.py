@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.host.cli.output import byte_size, note
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.release import Step
+    from edgekit.host.deploy.release import DeployProgress
 
 _LINE_SECONDS = 5.0  # between two plain lines
 _SURE_SECONDS = 0.5  # a rate over a shorter time is unreliable
@@ -69,7 +69,7 @@ class Meter:
     _first: int = 0
     _shown_at: float = field(default=0.0, repr=False)
 
-    def entered(self, step: Step) -> bool:
+    def entered(self, step: DeployProgress) -> bool:
         """Records a step; True if it begins a new state."""
         if step.state == self.state:
             return False
@@ -85,7 +85,7 @@ class Meter:
         self._shown_at = now
         return True
 
-    def rate(self, step: Step) -> str:
+    def rate(self, step: DeployProgress) -> str:
         """Rate and time left as text; empty if there is too little data."""
         seconds = self.clock() - self._began
         sent = step.done - self._first  # bytes already present when the state began took no time
@@ -94,7 +94,7 @@ class Meter:
         left = (step.total - step.done) * seconds / sent
         return f"{byte_size(int(sent / seconds))}/s, {shown_seconds(left)} left"
 
-    def far(self, step: Step) -> str:
+    def far(self, step: DeployProgress) -> str:
         """Bytes, rate and time left as text; empty in a state that counts no bytes."""
         if not step.total:
             return ""
@@ -110,7 +110,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def deploying(text: str) -> Iterator[Callable[[Step], None]]:
+def deploying(text: str) -> Iterator[Callable[[DeployProgress], None]]:
     """Shows the states of a deployment: a bar on a terminal, otherwise one plain line each."""
     meter = Meter()
     if not sys.stderr.isatty():
@@ -128,7 +128,7 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=None, far="")
 
-        def show(step: Step) -> None:
+        def show(step: DeployProgress) -> None:
             meter.entered(step)
             progress.update(
                 task,
@@ -141,7 +141,7 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
         yield show
 
 
-def _note_progress(text: str, meter: Meter, step: Step) -> None:
+def _note_progress(text: str, meter: Meter, step: DeployProgress) -> None:
     if meter.entered(step):
         note(f"{text}: {step.state} ...")
     elif step.total and step.done < step.total and meter.due():

@@ -13,8 +13,8 @@ from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.model_rewrite import (
     FloatModel,
     Labels,
+    RewriteTimes,
     Samples,
-    Times,
     classes_line,
     model_and_output,
     show_times,
@@ -33,7 +33,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.ir.types import Graph
-    from edgekit.host.compiler.transforms.prune.report import Layer, Report
+    from edgekit.host.compiler.transforms.prune.report import PrunedLayer, PruneReport
 
 _NAME_WIDTH = 40
 _Sparsity = Annotated[
@@ -139,12 +139,17 @@ def _sparse_layers(graph: Graph, board: str) -> set[str]:
     return {made.origin.get(n.name, n.name) for n in made.graph.nodes if isinstance(n.op, kinds)}
 
 
-def _execution_kind(layer: Layer, sparse: Collection[str]) -> str:
+def _execution_kind(layer: PrunedLayer, sparse: Collection[str]) -> str:
     return "sparse" if layer.name in sparse else "dense"
 
 
 def _emit_json(
-    path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
+    path: Path,
+    file: Path,
+    report: PruneReport,
+    board: str,
+    sparse: Collection[str],
+    times: RewriteTimes | None,
 ) -> None:
     """The document edgekit.prune/1."""
     from edgekit.host.cli.output import emit
@@ -172,7 +177,12 @@ def _emit_json(
 
 
 def _print_report(
-    path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
+    path: Path,
+    file: Path,
+    report: PruneReport,
+    board: str,
+    sparse: Collection[str],
+    times: RewriteTimes | None,
 ) -> None:
     from edgekit.host.cli.output import byte_size, table, warn
 

@@ -12,8 +12,8 @@ from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.model_rewrite import (
     FloatModel,
     Labels,
+    RewriteTimes,
     Samples,
-    Times,
     classes_line,
     model_and_output,
     show_times,
@@ -32,7 +32,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.transforms.quantize import Quantized
-    from edgekit.host.compiler.transforms.quantize.report import Report
+    from edgekit.host.compiler.transforms.quantize.report import QuantizeReport
 
 _NAME_WIDTH = 40
 _Output = Annotated[
@@ -115,7 +115,7 @@ def quantize(
         _print_report(path, file, made.report, times)
 
 
-def _emit_json(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
+def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | None) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
 
@@ -143,7 +143,9 @@ def _emit_json(path: Path, file: Path, made: Quantized, times: Times | None) -> 
     )
 
 
-def _print_report(path: Path, file: Path, report: Report, times: Times | None) -> None:
+def _print_report(
+    path: Path, file: Path, report: QuantizeReport, times: RewriteTimes | None
+) -> None:
     from edgekit.host.cli.output import byte_size, table, warn
 
     rows = [

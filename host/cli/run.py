@@ -17,8 +17,8 @@ from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
+    FileKind,
     Json,
-    Kind,
     NameOption,
     Parallel,
     Select,
@@ -36,10 +36,10 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import TensorSpec
-    from edgekit.host.cli.run_job import Found, Job
+    from edgekit.host.cli.run_job import FileResult, RunJob
     from edgekit.host.compiler.inputs import ModelNotes
     from edgekit.host.deploy.board import Board
-    from edgekit.host.deploy.release import Session
+    from edgekit.host.deploy.release import InferenceSession
 
 
 Input = Annotated[
@@ -201,8 +201,8 @@ def run(
     """Run a model on arrays, pictures, sound or a folder of them."""
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
-    from edgekit.host.cli.run_job import Job
-    from edgekit.host.cli.run_stream import Stream, StreamOptions
+    from edgekit.host.cli.run_job import RunJob
+    from edgekit.host.cli.run_stream import FrameStream, StreamOptions
     from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array, is_picture
     from edgekit.host.deploy.api import connect
 
@@ -228,10 +228,10 @@ def run(
     notes = own.inputs[0] if own.inputs else InputNotes()
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
     known = read_labels(labels) if labels else ()
-    job = Job(files, output, top, known, own, reset_each, given, signature)
+    job = RunJob(files, output, top, known, own, reset_each, given, signature)
     if path:
         shown = not (stream or output or top) and any(map(is_picture, files))
-        if shown and options.task == "auto" and file_kind(path) is not Kind.BUNDLE:
+        if shown and options.task == "auto" and file_kind(path) is not FileKind.BUNDLE:
             options = replace(options, task="guess")
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
@@ -239,7 +239,7 @@ def run(
         put_into_service(device, bundle)
     with device.open(threads, cluster or "") as session:
         if stream:
-            Stream(job, streaming).run(session, device)
+            FrameStream(job, streaming).run(session, device)
             return
         found = job.run(session)
     _print_results(device, session, job, found, as_json)
@@ -297,7 +297,7 @@ def _dtype_name(spec: TensorSpec) -> str:
 
 
 def _print_results(
-    device: Board, session: Session, job: Job, found: list[Found], as_json: bool
+    device: Board, session: InferenceSession, job: RunJob, found: list[FileResult], as_json: bool
 ) -> None:
     import statistics
 

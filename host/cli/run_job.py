@@ -24,13 +24,13 @@ from edgekit.host.compiler.inputs import (
     placed_picture,
     read_inputs,
 )
-from edgekit.host.deploy.release import Session, variants_of_signature
+from edgekit.host.deploy.release import InferenceSession, variants_of_signature
 
 _TOP = 5  # classes that are shown if nothing is asked for
 
 
 @dataclass(frozen=True)
-class Found:
+class FileResult:
     """Result for a file: `classes` of each run of a classifier, `boxes` of a detector (None for
     other models). `drawn` is the picture with the boxes, if it was written."""
 
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file."""
 
     files: Sequence[Path]
@@ -61,13 +61,13 @@ class Job:
         for file in self.files:
             read_inputs(file, variants, self._fitted_to(task))
 
-    def run(self, session: Session) -> list[Found]:
+    def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
         variants, task = session.served.of(self.signature), session.served.task
         self._find_class_output(variants[0].outputs)
         options = self._fitted_to(task)
         self._tell_of_pixels(variants[0].inputs, options)
-        found: list[Found] = []
+        found: list[FileResult] = []
         with results(None if self._writes_boxes(task) else self.output, self.files) as take:
             for file in self.files:
                 if self.reset_each and found:
@@ -79,7 +79,7 @@ class Job:
                     times.append(timings.latency_ms)
                     classes += self._classes(made, variant_for(variants, inputs).outputs, task)
                 take(file, outputs)
-                each = Found(file, tuple(times), tuple(classes))
+                each = FileResult(file, tuple(times), tuple(classes))
                 if task and task.kind == DETECT and is_picture(file):
                     each = self._with_boxes(each, outputs[0], variants[0].inputs, task)
                 found.append(each)
@@ -108,8 +108,8 @@ class Job:
         return [best(made, spec, self.labels or task.labels, _TOP)]
 
     def _with_boxes(
-        self, found: Found, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
-    ) -> Found:
+        self, found: FileResult, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
+    ) -> FileResult:
         picture, placed = placed_picture(found.file, specs[0], self._fitted_to(task))
         boxes = tuple(
             boxes_of(outputs[task.output].reshape(-1).tolist(), task, placed, self.labels)
@@ -120,7 +120,7 @@ class Job:
         draw(picture, boxes, drawn)
         return replace(found, boxes=boxes, drawn=drawn)
 
-    def _write_boxes(self, found: Sequence[Found], task: TaskSpec) -> None:
+    def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
         listed = [(each.file, each.boxes or ()) for each in found]
         is_json = self.output is not None and self.output.lower().endswith(".json")
         text = coco_json(listed, self.labels or task.labels) if is_json else box_csv(listed)

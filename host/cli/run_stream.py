@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgekit.device.runtime.agent.specs import TensorSpec
-    from edgekit.host.cli.run_job import Job
+    from edgekit.host.cli.run_job import RunJob
     from edgekit.host.deploy.board import Board
-    from edgekit.host.deploy.release import Session
+    from edgekit.host.deploy.release import InferenceSession
 
 _SECONDS = 5.0  # for the program to exit once its frames are no longer read
 
@@ -70,13 +70,13 @@ class StreamOptions:
 
 
 @dataclass(frozen=True)
-class Stream:
+class FrameStream:
     """Runs frames: those in the files of `job`, or from the stream if there are none."""
 
-    job: Job
+    job: RunJob
     options: StreamOptions
 
-    def run(self, session: Session, device: Board) -> None:
+    def run(self, session: InferenceSession, device: Board) -> None:
         """Runs frames until the end; prints their number to stderr."""
         job = self.job
         specs = session.served.of(job.signature)[0].outputs
@@ -103,7 +103,7 @@ class Stream:
         note(f"release  {session.served.release} on {device.name}: {count} frames{meanwhile}")
 
     def _read_frames(
-        self, session: Session
+        self, session: InferenceSession
     ) -> Generator[tuple[dict[str, Any], Inputs], None, None]:
         variants = session.served.of(self.job.signature)
         for number, file in enumerate(self.job.files):
@@ -126,7 +126,7 @@ class Stream:
                 number += 1
                 yield {}, pixels.inputs(data) if pixels else _split_frame(data, specs)
 
-    def _reset_state(self, session: Session, number: int) -> None:
+    def _reset_state(self, session: InferenceSession, number: int) -> None:
         """Resets the state between files or frames, for --reset-each."""
         if self.job.reset_each and number:
             session.reset()

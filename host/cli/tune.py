@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from edgekit.host.cli.tune_estimated import MethodEstimate
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.jobs.task import Sent
-    from edgekit.host.lab.tune.session import Job
-    from edgekit.host.lab.tune.tuner import Best, Measurer, Outcome, Progress
+    from edgekit.host.lab.tune.session import TuningJob
+    from edgekit.host.lab.tune.tuner import BestMethod, Measurer, TuningOutcome, TuningProgress
     from edgekit.kb.targets.board import BoardProfile
 
 ModelFile = Annotated[
@@ -125,9 +125,9 @@ def tune_gemm(
 ) -> None:
     """Measure or estimate methods for matrix products, and keep them."""
     from edgekit.host.cli.tune_estimated import estimate_methods
-    from edgekit.host.cli.tune_products import Kind, methods_to_remeasure, select_products
+    from edgekit.host.cli.tune_products import ProductKind, methods_to_remeasure, select_products
     from edgekit.host.deploy.connections import profile_of
-    from edgekit.host.lab.tune.session import Job
+    from edgekit.host.lab.tune.session import TuningJob
     from edgekit.kb.targets.board import load_board, load_profile
 
     seconds = parse_budget(budget)
@@ -151,12 +151,12 @@ def tune_gemm(
     device = _connect(name, transport)
     target = load_profile(profile) if profile else load_board(profile_of(name))
     unit = "cycles" if device is None else "instructions" if device.emulated else "seconds"
-    kind = Kind(dtype, threads, packed, unit)
+    kind = ProductKind(dtype, threads, packed, unit)
     given = methods_to_remeasure(model, shapes, target, kind) if remeasure else {}
     products = tuple(given) or select_products(model, shapes, kind)
     if unit == "instructions":
         _say_emulated(name, threads)
-    job = Job(name, target, products, seconds, _utc_timestamp, given)
+    job = TuningJob(name, target, products, seconds, _utc_timestamp, given)
     if device is None:
         outcome = _tune_estimated(job, threads)
     else:
@@ -182,8 +182,8 @@ def show_tuned(
     board: str,
     profile: BoardProfile,
     unit: str,
-    outcome: Outcome,
-    estimate: Callable[[BoardProfile, Sequence[Best]], list[MethodEstimate]],
+    outcome: TuningOutcome,
+    estimate: Callable[[BoardProfile, Sequence[BestMethod]], list[MethodEstimate]],
     as_json: bool,
 ) -> None:
     """Prints the outcome for a board; if instructions were counted, also what `estimate` gives for
@@ -228,7 +228,7 @@ def _say_emulated(name: str, threads: int) -> None:
     note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
 
 
-def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome:
+def tune_on(device: Board, job: TuningJob, threads: int, allow_noise: bool) -> TuningOutcome:
     """Tunes a board with progress; unless `allow_noise` or emulated, it must be quiet before and
     while it is measured on `threads` threads."""
     from edgekit.host.deploy.release import check_quiet
@@ -247,7 +247,7 @@ def tune_on(device: Board, job: Job, threads: int, allow_noise: bool) -> Outcome
         device.transport.close()
 
 
-def _tune_estimated(job: Job, threads: int) -> Outcome:
+def _tune_estimated(job: TuningJob, threads: int) -> TuningOutcome:
     """Tunes in simulated board time. Raises InputError if there is no model of the core."""
     from edgekit.host.compiler.placement import check_placement
     from edgekit.host.lab.tune.composed import ComposedMeasurer
@@ -259,7 +259,7 @@ def _tune_estimated(job: Job, threads: int) -> Outcome:
     return _run_tuning(job, lambda: ComposedMeasurer(ProductTimer(target), job.profile.isa.vl))
 
 
-def _run_tuning(job: Job, make_measurer: Callable[[], Measurer]) -> Outcome:
+def _run_tuning(job: TuningJob, make_measurer: Callable[[], Measurer]) -> TuningOutcome:
     from edgekit.host.cli.output import note
     from edgekit.host.lab.tune.session import tune
 
@@ -276,14 +276,14 @@ def _utc_timestamp() -> str:
 
 
 @contextmanager
-def _progress_printer(board: str) -> Iterator[Callable[[Progress], None]]:
+def _progress_printer(board: str) -> Iterator[Callable[[TuningProgress], None]]:
     """Shows progress with the gain so far: live on a terminal, otherwise an occasional line."""
     from edgekit.host.cli.progress import stages
 
     shown_at = 0.0
     with stages(f"tuning {board}") as tell:
 
-        def show(progress: Progress) -> None:
+        def show(progress: TuningProgress) -> None:
             nonlocal shown_at
             now = time.monotonic()
             if now - shown_at < _LINE_SECONDS and progress.done < progress.total:
@@ -300,7 +300,7 @@ def _progress_printer(board: str) -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
-def _print_summary(board: str, outcome: Outcome) -> None:
+def _print_summary(board: str, outcome: TuningOutcome) -> None:
     from edgekit.host.cli.kb_shared import method_text
     from edgekit.host.cli.output import table
     from edgekit.host.lab.tune.tuner import gain_of
@@ -326,7 +326,9 @@ def _print_summary(board: str, outcome: Outcome) -> None:
     print(f"next      edgekit lab kb build --board {board}")
 
 
-def _to_json(board: str, profile: BoardProfile, unit: str, outcome: Outcome) -> dict[str, Any]:
+def _to_json(
+    board: str, profile: BoardProfile, unit: str, outcome: TuningOutcome
+) -> dict[str, Any]:
     from edgekit.host.lab.tune.tuner import gain_of
 
     return {

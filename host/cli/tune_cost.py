@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgekit.host.compiler.costs.layout_table import LayoutTable
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
-    from edgekit.host.lab.tune.cost import Accuracy, Sample
+    from edgekit.host.lab.tune.cost import Accuracy, OperatorSample
     from edgekit.host.simulator.model import ModelEstimate
 
 _PERCENT = 100.0
@@ -164,7 +164,7 @@ def _measure_operators(
     device: Board,
     work: CostWork,
     estimate: Callable[[Board, Bundle, int], ModelEstimate | None],
-) -> tuple[list[Sample], list[ModelEstimate]]:
+) -> tuple[list[OperatorSample], list[ModelEstimate]]:
     """Operator times on a board that is idle before and after, and on an emulated board also the
     estimates for a real core."""
     from edgekit.host.cli.output import note

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_input import Csr
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.tune.spmv import TunedMatrix
-    from edgekit.host.lab.tune.tuner import Best
+    from edgekit.host.lab.tune.tuner import BestMethod
     from edgekit.host.simulator.products import ProductTimer
-    from edgekit.host.simulator.run import Cost
-    from edgekit.host.simulator.target import Target
+    from edgekit.host.simulator.run import SimulatedCost
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import BoardProfile
     from edgekit.kb.targets.core_parts import Validation
 
     # The costs of a product with the matrix in each format, on some threads, within seconds.
-    CostsOf = Callable[[Target, Csr, Sequence[BlockSettings], int, float], tuple[Cost, ...]]
+    CostsOf = Callable[
+        [SimulatedCore, Csr, Sequence[BlockSettings], int, float], tuple[SimulatedCost, ...]
+    ]
 
 _LOG = logging.getLogger("edgekit.estimate")
 _SECONDS = 60.0  # per product
@@ -52,7 +54,7 @@ def device_to_measure(name: str, transport: Any) -> Board | None:
 class MethodEstimate:
     """Microseconds of the tuned method and of the default one."""
 
-    best: Best
+    best: BestMethod
     found_us: float
     default_us: float
     proof: Validation | None
@@ -91,9 +93,9 @@ class SettingsEstimate:
 
 def estimate_methods(
     profile: BoardProfile,
-    best: Sequence[Best],
+    best: Sequence[BestMethod],
     is_quick: Callable[[str], bool] | None = None,
-    timer_of: Callable[[Target, float], ProductTimer] | None = None,
+    timer_of: Callable[[SimulatedCore, float], ProductTimer] | None = None,
 ) -> list[MethodEstimate]:
     """Estimates each product; empty if the core has no model or the estimate cannot start
     immediately.
@@ -156,7 +158,9 @@ def _settings_estimate(
 
 
 def _estimate_methods(
-    profile: BoardProfile, best: Sequence[Best], timer_of: Callable[[Target, float], ProductTimer]
+    profile: BoardProfile,
+    best: Sequence[BestMethod],
+    timer_of: Callable[[SimulatedCore, float], ProductTimer],
 ) -> list[MethodEstimate]:
     from edgekit.host.compiler.costs.methods.gemm import analytic_method
     from edgekit.host.simulator.products import Multiplication

@@ -17,8 +17,8 @@ from edgekit.host.cli.options import (
     AllowNoise,
     BoardOption,
     Budget,
+    FileKind,
     Json,
-    Kind,
     Model,
     Signature,
     Threads,
@@ -156,7 +156,7 @@ def _check_orders(context: typer.Context, orders: int | None, boards: Sequence[s
 
 
 def _uncompiled(path: Path) -> Path:
-    if file_kind(path) is Kind.BUNDLE:
+    if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle, which is compiled")
     return path
 

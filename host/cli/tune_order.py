@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgekit.host.lab.tune.model_session import ModelJob
-    from edgekit.host.lab.tune.orders import OrderOutcome, Timed
+    from edgekit.host.lab.tune.orders import OrderOutcome, TimedOrder
 
 _PERCENT = 100.0
 
@@ -34,7 +34,7 @@ def tune_order(job: ModelJob, count: int, output: Path | None, as_json: bool) ->
         _print_orders(outcome, "measured" if job.device else "estimated")
 
 
-def _rank_correlation(timed: list[Timed]) -> float:
+def _rank_correlation(timed: list[TimedOrder]) -> float:
     from edgekit.host.lab.tune.cost import rank_correlation
 
     return rank_correlation(

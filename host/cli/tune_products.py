@@ -11,7 +11,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.costs.methods.gemm import Method
-    from edgekit.host.lab.tune.products import Product
+    from edgekit.host.lab.tune.products import MatrixProduct
     from edgekit.kb.targets.board import BoardProfile
 
 _SPREAD = 150  # products besides those of networks, if neither shapes nor a model are given
@@ -19,7 +19,7 @@ _EMULATED_SPREAD = 60  # likewise under an emulator
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProductKind:
     """Values from the options for all products; None if not given. `unit`: of the measurer."""
 
     dtype: str | None
@@ -28,11 +28,13 @@ class Kind:
     unit: str
 
 
-def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tuple[Product, ...]:
+def select_products(
+    model: Path | None, shapes: Path | None, kind: ProductKind
+) -> tuple[MatrixProduct, ...]:
     """The products of a model or a file, else a set of usual ones. Raises InputError."""
     from edgekit.host.lab.tune.products import (
         COUNTED_OPERATIONS,
-        Product,
+        MatrixProduct,
         products_of_model,
         shapes_of_file,
         usual_shapes,
@@ -53,7 +55,7 @@ def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tupl
             found = usual_shapes(_EMULATED_SPREAD, packed, COUNTED_OPERATIONS)
         else:
             found = usual_shapes(_SPREAD, packed)
-        return tuple(Product(shape, dtype, kind.threads, packed) for shape in found)
+        return tuple(MatrixProduct(shape, dtype, kind.threads, packed) for shape in found)
     of_model = [
         replace(p, packed=kind.packed or p.packed)
         for p in products_of_model(model, kind.threads)
@@ -67,8 +69,8 @@ def select_products(model: Path | None, shapes: Path | None, kind: Kind) -> tupl
 
 
 def methods_to_remeasure(
-    model: Path | None, shapes: Path | None, profile: BoardProfile, kind: Kind
-) -> dict[Product, Method]:
+    model: Path | None, shapes: Path | None, profile: BoardProfile, kind: ProductKind
+) -> dict[MatrixProduct, Method]:
     """The methods in the rows of the board's table, by product. Raises InputError if none."""
     from edgekit.host.compiler.tables.gemm import table_of
     from edgekit.host.lab.tune.tables import methods_of_rows

@@ -36,7 +36,7 @@ from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tasks import with_task
 from edgekit.host.compiler.toolchain.kernels import features_unit
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
 from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
 from edgekit.host.compiler.transforms.split import memory_limit
@@ -167,7 +167,7 @@ def build_graph(
     check_memory(plan, board, made.limit)
     units = units_of(plan, board)
     if made.task is not None:
-        units.append(Unit("picture", kernels_folder() / "runtime/picture.c"))
+        units.append(TranslationUnit("picture", kernels_folder() / "runtime/picture.c"))
     library = Toolchain(board, cache / "objects").build(units)
     _LOG.info("%s: compiled; computing the reference outputs", imported.name)
     golden = golden_of(imported, cache / "golden")
@@ -235,23 +235,23 @@ def _likely_threads(
     return found[0].threads if found else 1
 
 
-def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
+def units_of(plan: Plan, board: BoardProfile) -> list[TranslationUnit]:
     """All C files of the model's library: run(), its sections, its kernels, the runtime."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     code = [section_code(plan, section) for section in plan.sections]
-    units = [Unit("run", emit(plan, code))]
+    units = [TranslationUnit("run", emit(plan, code))]
     units += _section_units({made.symbol: made.text for made in code})
     extras = extras_of(plan, board)
     for k in (*kernels_of(plan), *parts_of(plan)):
         macros = (("NAME", k.symbol), *_override_macros(simd, k.macros))
         own = extras if _of_half(k, board) or _CONVERT & {*dict(k.macros)} else ()
-        units.append(Unit(k.symbol, folder / k.source, macros, extras=own))
+        units.append(TranslationUnit(k.symbol, folder / k.source, macros, extras=own))
     units.append(features_unit(board, extras))
     runtime = ["bench", "thread_pool"]
     if any(section.queues for section in plan.sections):
         runtime.append("units")
-    units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]
+    units += [TranslationUnit(name, folder / f"runtime/{name}.c") for name in runtime]
     return units
 
 
@@ -293,7 +293,7 @@ def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
         )
 
 
-def _section_units(texts: Mapping[str, str]) -> list[Unit]:
+def _section_units(texts: Mapping[str, str]) -> list[TranslationUnit]:
     """One file per section, so that unchanged sections are found in the cache.
 
     Beyond `_FILES` sections several share a file, since starting a compiler takes longer than
@@ -301,10 +301,10 @@ def _section_units(texts: Mapping[str, str]) -> list[Unit]:
     """
     alone = {s: t for s, t in texts.items() if "\nstatic " in t or len(texts) <= _FILES}
     together = [(s, t) for s, t in texts.items() if s not in alone]
-    units = [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in alone.items()]
+    units = [TranslationUnit(symbol, text, (("NAME", symbol),)) for symbol, text in alone.items()]
     size = -(-len(texts) // _FILES)
     for first in range(0, len(together), size):
         some = together[first : first + size]
         text = "".join(f"#define NAME {s}\n{t}#undef NAME\n" for s, t in some)
-        units.append(Unit(some[0][0], text))
+        units.append(TranslationUnit(some[0][0], text))
     return units

@@ -13,14 +13,14 @@ from edgekit.host.compiler.costs.work import multiply_adds, work_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.nna import is_layer, misfit
 from edgekit.host.compiler.ir.types import DType, Graph, Node
-from edgekit.host.compiler.lowering.choice import Compiled, RunnerUp
+from edgekit.host.compiler.lowering.choice import CompiledProduct, RunnerUp
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.compiler.transforms.passes.pipeline import PassCount
-from edgekit.host.compiler.transforms.passes.thresholds import Fitted
+from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit
 from edgekit.kb.targets.board import BoardProfile
 
 _DECIDED = ("method", "band_rows", "rule", "why", "row", "runner_up", "form", "default", "members")
@@ -35,7 +35,7 @@ def explain(
     limit: int | None,
     costs: Mapping[str, float],
     placements: Sequence[Mapping[str, object]] = (),
-    splits: Mapping[str, Fitted] = MappingProxyType({}),
+    splits: Mapping[str, FittedSplit] = MappingProxyType({}),
     sparse: Sequence[SparseDecision] = (),
 ) -> dict[str, Any]:
     """Returns the JSON-able report, schema edgekit.explain/2; `schedule` is the lowered one.
@@ -130,7 +130,7 @@ def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfil
     return misfit(graph, node) or "estimated to be slower there"
 
 
-def _outlier_report(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
+def _outlier_report(node: Node, fitted: FittedSplit | None) -> dict[str, Any] | None:
     """The outlier split of a product: mean channels per sample, relative output error, and cost.
 
     Reported for the chosen split and for all that were tried; only the threshold if there were no
@@ -194,7 +194,7 @@ def _merge_spans(spans: Sequence[tuple[float, float]]) -> list[tuple[float, floa
     return found
 
 
-def _method_report(made: Compiled | None) -> dict[str, Any]:
+def _method_report(made: CompiledProduct | None) -> dict[str, Any]:
     """The method of an operator, the rule or row that chose it, and its alternatives."""
     if made is None:
         return dict.fromkeys(_DECIDED)

@@ -46,7 +46,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Memory:
+class ModelMemory:
     """Bytes on a board: planned as in the compiler, or estimated from the file alone."""
 
     source: Literal["plan", "file"]
@@ -74,7 +74,7 @@ class Inspection:
     multiply_adds: int | None
     parameters: int
     parameter_bytes: int
-    memory: Memory
+    memory: ModelMemory
     notes: tuple[str, ...] = ()
     signature: str = ""
     sparse: tuple[SparseDecision, ...] = ()
@@ -112,7 +112,7 @@ def inspect_model(
         found = replace(found, sparse=made.sparse)
         _, plan = plan_of(made.graph, board, CompileOptions())
         arena, weights = plan.memory.arena_bytes, len(plan.lowered.weights)
-        found = replace(found, memory=Memory("plan", arena, weights, plan.state_bytes))
+        found = replace(found, memory=ModelMemory("plan", arena, weights, plan.state_bytes))
         check_memory(plan, board, made.limit)
     except InputError as error:
         return replace(found, reason=str(error))
@@ -138,7 +138,7 @@ def _of_file(path: Path, outline: Outline, board: BoardProfile) -> Inspection:
         multiply_adds=outline.multiply_adds,
         parameters=outline.parameters,
         parameter_bytes=outline.parameter_bytes,
-        memory=Memory("file", outline.arena_bytes, outline.parameter_bytes, None),
+        memory=ModelMemory("file", outline.arena_bytes, outline.parameter_bytes, None),
     )
 
 

@@ -11,7 +11,7 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
-from edgekit.host.compiler.fit import Fitted as InMemory
+from edgekit.host.compiler.fit import FittedGraph as InMemory
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, output_pairs, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of, trial_inputs
@@ -21,7 +21,7 @@ from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
 from edgekit.host.compiler.lowering.gemm.half_winograd import winograd_note, with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
-from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
@@ -31,7 +31,7 @@ from edgekit.host.compiler.transforms.passes.half import narrow_weights, to_half
 from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
 from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
-from edgekit.host.compiler.transforms.passes.thresholds import Fitted, split_note
+from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, split_note
 from edgekit.host.compiler.transforms.passes.tie import tie_states
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile, last_cache
@@ -81,7 +81,7 @@ class PreparedGraph:
     origin: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     sparse: tuple[SparseDecision, ...] = ()
-    splits: Mapping[str, Fitted] = field(default_factory=dict)
+    splits: Mapping[str, FittedSplit] = field(default_factory=dict)
     limit: int | None = None
     lost: LossSpec | None = None
     task: TaskSpec | None = None
@@ -135,7 +135,7 @@ def _fit_quantized(
     target: Target,
     shown: Sequence[Mapping[str, Array]],
     held_out: Sequence[Mapping[str, Array]],
-) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
+) -> tuple[Graph, tuple[str, ...], Mapping[str, FittedSplit]]:
     """Fits `coded` to the samples `shown`; some weights get 8 bits if the options set a target.
 
     Returns the graph, a note on the 8-bit weights, and the outlier splits of its products.
@@ -285,9 +285,9 @@ def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
     return replace(done, groups=(*done.groups, *groups.made.values()))
 
 
-def _in_chains(graph: Graph, target: Target) -> tuple[Graph, Groups]:
+def _in_chains(graph: Graph, target: Target) -> tuple[Graph, MethodGroups]:
     board, table = target.board, target.table
-    groups = Groups(board, table, target.options.threads or 1)
+    groups = MethodGroups(board, table, target.options.threads or 1)
     return chain_for_time(with_stems(graph, board, table), board, table, groups), groups
 
 

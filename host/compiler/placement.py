@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from edgekit.device.runtime.agent.specs import BESIDE, PlacementSpec
-from edgekit.host.compiler.costs.memory import Memory
+from edgekit.host.compiler.costs.memory import MemoryUse
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.sharing import (
     ALONE_WEIGHT,
@@ -25,7 +25,7 @@ from edgekit.host.compiler.costs.sharing import (
     PIECES,
     WORTH,
 )
-from edgekit.host.compiler.lowering.plan import Call, LoopCall, Plan, Step
+from edgekit.host.compiler.lowering.plan import KernelCall, LoopCall, Plan, Step
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -193,7 +193,9 @@ def _cluster_work(
     return works
 
 
-def _iter_calls(calls: Iterable[Call | LoopCall], times: int = 1) -> Iterable[tuple[int, int]]:
+def _iter_calls(
+    calls: Iterable[KernelCall | LoopCall], times: int = 1
+) -> Iterable[tuple[int, int]]:
     """Yields the pieces of each call, 0 if it is not shared, and how often it runs."""
     for call in calls:
         if isinstance(call, LoopCall):
@@ -206,7 +208,7 @@ def _iter_calls(calls: Iterable[Call | LoopCall], times: int = 1) -> Iterable[tu
 
 
 def _inference_us(
-    works: Iterable[_Work], threads: int, handover: float, wake: float, memory: Memory
+    works: Iterable[_Work], threads: int, handover: float, wake: float, memory: MemoryUse
 ) -> float:
     """Microseconds of an inference."""
     each = list(works)
@@ -218,7 +220,7 @@ def _inference_us(
     return early * alone + (1 - early) * shared + wake * (threads - 1)
 
 
-def _operator_us(work: _Work, threads: int, handover: float, memory: Memory) -> float:
+def _operator_us(work: _Work, threads: int, handover: float, memory: MemoryUse) -> float:
     calls = [(pieces, times) for pieces, times in work.calls if times]
     flags = sum(times for pieces, times in calls if pieces)
     if not flags:

@@ -18,9 +18,9 @@ from edgekit.host.deploy.release import (
     BoardCalls,
     BoardStatus,
     DeployPlan,
+    InferenceSession,
     OnStep,
     Release,
-    Session,
     Timings,
 )
 from edgekit.host.deploy.transport import SubdirTransport, Transport
@@ -137,7 +137,7 @@ class Board(BoardCalls):
         """Previews `deploy` without writing anything, here or on the board."""
         return release.plan_deploy(self, _as_bundle(bundle), allow_downgrade, application)
 
-    def open(self, threads: int | None = None, cluster: str = "") -> Session:
+    def open(self, threads: int | None = None, cluster: str = "") -> InferenceSession:
         """Opens a session: `with board.open() as s: outputs, timings = s.run(inputs)`.
 
         The board loads the model once; a streaming model keeps its state between runs.

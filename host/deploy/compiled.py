@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledBundle:
     """An unsigned bundle, and what the compiler has to say about it. `explained`: the content of
     `compile --explain`, None for a bundle from the cache."""
 
@@ -50,7 +50,7 @@ def compiled(
     counter: int = 0,
     explain: bool = False,
     busy: AbstractContextManager[None] | None = None,
-) -> Compiled:
+) -> CompiledBundle:
     """Returns the bundle of a model, from the cache if nothing changed that it depends on, unless
     it is to be explained. `busy` is entered while the compiler runs.
 
@@ -75,7 +75,7 @@ def compile_now(
     options: CompileOptions,
     counter: int = 0,
     cache: Path | None = None,
-) -> Compiled:
+) -> CompiledBundle:
     """Compiles a model and keeps nothing but objects and golden vectors, in `cache`."""
     from edgekit.host.compiler.driver import compile_variants
     from edgekit.host.compiler.explain import explained_variants
@@ -86,7 +86,7 @@ def compile_now(
     lines = itertools.chain(*map(explanations.nna_lines, accounts))
     notes = dict.fromkeys(text for each in (first, *others) for text in each.notes)
     bundle = build_bundle(first, board, counter, others)
-    return Compiled(bundle, (*notes, *(f"NNA: {line}" for line in lines)), explained)
+    return CompiledBundle(bundle, (*notes, *(f"NNA: {line}" for line in lines)), explained)
 
 
 def bundle_key(model: Path, board: BoardProfile, options: CompileOptions, counter: int = 0) -> str:
@@ -99,7 +99,7 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
     notes: tuple[str, ...]
 
 
-def recall(key: str, mark_used: bool = True) -> Compiled | None:
+def recall(key: str, mark_used: bool = True) -> CompiledBundle | None:
     """The bundle stored under a key; None if there is none, or if it is damaged."""
     about, file = _paths(key)
     try:
@@ -110,10 +110,10 @@ def recall(key: str, mark_used: bool = True) -> Compiled | None:
     except (OSError, msgspec.MsgspecError, InputError) as error:
         _LOG.debug("no bundle: %s", error)
         return None
-    return Compiled(bundle, found.notes) if bundle.manifest.id == found.release else None
+    return CompiledBundle(bundle, found.notes) if bundle.manifest.id == found.release else None
 
 
-def remember(key: str, made: Compiled, most_bytes: int = MOST_BYTES) -> None:
+def remember(key: str, made: CompiledBundle, most_bytes: int = MOST_BYTES) -> None:
     """Keeps a bundle. A full or read-only disk is not an error: the bundle is compiled again."""
     about, file = _paths(key)
     content = msgspec.json.encode(_About(made.bundle.manifest.id, made.notes))

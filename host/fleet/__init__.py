@@ -2,15 +2,23 @@
 
 from edgekit.host.fleet.cancelable import CanceledError
 from edgekit.host.fleet.progress import Tally
-from edgekit.host.fleet.runner import PARALLEL, FleetRun, Observer, Outcome, Silent, Turn, run_on
+from edgekit.host.fleet.runner import (
+    PARALLEL,
+    BoardOutcome,
+    FleetRun,
+    Observer,
+    Silent,
+    Turn,
+    run_on,
+)
 from edgekit.host.fleet.select import check_places, parse_selection, place, select
 
 __all__ = [
     "PARALLEL",
+    "BoardOutcome",
     "CanceledError",
     "FleetRun",
     "Observer",
-    "Outcome",
     "Silent",
     "Tally",
     "Turn",

@@ -17,24 +17,24 @@ from typing import TypeVar
 from edgekit.device.runtime.agent.states import ON_BOARD
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.host.deploy.inventory import BoardEntry
-from edgekit.host.deploy.release import Release, Step, deploy
+from edgekit.host.deploy.release import DeployProgress, Release, deploy
 from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
 from edgekit.host.fleet.health import check_board, check_kind, check_times, fetch_profiles
 from edgekit.host.fleet.journal import Journal
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import (
-    Begin,
-    Deploy,
+    BeginBatch,
+    BoardEvent,
+    DeployBoards,
     End,
-    Event,
     EventKind,
     Policy,
-    Progress,
-    Watch,
+    RolloutProgress,
+    WatchBoards,
     decide,
     why_stop,
 )
-from edgekit.host.fleet.runner import PARALLEL, Observer, Outcome, Turn, run_on
+from edgekit.host.fleet.runner import PARALLEL, BoardOutcome, Observer, Turn, run_on
 from edgekit.kb.targets.board import load_board
 
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ _POLL_SECONDS = 30.0  # between two attempts to reach boards that do not answer
 
 
 @dataclass(frozen=True)
-class Pace:
+class RolloutPace:
     """Timing limits of a rollout.
 
     `pause` is the watch time per batch and `wait` the time to wait for boards that do not answer,
@@ -60,7 +60,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Home:
+class RolloutHost:
     """Host services of a rollout, injected so that tests need not wait. `sleep` and `clock` use
     seconds, `watch` displays a run over that many boards, `say` prints a message to the user."""
 
@@ -83,8 +83,8 @@ def carry_out(
     journal: Journal,
     boards: Sequence[BoardEntry],
     policy: Policy,
-    pace: Pace,
-    home: Home,
+    pace: RolloutPace,
+    home: RolloutHost,
     allow_downgrade: bool = False,
 ) -> None:
     """Resumes the rollout of `journal` until it is over or only unreachable boards remain. `boards`
@@ -102,8 +102,8 @@ class _Carrier:
         journal: Journal,
         boards: Sequence[BoardEntry],
         policy: Policy,
-        pace: Pace,
-        home: Home,
+        pace: RolloutPace,
+        home: RolloutHost,
         allow_downgrade: bool,
     ) -> None:
         self._journal, self._policy, self._pace, self._home = journal, policy, pace, home
@@ -113,10 +113,10 @@ class _Carrier:
         self._allow_downgrade = allow_downgrade
         self._bundle = cache(journal.bundle)
         self._tried: set[str] = set()
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, DeployProgress] = {}
 
     @property
-    def _progress(self) -> Progress:
+    def _progress(self) -> RolloutProgress:
         return self._journal.progress
 
     def run(self) -> None:
@@ -129,18 +129,18 @@ class _Carrier:
                 if not self._progress.ended:
                     self._journal.end(step.verdict, step.reason)
                 return
-            if isinstance(step, Begin):
+            if isinstance(step, BeginBatch):
                 found = self._next_boards(step, ends)
                 if not found:
                     return
                 self._journal.begin(found, step.canary)
                 self._say_batch(found, step)
-            elif isinstance(step, Deploy):
+            elif isinstance(step, DeployBoards):
                 self._deploy_batch(step.boards)
             else:
                 self._watch_health(step)
 
-    def _next_boards(self, step: Begin, ends: float) -> tuple[str, ...]:
+    def _next_boards(self, step: BeginBatch, ends: float) -> tuple[str, ...]:
         """Boards to deploy to next. Boards that did not answer in this run are retried after a
         delay, and not at all once the wait time is over."""
         if not step.again:
@@ -157,7 +157,7 @@ class _Carrier:
     def _absent_boards(self) -> list[str]:
         return self._progress.names("asleep", "lost")
 
-    def _say_batch(self, boards: Sequence[str], step: Begin) -> None:
+    def _say_batch(self, boards: Sequence[str], step: BeginBatch) -> None:
         what = "canary" if step.canary else "batch"
         shown = f" ({', '.join(boards)})" if len(boards) <= 3 else ""
         again = " that did not answer before" if step.again else ""
@@ -169,7 +169,7 @@ class _Carrier:
     def _deploy_batch(self, names: Sequence[str]) -> None:
         self._tried.update(names)
 
-        def ended(outcome: Outcome[Release]) -> bool:
+        def ended(outcome: BoardOutcome[Release]) -> bool:
             self._journal.note(self._event_of(outcome))
             return bool(why_stop(self._plan, self._policy, self._progress))
 
@@ -179,7 +179,7 @@ class _Carrier:
     def _deploy_one(self, turn: Turn) -> Release:
         name, kind = turn.board.name, self._kinds[turn.board.name]
 
-        def on_step(step: Step) -> None:
+        def on_step(step: DeployProgress) -> None:
             self._steps[name] = step
             turn.tell(step.state)
 
@@ -192,12 +192,12 @@ class _Carrier:
             check=partial(check_kind, name, load_board(kind)),
         )
 
-    def _event_of(self, outcome: Outcome[Release]) -> Event:
+    def _event_of(self, outcome: BoardOutcome[Release]) -> BoardEvent:
         found, error = outcome.value, outcome.error
         step = self._steps.get(outcome.board)
         release = step.release if step else ""
         if found is not None:
-            return Event(
+            return BoardEvent(
                 outcome.board,
                 "deployed",
                 release=found.id,
@@ -212,7 +212,7 @@ class _Carrier:
             kind = "lost" if step and step.state in ON_BOARD else "slept"
         return _failure_event(outcome.board, kind, error, release, outcome.seconds)
 
-    def _watch_health(self, step: Watch) -> None:
+    def _watch_health(self, step: WatchBoards) -> None:
         """Checks boards periodically during the pause; those healthy at its end pass."""
         ends = self._home.clock() + self._pace.pause
         every = max(self._pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
@@ -235,7 +235,7 @@ class _Carrier:
 
     def _mark_passed(self, names: Sequence[str]) -> None:
         for name in names:
-            self._journal.note(Event(name, "passed"))
+            self._journal.note(BoardEvent(name, "passed"))
 
     def _check_health(self, names: Sequence[str]) -> list[str]:
         """Checks boards and returns the healthy ones."""
@@ -247,7 +247,7 @@ class _Carrier:
             if store is not None and not self._plan.name:  # only the default deployment is profiled
                 fetch_profiles(turn, store)
 
-        def ended(outcome: Outcome[None]) -> bool:
+        def ended(outcome: BoardOutcome[None]) -> bool:
             if outcome.error is not None:
                 lost = isinstance(outcome.error, UnreachableError)
                 kind: EventKind = "lost" if lost else "failed"
@@ -281,7 +281,7 @@ class _Carrier:
         self,
         names: Sequence[str],
         work: Callable[[Turn], _T],
-        ended: Callable[[Outcome[_T]], bool],
+        ended: Callable[[BoardOutcome[_T]], bool],
         view: Observer,
     ) -> None:
         boards = [self._entries[name] for name in names]
@@ -298,7 +298,7 @@ class _Noting:
         self.stage_changed, self.ended, self.tick = view.stage_changed, view.ended, view.tick
 
     def began(self, board: str) -> None:
-        self._journal.note(Event(board, "began"))
+        self._journal.note(BoardEvent(board, "began"))
         self._view.began(board)
 
 
@@ -308,6 +308,6 @@ def _failure_event(
     error: EdgekitError | DeviceError | None,
     release: str = "",
     seconds: float = 0.0,
-) -> Event:
+) -> BoardEvent:
     code = error.exit_code if error else 1
-    return Event(board, kind, str(error), code, release=release, seconds=seconds)
+    return BoardEvent(board, kind, str(error), code, release=release, seconds=seconds)

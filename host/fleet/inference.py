@@ -26,7 +26,7 @@ WriteFile = Callable[[Path, bytes], None]
 
 
 @dataclass(frozen=True)
-class Answer:
+class InferenceResult:
     """Result of one board: `digest` is the SHA-256 of the outputs' names, types, shapes and bytes;
     `latency_ms` is the time of a single, first run."""
 
@@ -52,7 +52,7 @@ def infer(
     threads: int | None,
     signature: str = "",
     write: WriteFile = atomic_write,
-) -> Answer:
+) -> InferenceResult:
     """Runs one inference on a board, of `signature` if the model has several; writes the outputs to
     `folder` as BOARD.npz with `write`."""
     turn.tell("loading")
@@ -66,10 +66,10 @@ def infer(
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **outputs)
         write(folder / f"{turn.board.name}.npz", stream.getvalue())
-    return Answer(release, timings.latency_ms, _hash_outputs(outputs))
+    return InferenceResult(release, timings.latency_ms, _hash_outputs(outputs))
 
 
-def odd_ones(run: FleetRun[Answer]) -> tuple[str, ...]:
+def odd_ones(run: FleetRun[InferenceResult]) -> tuple[str, ...]:
     """Boards whose outputs differ from those of most boards with the same release."""
     by_release: dict[str, Counter[str]] = defaultdict(Counter)
     answers = [(o.board, o.value) for o in run.outcomes if o.value is not None]

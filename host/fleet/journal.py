@@ -30,7 +30,7 @@ from edgekit.host.common.files import atomic_write, locked, read_file, take_lock
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
-from edgekit.host.fleet.rollout import Event, Progress, RolloutPlan, Verdict
+from edgekit.host.fleet.rollout import BoardEvent, RolloutPlan, RolloutProgress, Verdict
 
 NEWEST = "newest"  # the last rollout, instead of an id
 _KEPT = 20  # number of finished rollouts to keep
@@ -43,7 +43,7 @@ class _Line:
     """One journal line: an event of a board, the start of a batch, or the end."""
 
     at: float
-    event: Event | None = None
+    event: BoardEvent | None = None
     batch: tuple[str, ...] = ()
     canary: bool = False
     end: Verdict | None = None
@@ -51,12 +51,12 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Written:
+class StoredRollout:
     """A rollout as stored on disk: its folder, plan and progress."""
 
     folder: Path
     plan: RolloutPlan
-    progress: Progress
+    progress: RolloutProgress
     began: float
 
 
@@ -85,7 +85,7 @@ class Journal:
             )
         return found
 
-    def note(self, event: Event) -> None:
+    def note(self, event: BoardEvent) -> None:
         """Records an event of a board."""
         self._append(_Line(time.time(), event))
         self.progress.take(event)
@@ -164,7 +164,7 @@ def new_id(clock: Callable[[], float] = time.time) -> str:
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime(at)) + secrets.token_hex(2)
 
 
-def rollouts() -> list[Written]:
+def rollouts() -> list[StoredRollout]:
     """All rollouts on disk, newest first."""
     return [read_rollout(path) for path in _folders()]
 
@@ -175,7 +175,7 @@ def _folders() -> list[Path]:
     return sorted((p for p in there if (p / _PLAN).exists()), reverse=True)
 
 
-def find_rollout(name: str) -> Written:
+def find_rollout(name: str) -> StoredRollout:
     """The rollout whose id starts with `name`, or the last one for `newest`; InputError if there is
     none."""
     there = rollouts()
@@ -200,11 +200,11 @@ def is_carried_out(folder: Path) -> bool:
     return False
 
 
-def read_rollout(folder: Path) -> Written:
+def read_rollout(folder: Path) -> StoredRollout:
     """Reads plan and journal; InputError if they are not valid."""
     try:
         plan = msgspec.json.decode(read_file(folder / _PLAN), type=RolloutPlan)
-        progress, began = Progress.of(plan), 0.0
+        progress, began = RolloutProgress.of(plan), 0.0
         data = read_file(folder / _JOURNAL)
         for text in data[: data.rfind(b"\n") + 1].splitlines():
             line = msgspec.json.decode(text, type=_Line)
@@ -217,10 +217,10 @@ def read_rollout(folder: Path) -> Written:
             f"{folder}: expected the journal of a rollout, found: {error}; move it away; "
             "ask the boards: edgekit doctor --select name=*"
         ) from None
-    return Written(folder, plan, progress, began)
+    return StoredRollout(folder, plan, progress, began)
 
 
-def _take_line(progress: Progress, line: _Line) -> None:
+def _take_line(progress: RolloutProgress, line: _Line) -> None:
     if line.event is not None:
         progress.take(line.event)
     elif line.end is not None:

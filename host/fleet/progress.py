@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.host.fleet.runner import Outcome
+from edgekit.host.fleet.runner import BoardOutcome
 
 _SURE = 3  # minimum number of outcomes for an estimate of the time left
 
@@ -58,7 +58,7 @@ class Tally:
         if board in self._at_work:
             self._at_work[board] = (self._at_work[board][0], stage)
 
-    def close(self, outcome: Outcome[Any], failed: bool) -> None:
+    def close(self, outcome: BoardOutcome[Any], failed: bool) -> None:
         """Counts an outcome; one that has a value may still count as `failed`."""
         self._at_work.pop(outcome.board, None)
         if outcome.canceled:

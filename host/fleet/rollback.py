@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.journal import Journal
-from edgekit.host.fleet.rollout import Event
-from edgekit.host.fleet.runner import PARALLEL, FleetRun, Observer, Outcome, Turn, run_on
+from edgekit.host.fleet.rollout import BoardEvent
+from edgekit.host.fleet.runner import PARALLEL, BoardOutcome, FleetRun, Observer, Turn, run_on
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def take_back(
         release = records[name].release or journal.plan.releases[kinds[name]]
         return _roll_back_board(turn, release, journal.plan.name)
 
-    def ended(outcome: Outcome[Back]) -> bool:
+    def ended(outcome: BoardOutcome[Back]) -> bool:
         if outcome.value is not None:
-            journal.note(Event(outcome.board, "went back", release=outcome.value.release))
+            journal.note(BoardEvent(outcome.board, "went back", release=outcome.value.release))
         return False
 
     run = run_on(boards, work, parallel=parallel, watch=watch, stop=ended)

@@ -104,7 +104,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Event:
+class BoardEvent:
     """An event of a board, as stored in the journal.
 
     `release` is the release intended for the board: the one of its kind, combined with the board's
@@ -141,7 +141,7 @@ class BoardRecord:
 
 
 @dataclass
-class Progress:
+class RolloutProgress:
     """State derived from all events so far; `due` are boards of the batch not started yet."""
 
     records: dict[str, BoardRecord]
@@ -152,8 +152,8 @@ class Progress:
     batches: int = 0
 
     @staticmethod
-    def of(plan: RolloutPlan) -> Progress:
-        return Progress({board.name: BoardRecord() for board in plan.boards})
+    def of(plan: RolloutPlan) -> RolloutProgress:
+        return RolloutProgress({board.name: BoardRecord() for board in plan.boards})
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
         """Starts a batch."""
@@ -162,7 +162,7 @@ class Progress:
         for name in boards:
             self.records[name] = replace(self.records[name], canary=canary)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: BoardEvent) -> None:
         """Applies an event; ValueError if the table has no matching transition."""
         old = self.records[event.board]
         state = TRANSITIONS.get((old.state, event.kind))
@@ -189,7 +189,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginBatch:
     """Start a new batch; `again`: it retries boards that were asleep or lost, if time allows."""
 
     boards: tuple[str, ...]
@@ -198,14 +198,14 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Deploy:
+class DeployBoards:
     """Deploy to these boards of the batch."""
 
     boards: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchBoards:
     """Watch these boards of the batch, which run the release."""
 
     boards: tuple[str, ...]
@@ -220,25 +220,25 @@ class End:
     reason: str = ""
 
 
-Step = Begin | Deploy | Watch | End
+Step = BeginBatch | DeployBoards | WatchBoards | End
 
 
-def decide(plan: RolloutPlan, policy: Policy, progress: Progress) -> Step:
+def decide(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> Step:
     """The next step; a pure function of the events."""
     if progress.ended:
         return End(progress.ended, progress.reason)
     if interrupted := progress.names("going", among=progress.batch):
-        return Deploy(tuple(interrupted))
+        return DeployBoards(tuple(interrupted))
     if reason := why_stop(plan, policy, progress):
         return End("stopped", reason)
     if due := [name for name in progress.batch if name in progress.due]:
-        return Deploy(tuple(due))
+        return DeployBoards(tuple(due))
     if fresh := progress.names("watched", among=progress.batch):
-        return Watch(tuple(fresh), any(progress.records[name].canary for name in fresh))
+        return WatchBoards(tuple(fresh), any(progress.records[name].canary for name in fresh))
     return _next_batch(plan, policy, progress)
 
 
-def why_stop(plan: RolloutPlan, policy: Policy, progress: Progress) -> str:
+def why_stop(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> str:
     """Why no more boards may be touched; empty if they may."""
     for name in progress.names(*BROKEN):
         record = progress.records[name]
@@ -250,13 +250,13 @@ def why_stop(plan: RolloutPlan, policy: Policy, progress: Progress) -> str:
     return ""
 
 
-def _next_batch(plan: RolloutPlan, policy: Policy, progress: Progress) -> Step:
+def _next_batch(plan: RolloutPlan, policy: Policy, progress: RolloutProgress) -> Step:
     canaries, others = _candidates(plan, policy, progress, "waiting")
     if canaries:
-        return Begin(tuple(canaries), True)
+        return BeginBatch(tuple(canaries), True)
     if others:
         size = max(1, math.ceil(policy.batch.of(len(plan.boards))))
-        return Begin(tuple(others[:size]), False)
+        return BeginBatch(tuple(others[:size]), False)
     canaries, others = _candidates(plan, policy, progress, *ABSENT)
     if not (canaries or others):
         return End("finished")
@@ -265,11 +265,11 @@ def _next_batch(plan: RolloutPlan, policy: Policy, progress: Progress) -> Step:
         return min((progress.records[name].tries for name in names), default=math.inf)
 
     first = tries(canaries) <= tries(others)  # a kind that never comes back must not block others
-    return Begin(tuple(canaries if first else others), first, again=True)
+    return BeginBatch(tuple(canaries if first else others), first, again=True)
 
 
 def _candidates(
-    plan: RolloutPlan, policy: Policy, progress: Progress, *states: State
+    plan: RolloutPlan, policy: Policy, progress: RolloutProgress, *states: State
 ) -> tuple[list[str], list[str]]:
     """Boards in these states that may be touched next, least tried first: canaries of kinds that
     need more of them, and all others."""
@@ -292,7 +292,7 @@ def _by_kind(plan: RolloutPlan) -> Mapping[str, list[str]]:
     return found
 
 
-def summary(progress: Progress) -> str:
+def summary(progress: RolloutProgress) -> str:
     """Number of boards in each state, as text."""
     counts = Counter(record.state for record in progress.records.values())
     return ", ".join(f"{count} {state}" for state, count in counts.items())

@@ -37,7 +37,7 @@ _AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[_T]):
+class BoardOutcome(Generic[_T]):
     """The outcome for one board: `value` is the result of the work, `error` the reason it failed.
 
     Both are None if `canceled`: the run was stopped before the board started or while it was
@@ -61,11 +61,11 @@ class FleetRun(Generic[_T]):
     """The outcome of each board, in the given order. `stopped` is the exception that ended the run
     early: KeyboardInterrupt or an error not caused by a board."""
 
-    outcomes: tuple[Outcome[_T], ...]
+    outcomes: tuple[BoardOutcome[_T], ...]
     stopped: BaseException | None = None
 
     @property
-    def failed(self) -> tuple[Outcome[_T], ...]:
+    def failed(self) -> tuple[BoardOutcome[_T], ...]:
         """Outcomes with an error."""
         return tuple(outcome for outcome in self.outcomes if outcome.error is not None)
 
@@ -79,7 +79,7 @@ class Observer(Protocol):
     def stage_changed(self, board: str, stage: str) -> None:
         """A board entered a new stage."""
 
-    def ended(self, outcome: Outcome[Any]) -> None:
+    def ended(self, outcome: BoardOutcome[Any]) -> None:
         """Work on a board ended."""
 
     def tick(self) -> None:
@@ -91,7 +91,7 @@ class Silent:
 
     def began(self, board: str) -> None: ...
     def stage_changed(self, board: str, stage: str) -> None: ...
-    def ended(self, outcome: Outcome[Any]) -> None: ...
+    def ended(self, outcome: BoardOutcome[Any]) -> None: ...
     def tick(self) -> None: ...
 
 
@@ -143,7 +143,7 @@ def run_on(
     *,
     parallel: int = PARALLEL,
     watch: Observer | None = None,
-    stop: Callable[[Outcome[_T]], bool] | None = None,
+    stop: Callable[[BoardOutcome[_T]], bool] | None = None,
 ) -> FleetRun[_T]:
     """Runs `work` on each board, at most `parallel` at a time, and returns the outcomes.
 
@@ -168,7 +168,7 @@ class _StageChange:
 
 @dataclass(frozen=True)
 class _Ended:
-    outcome: Outcome[Any]
+    outcome: BoardOutcome[Any]
     heard: threading.Event
 
 
@@ -180,7 +180,7 @@ class _Crew(Generic[_T]):
         boards: Sequence[BoardEntry],
         work: Callable[[Turn], _T],
         watch: Observer,
-        stop: Callable[[Outcome[_T]], bool],
+        stop: Callable[[BoardOutcome[_T]], bool],
     ) -> None:
         self._boards = boards
         self._waiting = deque(boards)
@@ -189,7 +189,7 @@ class _Crew(Generic[_T]):
         self._stop = stop
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._turns: dict[str, Turn] = {}
-        self._found: dict[str, Outcome[_T]] = {}  # written by workers: an interrupt loses none
+        self._found: dict[str, BoardOutcome[_T]] = {}  # written by workers: an interrupt loses none
         self._stopped: BaseException | None = None
 
     def run(self, parallel: int) -> FleetRun[_T]:
@@ -205,7 +205,7 @@ class _Crew(Generic[_T]):
             self._stopped = self._stopped or stopped
             self._interrupt(threads)
         outcomes = tuple(
-            self._found.get(board.name) or Outcome(board.name, canceled=True)
+            self._found.get(board.name) or BoardOutcome(board.name, canceled=True)
             for board in self._boards
         )
         return FleetRun(outcomes, self._stopped)
@@ -273,7 +273,7 @@ class _Crew(Generic[_T]):
     def _stage_changed(self, board: str, stage: str) -> None:
         self._events.put(_StageChange(board, stage))
 
-    def _run_work(self, turn: Turn) -> Outcome[_T]:
+    def _run_work(self, turn: Turn) -> BoardOutcome[_T]:
         value, error, canceled = None, None, False
         began = time.monotonic()
         try:
@@ -287,4 +287,4 @@ class _Crew(Generic[_T]):
             self._waiting.clear()
             self._stopped = self._stopped or trouble
             canceled = True
-        return Outcome(turn.board.name, value, error, canceled, time.monotonic() - began)
+        return BoardOutcome(turn.board.name, value, error, canceled, time.monotonic() - began)

@@ -28,7 +28,7 @@ _MOST_SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BoardCandidate:
     """A board to be added to the inventory. `entry` has no profile (empty) or host key (None) where
     none was given; `fingerprint` is the expected one of the host key; `where` is its source, for
     messages."""
@@ -38,7 +38,7 @@ class Candidate:
     fingerprint: str | None = None
 
 
-def from_csv(file: Path) -> list[Candidate]:
+def from_csv(file: Path) -> list[BoardCandidate]:
     """Reads boards from a CSV file. InputError names the file, line and column of an error."""
     rows = _read_csv_rows(file)
     header = [name.strip() for name in rows[0][1]]
@@ -66,7 +66,7 @@ def from_csv(file: Path) -> list[Candidate]:
     return found
 
 
-def from_ssh_config(patterns: Sequence[str], config: Path) -> list[Candidate]:
+def from_ssh_config(patterns: Sequence[str], config: Path) -> list[BoardCandidate]:
     """Hosts of an ssh config that match one of the patterns, each reached the way `ssh` would by
     that name. InputError for a pattern without matches."""
     names = literal_hosts(config)
@@ -81,13 +81,15 @@ def from_ssh_config(patterns: Sequence[str], config: Path) -> list[Candidate]:
                 f"there: {shown}{more}"
             )
         chosen.update(dict.fromkeys(like))
-    return [Candidate(BoardEntry(name, "", host=name), f"{config}: Host {name}") for name in chosen]
+    return [
+        BoardCandidate(BoardEntry(name, "", host=name), f"{config}: Host {name}") for name in chosen
+    ]
 
 
-def check_each_once(candidates: Iterable[Candidate], config: Path) -> None:
+def check_each_once(candidates: Iterable[BoardCandidate], config: Path) -> None:
     """Raises InputError if two share a name, or a location as resolved with `config`."""
-    names: dict[str, Candidate] = {}
-    places: dict[tuple[object, ...], Candidate] = {}
+    names: dict[str, BoardCandidate] = {}
+    places: dict[tuple[object, ...], BoardCandidate] = {}
     for each in candidates:
         entry = each.entry
         first = names.setdefault(entry.name, each)
@@ -128,7 +130,7 @@ def _read_csv_rows(file: Path) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _parse_candidate(where: str, cells: Mapping[str, str], file: Path) -> Candidate:
+def _parse_candidate(where: str, cells: Mapping[str, str], file: Path) -> BoardCandidate:
     given = {key: cells[key] for key in _KEYS if cells.get(key)}
     if "host" not in given:
         raise InputError(f"{where}: host: expected [USER@]ADDRESS[:PORT], found none")
@@ -153,4 +155,4 @@ def _parse_candidate(where: str, cells: Mapping[str, str], file: Path) -> Candid
             f"{where}: fingerprint: expected SHA256:..., as ssh-keygen -l shows it, found "
             f"'{fingerprint}'"
         )
-    return Candidate(entry, where, fingerprint)
+    return BoardCandidate(entry, where, fingerprint)

@@ -12,7 +12,7 @@ from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.fleet.journal import (
     Journal,
-    Written,
+    StoredRollout,
     beginning,
     is_carried_out,
     new_id,
@@ -53,7 +53,9 @@ def open_rollout(
         return Journal(write_plan(plan, bundles))
 
 
-def _find_interrupted(asked: str, planned: Sequence[PlannedBoard], restart: bool) -> Written | None:
+def _find_interrupted(
+    asked: str, planned: Sequence[PlannedBoard], restart: bool
+) -> StoredRollout | None:
     """The rollout to resume. Abandons others on the same boards, or raises."""
     names = {board.name for board in planned}
     for found in rollouts():

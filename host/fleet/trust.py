@@ -14,7 +14,7 @@ from edgekit.host.deploy.transport.ssh_config import hops, user_config
 from edgekit.host.deploy.transport.ssh_keys import KnownHosts, fingerprint, parse_host_key
 from edgekit.host.errors import AuthenticationError, InputError
 from edgekit.host.fleet.runner import FleetRun, Observer, run_on
-from edgekit.host.fleet.sources import Candidate
+from edgekit.host.fleet.sources import BoardCandidate
 
 KEY_SECONDS = 30.0
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
@@ -24,11 +24,11 @@ _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecds
 class Vouched:
     """Boards whose key is trusted, and boards whose key is not."""
 
-    known: tuple[Candidate, ...]
-    unknown: tuple[Candidate, ...]
+    known: tuple[BoardCandidate, ...]
+    unknown: tuple[BoardCandidate, ...]
 
 
-def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
+def vouch(candidates: Sequence[BoardCandidate], known_hosts: Path | None) -> Vouched:
     """Pins the candidates' own keys, else those in a known_hosts file. Contacts no board.
     InputError if a key or the file is invalid."""
     if known_hosts is not None and not known_hosts.is_file():
@@ -47,13 +47,13 @@ def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
 
 
 def show_keys(
-    candidates: Sequence[Candidate], parallel: int, watch: Observer
-) -> FleetRun[Candidate]:
+    candidates: Sequence[BoardCandidate], parallel: int, watch: Observer
+) -> FleetRun[BoardCandidate]:
     """Fetches the candidates' keys from their boards. A key that does not match the expected
     fingerprint gives AuthenticationError; keys without one still have to be confirmed."""
     by_name = {each.entry.name: each for each in candidates}
 
-    def shown(candidate: Candidate) -> Candidate:
+    def shown(candidate: BoardCandidate) -> BoardCandidate:
         entry = candidate.entry
         assert entry.host is not None
         line = fetch_host_key(entry.host, entry.port, KEY_SECONDS, config=user_config())
@@ -72,7 +72,7 @@ def show_keys(
     )
 
 
-def _known_key_line(candidate: Candidate, held: KnownHosts) -> str | None:
+def _known_key_line(candidate: BoardCandidate, held: KnownHosts) -> str | None:
     """The board's key in known_hosts, of the type that boards present first. Keys that do not match
     the expected fingerprint are ignored."""
     entry = candidate.entry

@@ -20,7 +20,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Operator:
+class ReportedOperator:
     """An operator in execution order: its measured time, its estimate and the choice of method.
 
     `start_us` is its start in the compiler's schedule; `nna` is its cost on the NNA, or why it runs
@@ -68,7 +68,7 @@ class ReleaseTimes:
 
     release: str
     kit: str
-    operators: tuple[Operator, ...]
+    operators: tuple[ReportedOperator, ...]
     edges: tuple[tuple[int, int], ...]
     whole: Times | None = None
     estimate_us: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.host.deploy.explanations import nna_lines
-from edgekit.host.report.document import Operator
+from edgekit.host.report.document import ReportedOperator
 from edgekit.host.simulator.estimate_cache import recall as recall_estimate
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.target import has_model
@@ -50,7 +50,7 @@ _BY_COSTS = "the compiler's cost model"
 class Explained:
     """Operators with all known information, in execution order, and edges by operator index."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[ReportedOperator, ...]
     edges: tuple[tuple[int, int], ...]
     estimate_us: float | None
     estimated_by: str | None
@@ -58,13 +58,13 @@ class Explained:
     nna: tuple[str, ...] = ()
 
 
-def operators_of(document: Mapping[str, Any]) -> list[Operator]:
+def operators_of(document: Mapping[str, Any]) -> list[ReportedOperator]:
     """The operators of an explanation, schema edgekit.explain/2, with names and kernels only."""
-    return [Operator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
+    return [ReportedOperator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
 
 
 def explain_operators(
-    operators: Sequence[Operator],
+    operators: Sequence[ReportedOperator],
     document: Mapping[str, Any] | None,
     estimate: ModelEstimate | None,
 ) -> Explained:
@@ -126,8 +126,8 @@ def _operator_edges(
 
 
 def _add_decision(
-    operator: Operator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
-) -> Operator:
+    operator: ReportedOperator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
+) -> ReportedOperator:
     """Adds the compiler's decision; `layer` is the operator's account on the NNA, if any."""
     other = found["runner_up"]
     runner_up = (
@@ -157,11 +157,11 @@ def _format_nna_layer(layer: Mapping[str, Any]) -> str:
 
 
 def _add_estimates(
-    operators: Sequence[Operator],
+    operators: Sequence[ReportedOperator],
     decided: Mapping[str, Mapping[str, Any]],
     placed: Mapping[str, Any] | None,
     estimate: ModelEstimate | None,
-) -> tuple[list[Operator], float | None, str | None]:
+) -> tuple[list[ReportedOperator], float | None, str | None]:
     """Adds estimates: from the core model if `edgekit estimate` was run for this release, otherwise
     from the compiler's cost model, whose total `compile` prints."""
     if estimate is not None:

@@ -16,9 +16,9 @@ from edgekit.host.fleet.profiles import Source, asking
 from edgekit.host.report.document import (
     BoardTimes,
     ModelReleases,
-    Operator,
     ReleaseTimes,
     Report,
+    ReportedOperator,
     Times,
 )
 from edgekit.host.report.explained import explain_operators, known_estimate
@@ -116,7 +116,7 @@ def _release_times(
     release, kit, first, last, batches, inferences, throttled, board_count, whole = row
     _, board_type, threads, variant = key
     operators = [
-        Operator(name, op, kernel, _to_microseconds(spread), samples)
+        ReportedOperator(name, op, kernel, _to_microseconds(spread), samples)
         for _, name, op, kernel, samples, spread in rows
     ]
     document = variant_of(recall(release), variant)

@@ -12,9 +12,9 @@ from edgekit.host.deploy.release import Benchmark, why_noisy
 from edgekit.host.report.document import (
     BoardTimes,
     ModelReleases,
-    Operator,
     ReleaseTimes,
     Report,
+    ReportedOperator,
     Times,
 )
 from edgekit.host.report.explained import (
@@ -59,7 +59,7 @@ def _release_times(
     hotspots: Sequence[str],
 ) -> ReleaseTimes:
     operators = [
-        Operator(o.name, o.op, o.kernel, _constant_times(o.median_us), timing.runs)
+        ReportedOperator(o.name, o.op, o.kernel, _constant_times(o.median_us), timing.runs)
         for o in timing.operators
     ]
     document = variant_of(recall(timing.release), variant)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from edgekit.host.report.document import ModelReleases, Operator, ReleaseTimes, Report
+from edgekit.host.report.document import ModelReleases, ReleaseTimes, Report, ReportedOperator
 
 
 def trace(report: Report) -> bytes:
@@ -72,7 +72,7 @@ def _inference_events(process: int, thread: int, release: ReleaseTimes) -> Itera
 
 
 def _duration_event(
-    process: int, thread: int, operator: Operator, start: float, took: float
+    process: int, thread: int, operator: ReportedOperator, start: float, took: float
 ) -> dict[str, Any]:
     return {
         "name": operator.name,
@@ -86,7 +86,7 @@ def _duration_event(
     }
 
 
-def _event_arguments(operator: Operator) -> dict[str, Any]:
+def _event_arguments(operator: ReportedOperator) -> dict[str, Any]:
     known = {
         "kernel": operator.kernel,
         "samples": operator.samples or None,

@@ -20,8 +20,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator, has_plugin
 from edgekit.host.simulator.native import Build, built
 from edgekit.host.simulator.native import is_built as is_kept_program
-from edgekit.host.simulator.run import Cost, Job, Region, run_job
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.run import Region, SimulatedCost, SimulatorJob, run_job
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.core_parts import Validation
 
 _RUNNER = Path(__file__).parent / "runner"
@@ -46,7 +46,7 @@ class OperatorEstimate:
     """The cost of one operator."""
 
     spec: OperatorSpec
-    cost: Cost
+    cost: SimulatedCost
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ModelEstimate:
     clock_mhz: float
     threads: int
     kind: str
-    cost: Cost
+    cost: SimulatedCost
     operators: tuple[OperatorEstimate, ...]
     unmodelled: int
     arena_bytes: int
@@ -86,7 +86,7 @@ class ModelEstimate:
 def estimate_model(
     manifest: Manifest,
     files: Mapping[str, bytes],
-    target: Target,
+    target: SimulatedCore,
     threads: int = 1,
     seconds: float = 3600.0,
     number: int = 0,
@@ -103,7 +103,7 @@ def run_model(
     manifest: Manifest,
     files: Mapping[str, bytes],
     inputs: bytes,
-    target: Target,
+    target: SimulatedCore,
     threads: int = 1,
     seconds: float = 3600.0,
 ) -> tuple[ModelEstimate, bytes]:
@@ -122,7 +122,7 @@ def _run_in(
     variant: Variant,
     files: Mapping[str, bytes],
     inputs: bytes,
-    target: Target,
+    target: SimulatedCore,
     threads: int,
     seconds: float,
 ) -> ModelEstimate:
@@ -163,12 +163,12 @@ def runner_of(arch: str) -> Path:
 
 def runner_job(
     arguments: Sequence[str], folder: Path, arch: str, seconds: float, runner: Path | None = None
-) -> Job:
+) -> SimulatorJob:
     """A job for the runner in `folder`, with neither environment variables nor paths of this
     machine on its stack. `runner`: the program, by default the one built for the architecture."""
     (folder / "runner").symlink_to(runner or runner_of(arch))
     command = ("./runner", *arguments)
-    return Job(command, quiet=True, seconds=seconds, variables={}, folder=folder)
+    return SimulatorJob(command, quiet=True, seconds=seconds, variables={}, folder=folder)
 
 
 def is_quick(arch: str) -> bool:
@@ -216,7 +216,7 @@ def _format_sizes(specs: Sequence[TensorSpec]) -> str:
 def _estimate_of(
     manifest: Manifest,
     variant: Variant,
-    target: Target,
+    target: SimulatedCore,
     threads: int,
     region: Region,
     unmodelled: int,
@@ -244,7 +244,7 @@ def _estimate_of(
     )
 
 
-def _inference_cost(region: Region) -> Cost:
+def _inference_cost(region: Region) -> SimulatedCost:
     """The sum of all laps: code after the last time stamp converts stamps to times, which is not
     done in production. With operators running in parallel, one thread's laps are incomplete, so the
     region's cost is used."""
@@ -254,13 +254,15 @@ def _inference_cost(region: Region) -> Cost:
     for lap in region.laps:
         bound.update(lap.bound)
     laps = region.laps
-    return Cost(sum(c.cycles for c in laps), sum(c.instructions for c in laps), dict(bound))
+    return SimulatedCost(
+        sum(c.cycles for c in laps), sum(c.instructions for c in laps), dict(bound)
+    )
 
 
 def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[OperatorEstimate, ...]:
     """The laps that are operators, on any thread: for each operator the first lap ending at its
     time stamp. Empty if any is missing."""
-    laps: dict[int, Cost] = {}
+    laps: dict[int, SimulatedCost] = {}
     stamps, every = region.stamps + region.other_stamps, region.laps + region.other_laps
     for stamp, lap in zip(stamps, every, strict=False):
         laps.setdefault(stamp, lap)

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.arrays.outlier_library import PATHS, Report
+from edgekit.device.runtime.arrays.outlier_library import PATHS, OutlierReport
 from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.toolchain.gemm_blob import table_blob
-from edgekit.host.simulator.run import Cost
-from edgekit.host.simulator.timed import Call, RunnerCalls
+from edgekit.host.simulator.run import SimulatedCost
+from edgekit.host.simulator.timed import RunnerCalls, RunnerCommand
 
 
 @dataclass(frozen=True)
 class SplitEstimate:
     """The cost of each path, and what the first computed and reported."""
 
-    costs: tuple[Cost, ...]
-    report: Report
+    costs: tuple[SimulatedCost, ...]
+    report: OutlierReport
     y: Any
 
 
@@ -45,10 +45,12 @@ def outlier_costs(
     files["table"] = table_blob(table, calls.target.board.platform)
     words = (m, k, n, threads, threshold)
     numbers = (PATHS.index(path) for path in paths)
-    call = Call("outlier", (*words, *numbers), len(paths), "paths", files, ("report", "costs", "y"))
+    call = RunnerCommand(
+        "outlier", (*words, *numbers), len(paths), "paths", files, ("report", "costs", "y")
+    )
     costs, results = calls.run(call)
     path, outliers, used = (int(value) for value in np.frombuffer(results["report"], "<i8"))
     split, dense = (float(value) for value in np.frombuffer(results["costs"], "<f8"))
-    report = Report(PATHS[path], outliers, used, 0, 0, 0, 0, 0, split, dense)
+    report = OutlierReport(PATHS[path], outliers, used, 0, 0, 0, 0, 0, split, dense)
     y = np.frombuffer(results["y"], "<f4").reshape(m, n)
     return SplitEstimate(costs, report, y)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.simulator.programs import Programs
-from edgekit.host.simulator.run import Cost
-from edgekit.host.simulator.target import Target
-from edgekit.host.simulator.timed import Call, RunnerCalls
+from edgekit.host.simulator.run import SimulatedCost
+from edgekit.host.simulator.target import SimulatedCore
+from edgekit.host.simulator.timed import RunnerCalls, RunnerCommand
 from edgekit.kb.features import GemmShape, Packed
 
 _DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
@@ -35,36 +35,42 @@ class ProductTimer:
     """Cycles of products on a board's core; compiles the kernels once."""
 
     def __init__(
-        self, target: Target, seconds: float = 3600.0, programs: Programs | None = None
+        self, target: SimulatedCore, seconds: float = 3600.0, programs: Programs | None = None
     ) -> None:
         """See `RunnerCalls`."""
         self._calls = RunnerCalls(target, seconds, programs)
 
-    def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
+    def costs(
+        self, product: Multiplication, methods: Sequence[Method]
+    ) -> tuple[SimulatedCost, ...]:
         """The cost of each method with warm caches and predictors. InputError if a run fails."""
         return product_costs(self._calls, product, methods)
 
-    def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
+    def part_costs(
+        self, product: Multiplication, parts: Sequence[Part]
+    ) -> tuple[SimulatedCost, ...]:
         """Likewise, of parts of a product."""
         return _costs(self._calls, product, parts)
 
 
 def product_costs(
     calls: RunnerCalls, product: Multiplication, methods: Sequence[Method]
-) -> tuple[Cost, ...]:
+) -> tuple[SimulatedCost, ...]:
     """The cost of each method with warm caches and predictors. InputError if a run fails."""
     return _costs(calls, product, [(product.shape, how) for how in methods])
 
 
-def _costs(calls: RunnerCalls, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
+def _costs(
+    calls: RunnerCalls, product: Multiplication, parts: Sequence[Part]
+) -> tuple[SimulatedCost, ...]:
     shape = product.shape
     sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
     numbers = (*sizes, _SIDES[product.packed], product.threads)
-    found: list[Cost] = []
+    found: list[SimulatedCost] = []
     for at in range(0, len(parts), _MOST_METHODS):
         some = parts[at : at + _MOST_METHODS]
         words = _runner_words(shape, some)
-        costs, _ = calls.run(Call("product", (*numbers, *words), len(some), "products"))
+        costs, _ = calls.run(RunnerCommand("product", (*numbers, *words), len(some), "products"))
         found += costs
     return tuple(found)
 

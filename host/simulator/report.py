@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.targets.core_parts import Validation
 
 NOT_VALIDATED = "not validated"
@@ -47,21 +47,21 @@ def proof_text(proof: Validation | None) -> str:
     )
 
 
-def bounds(cost: Cost) -> list[tuple[str, float]]:
+def bounds(cost: SimulatedCost) -> list[tuple[str, float]]:
     """The fractions of cycles by cause, largest first, with the core's names for its units."""
     total = cost.cycles or 1
     ordered = sorted(cost.bound.items(), key=lambda item: (-item[1], item[0]))
     return [(_display_name(key), cycles / total) for key, cycles in ordered if cycles]
 
 
-def bound_text(cost: Cost) -> str:
+def bound_text(cost: SimulatedCost) -> str:
     """The largest bounds: `vector unit 61 %, DRAM 20 %`."""
     shares = bounds(cost)
     named = [pair for pair in shares[:_MOST] if pair[1] >= _LEAST] or shares[:1]
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
 
 
-def largest_bound(cost: Cost) -> str:
+def largest_bound(cost: SimulatedCost) -> str:
     """The largest bound: `vector unit 61 %`."""
     name, share = next(iter(bounds(cost)), ("nothing", 1.0))
     return f"{name} {100 * share:.0f} %"
@@ -75,7 +75,7 @@ def _format_ms(milliseconds: float) -> str:
     return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"
 
 
-def cost_document(cost: Cost) -> dict[str, Any]:
+def cost_document(cost: SimulatedCost) -> dict[str, Any]:
     return {
         "cycles": cost.cycles,
         "instructions": cost.instructions,

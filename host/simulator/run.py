@@ -20,7 +20,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.elf import check_program
 from edgekit.host.simulator.emulator import Emulator, plugin_of, spelled
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.core import Core
 
 _SCHEMA = "edgekit.boardtime.run/1"
@@ -33,7 +33,7 @@ GUEST_BYTES = 1 << 36
 
 
 @dataclass(frozen=True)
-class Cost:
+class SimulatedCost:
     """The cost of a stretch of a program: `bound` attributes its cycles to causes and sums up to
     them."""
 
@@ -48,16 +48,16 @@ class Region:
     of the time stamp that each lap was written to, -1 for none. `other_laps`, `other_stamps`:
     likewise, for threads running in parallel with the region's own."""
 
-    cost: Cost
-    laps: tuple[Cost, ...]
-    threads: tuple[Cost, ...]
+    cost: SimulatedCost
+    laps: tuple[SimulatedCost, ...]
+    threads: tuple[SimulatedCost, ...]
     stamps: tuple[int, ...] = ()
-    other_laps: tuple[Cost, ...] = ()
+    other_laps: tuple[SimulatedCost, ...] = ()
     other_stamps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatorRun:
     """The regions of a run in order; `unmodelled`: instructions timed as plain ones; `said`: the
     output of a quiet job."""
 
@@ -67,7 +67,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Job:
+class SimulatorJob:
     """What to run. `root`: system root with its libraries, unless static; `whole`: the entire run
     is one region; `counter_laps`: reading the core's counter ends a lap; `quiet`: show output only
     on failure. `variables`: the complete environment, None for this process's; like the arguments,
@@ -88,7 +88,9 @@ class Job:
         return (self.folder or Path()) / self.command[0]
 
 
-def run_job(emulator: Emulator, target: Target, job: Job, plugin: Path | None = None) -> Run:
+def run_job(
+    emulator: Emulator, target: SimulatedCore, job: SimulatorJob, plugin: Path | None = None
+) -> SimulatorRun:
     """Runs a program and reads the plugin's results. `plugin`: its file, by default the one built
     for the emulator. Raises InputError with advice if the program fails, takes too long, has no
     mark, or executes an instruction that the core lacks."""
@@ -97,11 +99,11 @@ def run_job(emulator: Emulator, target: Target, job: Job, plugin: Path | None = 
 
 def run_cores(
     emulator: Emulator,
-    target: Target,
+    target: SimulatedCore,
     cores: Sequence[Core],
-    job: Job,
+    job: SimulatorJob,
     plugin: Path | None = None,
-) -> tuple[Run, ...]:
+) -> tuple[SimulatorRun, ...]:
     """Like run_job, for several models at once, such as one core on different boards; the target's
     CPU executes the program."""
     program = job.program
@@ -132,7 +134,11 @@ def run_cores(
 
 
 def _execute(
-    emulator: Emulator, target: Target, job: Job, extra: Sequence[str], seconds: float | None = None
+    emulator: Emulator,
+    target: SimulatedCore,
+    job: SimulatorJob,
+    extra: Sequence[str],
+    seconds: float | None = None,
 ) -> tuple[int, str]:
     """A program's exit code and output; leaves no process behind."""
     options = ["-L", str(job.root)] if job.root else []
@@ -162,7 +168,9 @@ def _execute(
     return process.returncode, said or ""
 
 
-def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: str) -> str:
+def _why_failed(
+    emulator: Emulator, target: SimulatedCore, job: SimulatorJob, code: int, said: str
+) -> str:
     program = job.program
     if code == -signal.SIGILL:
         found = _illegal_instruction(emulator, target, job)
@@ -186,7 +194,7 @@ def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: s
     )
 
 
-def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
+def _illegal_instruction(emulator: Emulator, target: SimulatedCore, job: SimulatorJob) -> str:
     """The name of the illegal instruction, found by running the program again with a trace."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -214,7 +222,7 @@ def _quote_last_line(said: str) -> str:
     return f" ({printable(lines[-1], _TAIL)})" if lines else ""
 
 
-def _check_marks(document: Mapping[str, Any], job: Job) -> None:
+def _check_marks(document: Mapping[str, Any], job: SimulatorJob) -> None:
     program = job.program
     if document.get("schema") != _SCHEMA:
         raise InputError(f"{program}: expected {_SCHEMA}, found {document.get('schema')}")
@@ -225,7 +233,9 @@ def _check_marks(document: Mapping[str, Any], job: Job) -> None:
         )
 
 
-def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Run:
+def _run_of(
+    found: Mapping[str, Any], target: SimulatedCore, job: SimulatorJob, said: str
+) -> SimulatorRun:
     """The run on one core."""
     unknown = found["unknown"]
     first = unknown.get("first", {})
@@ -235,7 +245,9 @@ def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Ru
             f"{first['feature']} at {first['address']}; compile it for that core "
             f"(-mcpu={target.board.core or target.core.name})"
         )
-    return Run(tuple(_region_of(each) for each in found["regions"]), unknown["count"], said)
+    return SimulatorRun(
+        tuple(_region_of(each) for each in found["regions"]), unknown["count"], said
+    )
 
 
 def _region_of(found: Mapping[str, Any]) -> Region:
@@ -246,5 +258,5 @@ def _region_of(found: Mapping[str, Any]) -> Region:
     return Region(_cost_of(found), laps, threads, stamps, others, other_stamps)
 
 
-def _cost_of(found: Mapping[str, Any]) -> Cost:
-    return Cost(found["cycles"], found["instructions"], found["bound"])
+def _cost_of(found: Mapping[str, Any]) -> SimulatedCost:
+    return SimulatedCost(found["cycles"], found["instructions"], found["bound"])

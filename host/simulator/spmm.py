@@ -9,8 +9,8 @@ import numpy as np
 from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.device.runtime.kernel_facts import SPMM_COLUMNS, SPMM_COLUMNS_OF_16
-from edgekit.host.simulator.run import Cost
-from edgekit.host.simulator.timed import Call, RunnerCalls
+from edgekit.host.simulator.run import SimulatedCost
+from edgekit.host.simulator.timed import RunnerCalls, RunnerCommand
 from edgekit.kb.targets.board import BoardProfile
 
 
@@ -19,7 +19,7 @@ def panel_of(board: BoardProfile) -> int:
     return SPMM_COLUMNS_OF_16 if board.isa.vl == 16 else SPMM_COLUMNS
 
 
-def spmm_cost(calls: RunnerCalls, weights: SparseWeights, x: Any, threads: int) -> Cost:
+def spmm_cost(calls: RunnerCalls, weights: SparseWeights, x: Any, threads: int) -> SimulatedCost:
     """The cost of W [outputs, inputs] times X [inputs, pixels], with warm caches and predictors.
     InputError if the run fails."""
     arrays = weights.arrays(panel_of(calls.target.board))
@@ -37,5 +37,5 @@ def spmm_cost(calls: RunnerCalls, weights: SparseWeights, x: Any, threads: int) 
     }
     given = {name: array.tobytes() for name, array in files.items()}
     words = (*numbers, threads, pairs.panels, pairs.pairs)
-    (cost,), _ = calls.run(Call("spmm", words, 1, "products", given))
+    (cost,), _ = calls.run(RunnerCommand("spmm", words, 1, "products", given))
     return cost

@@ -11,19 +11,19 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr, numpy_type
 from edgekit.device.runtime.arrays.sparse_library import OPERANDS, STORED, SUM_BYTES, VALUE_BYTES
 from edgekit.host.simulator.programs import Programs
-from edgekit.host.simulator.run import Cost
-from edgekit.host.simulator.target import Target
-from edgekit.host.simulator.timed import Call, RunnerCalls
+from edgekit.host.simulator.run import SimulatedCost
+from edgekit.host.simulator.target import SimulatedCore
+from edgekit.host.simulator.timed import RunnerCalls, RunnerCommand
 
 
 def spmv_costs(
-    target: Target,
+    target: SimulatedCore,
     matrix: Csr,
     forms: Sequence[BlockSettings],
     threads: int,
     seconds: float,
     programs: Programs | None = None,
-) -> tuple[Cost, ...]:
+) -> tuple[SimulatedCost, ...]:
     """Costs of one product in each format, with warm caches and predictors; `seconds`: limit for
     the run; `programs`: by default those built for the board. InputError if there is no emulator or
     the run fails."""
@@ -39,7 +39,7 @@ class StoredForm:
     height: int
     padding: float
     bytes: int
-    cost: Cost
+    cost: SimulatedCost
 
 
 def spmv_forms(
@@ -62,7 +62,7 @@ def spmv_forms(
 
 def _call(
     matrix: Csr, forms: Sequence[BlockSettings], threads: int, results: Sequence[str] = ()
-) -> Call:
+) -> RunnerCommand:
     stored = matrix.stored
     rows, cols = matrix.shape
     x = np.ones(cols, numpy_type(OPERANDS[stored]))
@@ -70,7 +70,7 @@ def _call(
     numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
     words = (*numbers, *map(_format_settings, forms))
     files = {name: array.tobytes() for name, array in arrays.items()}
-    return Call("spmv", words, len(forms), "forms of a matrix", files, results)
+    return RunnerCommand("spmv", words, len(forms), "forms of a matrix", files, results)
 
 
 def _format_settings(how: BlockSettings) -> str:

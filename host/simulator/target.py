@@ -16,7 +16,7 @@ _ARM = {"a55": "cortex-a76", "a73": "cortex-a72", "a78": "cortex-a76", "a720": "
 
 
 @dataclass(frozen=True)
-class Target:
+class SimulatedCore:
     """`cpu` is the value for QEMU's option -cpu."""
 
     board: BoardProfile
@@ -34,7 +34,7 @@ class Target:
         return fitting[0] if fitting else None
 
 
-def target_of(board: BoardProfile) -> Target:
+def target_of(board: BoardProfile) -> SimulatedCore:
     """The target for a board's `timed_core`; InputError if there is no model of it."""
     core = timed_core(board)
     if core is None:
@@ -43,7 +43,7 @@ def target_of(board: BoardProfile) -> Target:
             f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
             "or measure on it: edgekit bench model"
         )
-    return Target(board, core, cpu_of(board, core.name))
+    return SimulatedCore(board, core, cpu_of(board, core.name))
 
 
 def on_cluster(board: BoardProfile, name: str) -> BoardProfile:

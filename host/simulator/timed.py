@@ -15,14 +15,14 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.model import runner_job
 from edgekit.host.simulator.programs import Programs, build_programs
-from edgekit.host.simulator.run import Cost, run_job
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.run import SimulatedCost, run_job
+from edgekit.host.simulator.target import SimulatedCore
 
 _KERNELS = "kernels.so"
 
 
 @dataclass(frozen=True)
-class Call:
+class RunnerCommand:
     """A command of the runner: `words` after the library, the `files` that it reads, and the names
     of those that it writes. It times `count` products of the kind `what`, for messages."""
 
@@ -38,7 +38,7 @@ class RunnerCalls:
     """Times calls on a board's core; compiles the kernels once."""
 
     def __init__(
-        self, target: Target, seconds: float = 3600.0, programs: Programs | None = None
+        self, target: SimulatedCore, seconds: float = 3600.0, programs: Programs | None = None
     ) -> None:
         """`seconds`: limit for one run; `programs`: by default those built for the board. Raises
         InputError if there is no emulator."""
@@ -47,7 +47,7 @@ class RunnerCalls:
         self._emulator = find_emulator(target.board.arch)
         self._programs = programs or build_programs(target.board, self._emulator)
 
-    def run(self, call: Call) -> tuple[tuple[Cost, ...], dict[str, bytes]]:
+    def run(self, call: RunnerCommand) -> tuple[tuple[SimulatedCost, ...], dict[str, bytes]]:
         """The costs with warm caches and predictors, and the files written. InputError if the run
         fails."""
         command, ours = (call.command, _KERNELS, *map(str, call.words)), self._programs

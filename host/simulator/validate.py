@@ -18,8 +18,8 @@ from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.identity import view_of
 from edgekit.host.simulator.root import system_root, wheels
-from edgekit.host.simulator.run import GUEST_BYTES, Job, Run, run_cores
-from edgekit.host.simulator.target import Target, cpu_of
+from edgekit.host.simulator.run import GUEST_BYTES, SimulatorJob, SimulatorRun, run_cores
+from edgekit.host.simulator.target import SimulatedCore, cpu_of
 from edgekit.host.simulator.witness import Witness, input_size
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import Core
@@ -78,7 +78,7 @@ def _witness_arch(witness: Witness) -> str:
     return load_board(witness.profile).arch
 
 
-def _to_estimate(run: Run) -> Estimate:
+def _to_estimate(run: SimulatorRun) -> Estimate:
     cost = run.regions[0].cost
     return Estimate(cost.cycles, cost.instructions, run.unmodelled, cost.bound)
 
@@ -117,7 +117,7 @@ def _save_estimate(key: str, answer: Estimate) -> None:
 
 def _run_network(
     witness: Witness, cores: Sequence[Core], network: Path, threads: int, tell: Tell
-) -> tuple[Run, ...]:
+) -> tuple[SimulatorRun, ...]:
     """One run under the models of several boards; the program sees the first witness's core."""
     board = load_board(witness.profile)
     root = system_root(board.arch, tell)
@@ -125,12 +125,12 @@ def _run_network(
     view = view_of(witness.core, model_of(witness), root)
     python = [str(view.interpreter), "-S", *(["-c", _LAZY] if board.arch == "riscv64" else [])]
     size = str(input_size(network.stem))
-    job = Job(
+    job = SimulatorJob(
         (*python, str(_DRIVER), str(network), size, str(threads)),
         view.folder,
         quiet=True,
         seconds=_SECONDS,
         variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
     )
-    target = Target(board, cores[0], cpu_of(board, witness.core))
+    target = SimulatedCore(board, cores[0], cpu_of(board, witness.core))
     return run_cores(find_emulator(board.arch, tell), target, cores, job)

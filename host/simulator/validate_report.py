@@ -22,7 +22,7 @@ _TABLE = "[[validation]]\n"
 
 
 @dataclass(frozen=True)
-class Result:
+class NetworkResult:
     """A network on a board: estimated and published milliseconds; unknown: fraction of instructions
     that were timed as plain ones."""
 
@@ -51,9 +51,9 @@ class Table:
 
     witness: Witness
     threads: int
-    results: tuple[Result, ...]
+    results: tuple[NetworkResult, ...]
 
-    def proof(self, kind: str) -> list[Result]:
+    def proof(self, kind: str) -> list[NetworkResult]:
         """The results that are evidence of the error: networks that nothing was fitted to."""
         return [r for r in self.results if r.kind == kind and not r.fitted]
 
@@ -75,7 +75,7 @@ def kendall(pairs: Sequence[tuple[float, float]], beyond: float = 0.0) -> tuple[
     return (sum(signs) / len(signs) if signs else 1.0), len(signs)
 
 
-def errors(results: Sequence[Result]) -> tuple[float, float]:
+def errors(results: Sequence[NetworkResult]) -> tuple[float, float]:
     """Median and maximum absolute error in percent."""
     sizes = [abs(r.error) for r in results]
     return (statistics.median(sizes), max(sizes)) if sizes else (0.0, 0.0)

@@ -18,7 +18,7 @@ from edgekit.host.debian.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.debian.unpack import unpack
 from edgekit.host.virtual import rootfs
 from edgekit.host.virtual.initrd import initrd
-from edgekit.host.virtual.qemu import Drive, Machine, prepare_image
+from edgekit.host.virtual.qemu import Drive, QemuMachine, prepare_image
 from edgekit.host.virtual.types import OnStep
 
 _DEBIAN = Path(debian.__path__[0])
@@ -140,7 +140,7 @@ def _build_image(image: Image, packages: Path, mirror: str | None, on_step: OnSt
     shutil.rmtree(work / "home")
     (work / "host_key").unlink()  # it is on the disk image; no copy is needed
     on_step("byte code")
-    machine = Machine(architecture, image.kernel, image.initrd, Drive(str(image.root_disk)))
+    machine = QemuMachine(architecture, image.kernel, image.initrd, Drive(str(image.root_disk)))
     prepare_image(machine, work / "prepare.log")
     image.states.mkdir()
     work.chmod(0o700)

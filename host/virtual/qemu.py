@@ -28,7 +28,7 @@ class Drive:
 
 
 @dataclass(frozen=True)
-class Machine:
+class QemuMachine:
     """A machine, without the sockets for connecting to a running one."""
 
     architecture: Architecture
@@ -45,7 +45,7 @@ class Machine:
 _DEFAULT_CPU = {"arm64": "cortex-a57", "armhf": "cortex-a7", "riscv64": "rv64"}
 
 
-def machine_arguments(machine: Machine, extra_kernel: str = "") -> list[str]:
+def machine_arguments(machine: QemuMachine, extra_kernel: str = "") -> list[str]:
     """QEMU's arguments for the machine itself, which a saved state depends on, and the disks."""
     architecture = machine.architecture
     kernel = f"console={architecture.console} quiet loglevel=3 panic=-1 {extra_kernel}".strip()
@@ -114,7 +114,7 @@ def start_process(command: list[str], log: Path) -> int:
     )
 
 
-def prepare_image(machine: Machine, log: Path) -> None:
+def prepare_image(machine: QemuMachine, log: Path) -> None:
     """Boots a new image once for setup that only the board itself can do; it then powers off."""
     command = [find_qemu(machine.architecture), *machine_arguments(machine, "edgekit.prepare")]
     command += ["-serial", f"file:{log}"]

@@ -18,7 +18,7 @@ _SCHEMA = "edgekit.virtual/1"
 
 
 @dataclass(frozen=True)
-class Record:
+class MachineRecord:
     """A board's process, recorded as soon as it starts; `board` is set once it is up."""
 
     pid: int
@@ -33,7 +33,7 @@ def record_path(name: str) -> Path:
     return data_folder() / "boards" / "virtual" / f"{name}.json"
 
 
-def write_record(name: str, record: Record) -> None:
+def write_record(name: str, record: MachineRecord) -> None:
     """Replaces the record atomically."""
     import msgspec
 
@@ -42,7 +42,7 @@ def write_record(name: str, record: Record) -> None:
     atomic_write(path, text + b"\n")
 
 
-def read_record(name: str) -> Record | None:
+def read_record(name: str) -> MachineRecord | None:
     """The record of a board whose process is alive; None if there is none or it is stale."""
     record = _load_record(name)
     if record is None or process.start_mark(record.pid) != record.mark:
@@ -60,7 +60,7 @@ def clear_record(name: str) -> None:
         os.unlink(record_path(name))  # noqa: PTH108
 
 
-def _load_record(name: str) -> Record | None:
+def _load_record(name: str) -> MachineRecord | None:
     """The record on disk; None if it was written by an incompatible version."""
     import msgspec
 
@@ -69,7 +69,7 @@ def _load_record(name: str) -> Record | None:
 
     try:
         data = record_path(name).read_bytes()
-        record = msgspec.json.decode(data, type=Record, dec_hook=path_of)
+        record = msgspec.json.decode(data, type=MachineRecord, dec_hook=path_of)
     except (OSError, msgspec.DecodeError):
         return None
     return record if record.schema == _SCHEMA else None

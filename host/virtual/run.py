@@ -103,7 +103,7 @@ def _check_same(found: RunningBoard, wanted: BoardOptions) -> None:
             )
 
 
-def _shut_down(record: records.Record) -> None:
+def _shut_down(record: records.MachineRecord) -> None:
     """Lets the board flush its data and QEMU exit on its own; the caller kills what remains."""
     try:
         if record.board is not None and record.board.disk is not None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.host.virtual.image import Image
-from edgekit.host.virtual.qemu import Drive, Machine, connection_arguments, machine_arguments
+from edgekit.host.virtual.qemu import Drive, QemuMachine, connection_arguments, machine_arguments
 from edgekit.host.virtual.qmp import Qmp, QmpError
 
 _SECONDS = 120
@@ -18,7 +18,7 @@ _TIME_REGISTER = 0x200BFF8  # address of mtime, shared by all harts
 _NO_LIMIT = 1 << 40  # bytes per second; QEMU's default limit is meant for networks
 
 
-def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
+def state_path(image: Image, name: str, machine: QemuMachine, qemu: str) -> Path:
     """The path of the saved machine; its name encodes everything it depends on except the image."""
     found = Path(qemu).stat()
     # The home disk does not matter, and paths to the same image may differ.

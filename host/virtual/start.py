@@ -16,7 +16,7 @@ from edgekit.host.virtual.image import Image
 from edgekit.host.virtual.machines import VirtualBoard
 from edgekit.host.virtual.qemu import (
     Drive,
-    Machine,
+    QemuMachine,
     connection_arguments,
     find_qemu,
     machine_arguments,
@@ -50,14 +50,14 @@ def start_board(
     return start.run(None, state)
 
 
-def machine_of(board: VirtualBoard, image: Image, options: BoardOptions) -> Machine:
+def machine_of(board: VirtualBoard, image: Image, options: BoardOptions) -> QemuMachine:
     """QEMU's machine for a board; creates its persistent disk if `options` names a new one."""
     home = Drive(str(image.home_disk), keep=False)
     if options.disk is not None:
         home = Drive(options.disk)
         if not options.disk.startswith("nbd:"):
             _make_disk(image, Path(options.disk))
-    return Machine(
+    return QemuMachine(
         architecture=board.architecture,
         kernel=image.kernel,
         initrd=image.initrd,
@@ -85,7 +85,7 @@ class _Start:
     """A board that is being started."""
 
     def __init__(
-        self, board: VirtualBoard, image: Image, options: BoardOptions, machine: Machine
+        self, board: VirtualBoard, image: Image, options: BoardOptions, machine: QemuMachine
     ) -> None:
         self._board = board
         self._image = image
@@ -102,10 +102,10 @@ class _Start:
         command += connection_arguments(control, incoming=restore is not None)
         pid = start_process(command, log)
         mark = process.start_mark(pid) or ""
-        records.write_record(name, records.Record(pid, mark, control))
+        records.write_record(name, records.MachineRecord(pid, mark, control))
         try:
             running = self._bring_up(pid, mark, control, restore, save)
-            records.write_record(name, records.Record(pid, mark, control, running))
+            records.write_record(name, records.MachineRecord(pid, mark, control, running))
         except BaseException as error:
             ended = process.start_mark(pid) != mark
             records.clear_record(name)

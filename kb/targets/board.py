@@ -14,7 +14,7 @@ from typing import Any
 
 from edgekit.device.runtime import features
 from edgekit.kb.targets.isa import Isa, ProductCosts, costs_over, isa_of
-from edgekit.kb.targets.timing import Cluster, parse_cluster
+from edgekit.kb.targets.timing import TimedCluster, parse_cluster
 from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
 LOCAL = "local"  # the machine that edgekit runs on
@@ -62,7 +62,7 @@ class BoardProfile:
     units: tuple[str, ...] = (CPU,)
     nna: NnaUnit | None = None
     compute: tuple[ComputeUnit, ...] = ()
-    timing: tuple[Cluster, ...] = ()
+    timing: tuple[TimedCluster, ...] = ()
     l1d_bytes: int = 32768
     l2_bytes: int = 0
     l3_bytes: int = 0

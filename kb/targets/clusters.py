@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgekit.device.runtime.agent.specs import ALIKE, ALL
 from edgekit.kb.targets.board import CPU, BoardProfile
 from edgekit.kb.targets.core import ELEMENTS, WIDTHS, Core, core_names, load_core, operation_table
-from edgekit.kb.targets.timing import Cluster
+from edgekit.kb.targets.timing import TimedCluster
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BoardCluster:
     core: str
     cores: int
     unit: str
-    timing: Cluster | None
+    timing: TimedCluster | None
 
 
 def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:

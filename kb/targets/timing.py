@@ -24,7 +24,7 @@ _MOST = 1 << 30
 
 
 @dataclass(frozen=True)
-class Cluster:
+class TimedCluster:
     """Cores of one kind.
 
     `values` by name: MHz, nanoseconds, GB/s of one core and of all, and bytes, ways and cycles of
@@ -65,7 +65,7 @@ def _parse_cache(level: str, value: Mapping[str, float]) -> Cache:
     return Cache(size, ways, latency)
 
 
-def parse_cluster(where: str, name: str, table: Any) -> Cluster:
+def parse_cluster(where: str, name: str, table: Any) -> TimedCluster:
     """Parses a `[timing.NAME]` table; `where` names the profile.
 
     Raises ValueError, in one line, if a value is missing, unknown, without origin or not a number.
@@ -94,4 +94,4 @@ def parse_cluster(where: str, name: str, table: Any) -> Cluster:
                 f"{where}: expected timing.{name}.{key} to be a number above 0, found {value!r}"
             )
     figures = tuple((key, float(values[key]["value"])) for key in wanted)
-    return Cluster(name, table["core"], figures, origins)
+    return TimedCluster(name, table["core"], figures, origins)

@@ -18,7 +18,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import EdgekitError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.jobs.dask_pool import DaskPool
-from edgekit.host.lab.jobs.task import Report, Task, run_task
+from edgekit.host.lab.jobs.task import Task, TaskReport, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import AMPLE, until
 
@@ -172,7 +172,7 @@ def test_of_one_that_failed_the_error_is_its_own(
 
 def test_a_single_task_that_failed_ends_with_its_own_code() -> None:
     with pytest.raises(EdgekitError) as raised:
-        check_all([("broken", Report(UnreachableError.exit_code, message="lost"))])
+        check_all([("broken", TaskReport(UnreachableError.exit_code, message="lost"))])
     assert explain(raised.value) == ("lost", UnreachableError.exit_code)
 
 

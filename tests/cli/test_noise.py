@@ -24,8 +24,8 @@ from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release.types import Noise
 from edgekit.host.errors import IncompatibleError
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.session import Job
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.session import TuningJob
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 from tests.cli.conftest import Outcome
@@ -149,8 +149,8 @@ class Disturbed(Board):
 
 
 def tune_products(device: Board, model: Path, table: Path) -> None:
-    products = tuple(Product(GemmShape(n, n, n)) for n in (8, 16))
-    job = Job("local", load_board("local"), products, 60.0, lambda: "2026-11-25")
+    products = tuple(MatrixProduct(GemmShape(n, n, n)) for n in (8, 16))
+    job = TuningJob("local", load_board("local"), products, 60.0, lambda: "2026-11-25")
     tune.tune_on(device, job, threads=1, allow_noise=False)
 
 

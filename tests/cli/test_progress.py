@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from edgekit.host.cli.progress import Meter, deploying
-from edgekit.host.deploy.release import Step
+from edgekit.host.deploy.release import DeployProgress
 
 MIB = 1 << 20
 
@@ -31,11 +31,11 @@ def clock() -> Clock:
 def at(clock: Clock) -> Callable[[float, int], str]:
     """show(seconds, mebibytes): the rate shown for a 10 MiB transfer resumed at 2 MiB."""
     meter = Meter(clock)
-    meter.entered(Step("transfer", 2 * MIB, 10 * MIB))
+    meter.entered(DeployProgress("transfer", 2 * MIB, 10 * MIB))
 
     def show(seconds: float, mebibytes: int) -> str:
         clock.now = 100.0 + seconds
-        return meter.rate(Step("transfer", mebibytes * MIB, 10 * MIB))
+        return meter.rate(DeployProgress("transfer", mebibytes * MIB, 10 * MIB))
 
     return show
 
@@ -53,19 +53,19 @@ def test_nothing_is_said_too_early(at: Callable[[float, int], str]) -> None:
 
 def test_bytes_are_shown_where_there_are_any(clock: Clock) -> None:
     meter = Meter(clock)
-    meter.entered(Step("transfer", 0, 4 * MIB))
-    assert meter.far(Step("probe")) == ""
-    assert meter.far(Step("transfer", MIB, 4 * MIB)) == "1 MiB of 4 MiB"
+    meter.entered(DeployProgress("transfer", 0, 4 * MIB))
+    assert meter.far(DeployProgress("probe")) == ""
+    assert meter.far(DeployProgress("transfer", MIB, 4 * MIB)) == "1 MiB of 4 MiB"
     clock.now += 2
-    shown = meter.far(Step("transfer", 2 * MIB, 4 * MIB))
+    shown = meter.far(DeployProgress("transfer", 2 * MIB, 4 * MIB))
     assert shown == "2 MiB of 4 MiB, 1 MiB/s, 2 s left"
 
 
 def test_plain_lines_come_now_and_then(clock: Clock) -> None:
     meter = Meter(clock)
-    assert meter.entered(Step("probe"))
-    assert not meter.entered(Step("probe"))
-    assert meter.entered(Step("transfer", 0, 10))
+    assert meter.entered(DeployProgress("probe"))
+    assert not meter.entered(DeployProgress("probe"))
+    assert meter.entered(DeployProgress("transfer", 0, 10))
     due = []
     for _ in range(12):
         clock.now += 1
@@ -75,7 +75,12 @@ def test_plain_lines_come_now_and_then(clock: Clock) -> None:
 
 def test_off_a_terminal_each_state_is_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     with deploying("deploying to b") as show:
-        for step in (Step("probe"), Step("transfer", 0, 9), Step("transfer", 9, 9), Step("health")):
+        for step in (
+            DeployProgress("probe"),
+            DeployProgress("transfer", 0, 9),
+            DeployProgress("transfer", 9, 9),
+            DeployProgress("health"),
+        ):
             show(step)
     lines = capfd.readouterr().err.splitlines()
     assert lines == [f"deploying to b: {s} ..." for s in ("probe", "transfer", "health")]

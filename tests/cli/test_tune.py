@@ -26,8 +26,8 @@ from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.measure import BoardMeasurer
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.session import Job, tune
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.session import TuningJob, tune
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 
@@ -173,8 +173,8 @@ def _measurer(transport: LocalTransport) -> BoardMeasurer:
 
 
 def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
-    products = tuple(Product(GemmShape(*s)) for s in _SHAPES)
-    job = Job("local", load_board("local"), products, 60.0, lambda: "now")
+    products = tuple(MatrixProduct(GemmShape(*s)) for s in _SHAPES)
+    job = TuningJob("local", load_board("local"), products, 60.0, lambda: "now")
     place = data_folder() / "boards" / "local"
     with pytest.raises(UnreachableError) as error:
         tune(job, lambda: _measurer(CutOff(place)), lambda _: None)

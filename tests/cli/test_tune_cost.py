@@ -12,7 +12,7 @@ from edgekit.host.cli.tune_cost import CostWork, calibrate_on
 from edgekit.host.deploy import api
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.simulator.model import ModelEstimate
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.targets.core_parts import Validation
 
 SMALL = "okay_nabu"
@@ -46,7 +46,7 @@ def test_a_virtual_board_shows_what_a_real_core_would_take(home: Path, capfd: An
 
     def estimate(_: api.Device, bundle: Bundle, threads: int) -> ModelEstimate:
         name, release = bundle.manifest.model.name, bundle.manifest.id
-        cost = Cost(18_000_000, 1, {"issue": 18_000_000})
+        cost = SimulatedCost(18_000_000, 1, {"issue": 18_000_000})
         core = ("rpi4", "a72", 1800.0, threads, "int8")
         return ModelEstimate(name, release, *core, cost, (), 0, 1, 1, {}, 1, proof)
 

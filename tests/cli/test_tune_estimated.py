@@ -19,15 +19,15 @@ from edgekit.host.cli.tune_estimated import (
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.spmv_matrices import open_matrix
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.spmv import TunedMatrix
-from edgekit.host.lab.tune.tuner import Best, Outcome
-from edgekit.host.simulator.run import Cost
+from edgekit.host.lab.tune.tuner import BestMethod, TuningOutcome
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 _HOW = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)
-_BEST = Best(Product(GemmShape(48, 64, 32)), _HOW, 0.5)
+_BEST = BestMethod(MatrixProduct(GemmShape(48, 64, 32)), _HOW, 0.5)
 
 
 class _Timer:
@@ -36,18 +36,20 @@ class _Timer:
     def __init__(self, target: object, seconds: float) -> None:
         pass
 
-    def costs(self, product: object, methods: tuple[Method, Method]) -> tuple[Cost, Cost]:
+    def costs(
+        self, product: object, methods: tuple[Method, Method]
+    ) -> tuple[SimulatedCost, SimulatedCost]:
         assert methods[0] == _HOW
-        return Cost(1_800_000, 1, {}), Cost(3_600_000, 1, {})
+        return SimulatedCost(1_800_000, 1, {}), SimulatedCost(3_600_000, 1, {})
 
 
-_OUTCOME = Outcome((_BEST,), 1, 0, finished=True, refused=())
+_OUTCOME = TuningOutcome((_BEST,), 1, 0, finished=True, refused=())
 
 
 def _shown_methods(capfd: Any, as_json: bool, timer_of: Any = _Timer) -> str:
     """What the command prints for a virtual board."""
 
-    def estimate(board: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
+    def estimate(board: BoardProfile, best: Sequence[BestMethod]) -> list[MethodEstimate]:
         return estimate_methods(board, best, lambda _: True, timer_of)
 
     tune.show_tuned("a72", load_board("a72"), "instructions", _OUTCOME, estimate, as_json)
@@ -76,7 +78,7 @@ def test_an_estimate_that_would_take_long_is_left_out() -> None:
 
 def _costs(_: object, matrix: Csr, forms: Sequence[BlockSettings], *more: object) -> Any:
     assert matrix.shape == (400, 400) and [how.width for how in forms] == [16, 8]
-    return Cost(1_800_000, 1, {}), Cost(3_600_000, 1, {})
+    return SimulatedCost(1_800_000, 1, {}), SimulatedCost(3_600_000, 1, {})
 
 
 def _shown_settings(capfd: Any, as_json: bool) -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.cli.tune_cost import show_layouts
-from edgekit.host.compiler.costs.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
+from edgekit.host.compiler.costs.layout_table import (
+    KERNELS,
+    KernelWork,
+    LayoutCase,
+    LayoutTable,
+    read_layouts,
+)
 
 _TUNE = ("lab", "tune", "cost", "--layouts")
 
@@ -39,7 +45,9 @@ def test_cycles_are_estimated_for_a_board_that_is_not_there(edgekit, home):
 
 def test_a_table_is_shown(capfd):
     cases = tuple(
-        Case(kernel, Work(1_000_000, 2_000, 4, 3_000), 5e4) for kernel in KERNELS for _ in range(2)
+        LayoutCase(kernel, KernelWork(1_000_000, 2_000, 4, 3_000), 5e4)
+        for kernel in KERNELS
+        for _ in range(2)
     )
     show_layouts(LayoutTable("x", "cycles", cases), Path("table.json"), as_json=False)
     out = capfd.readouterr().out

@@ -24,7 +24,7 @@ from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.model_session import ModelSearch
-from edgekit.host.lab.tune.operators import Times
+from edgekit.host.lab.tune.operators import ModelCosts
 from edgekit.kb.targets.board import load_board
 from tests.support.lab_app import lab_with
 from tests.support.order_clockwork import OrderClockwork
@@ -50,9 +50,11 @@ class Clockwork:
 
     def __init__(self, subject: TuningTask, *_: object) -> None:
         self._subject = subject
-        self._default: Times | None = None
+        self._default: ModelCosts | None = None
 
-    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+    def measure(
+        self, table: KnowledgeBase, default: KnowledgeBase
+    ) -> tuple[ModelCosts, ModelCosts]:
         if Clockwork.left == 0:
             raise UnreachableError("board 'here': expected an answer, found the link cut")
         Clockwork.left -= 1
@@ -60,7 +62,7 @@ class Clockwork:
         self._default = self._default or self._times(default)
         return self._times(table), self._default
 
-    def _times(self, table: KnowledgeBase) -> Times:
+    def _times(self, table: KnowledgeBase) -> ModelCosts:
         s = self._subject
         made = prepare_graph(s.source, s.board, s.options, table)
         _, plan = plan_of(made.graph, s.board, s.options, table=table)
@@ -79,7 +81,7 @@ class Clockwork:
         }
         for name in costs if crowded else ():
             costs[name] *= 0.1 if name in crowded else Clockwork.crowd
-        return Times(costs, sum(costs.values()))
+        return ModelCosts(costs, sum(costs.values()))
 
 
 _METHODS = ModelSearch(Clockwork, orders_wanted=lambda job: False)

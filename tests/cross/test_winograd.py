@@ -8,7 +8,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
@@ -31,7 +31,7 @@ def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
         cases.append(Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (x, weights, bias)))
     graph, table = graph_of(cases), KnowledgeBase((board.platform,))
     steps = lower(graph, board, table, threads=4).lowered.steps
-    calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
+    calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
     assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 3
     assert all(int(str(call.fields["parts"])) > 1 and (call.tasks or 0) >= 3 for call in calls)
     _check(graph, board, table, virtual_board, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit.host.common.paths import cache_folder, data_folder
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
-from edgekit.host.deploy.compiled import Compiled, compiled, recall, remember
+from edgekit.host.deploy.compiled import CompiledBundle, compiled, recall, remember
 from edgekit.kb.targets.board import load_board
 from tests.support.homes import home_over_the_cache
 from tests.support.onnx_models import model, node, save, value
@@ -27,8 +27,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def made(tiny: Any) -> Compiled:
-    return Compiled(tiny(), NOTES)
+def made(tiny: Any) -> CompiledBundle:
+    return CompiledBundle(tiny(), NOTES)
 
 
 def files() -> list[Path]:
@@ -36,7 +36,7 @@ def files() -> list[Path]:
     return sorted(p for p in (cache_folder() / "bundles").iterdir() if p.suffix != ".lock")
 
 
-def test_what_is_kept_is_found_under_its_key_only(made: Compiled) -> None:
+def test_what_is_kept_is_found_under_its_key_only(made: CompiledBundle) -> None:
     remember("key", made)
     found = recall("key")
     assert found is not None
@@ -46,9 +46,11 @@ def test_what_is_kept_is_found_under_its_key_only(made: Compiled) -> None:
 
 @pytest.mark.parametrize("name", ["key.ekb", "key.json"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "half", "another's"])
-def test_a_damaged_bundle_is_not_used(made: Compiled, tiny: Any, name: str, damage: str) -> None:
+def test_a_damaged_bundle_is_not_used(
+    made: CompiledBundle, tiny: Any, name: str, damage: str
+) -> None:
     remember("key", made)
-    remember("another", Compiled(tiny(counter=1), ()))
+    remember("another", CompiledBundle(tiny(counter=1), ()))
     file = cache_folder() / "bundles" / name
     content = file.read_bytes()
     if damage == "missing":
@@ -62,7 +64,7 @@ def test_a_damaged_bundle_is_not_used(made: Compiled, tiny: Any, name: str, dama
     assert recall("key") is not None
 
 
-def test_a_bundle_with_one_bit_changed_is_not_used(made: Compiled) -> None:
+def test_a_bundle_with_one_bit_changed_is_not_used(made: CompiledBundle) -> None:
     remember("key", made)
     file = cache_folder() / "bundles" / "key.ekb"
     content = file.read_bytes()
@@ -73,7 +75,7 @@ def test_a_bundle_with_one_bit_changed_is_not_used(made: Compiled) -> None:
         assert recall("key") is None, entry.filename
 
 
-def test_the_least_recently_used_bundles_are_removed(made: Compiled) -> None:
+def test_the_least_recently_used_bundles_are_removed(made: CompiledBundle) -> None:
     for key in ("a", "b"):
         remember(key, made)
     recall("a")
@@ -85,7 +87,7 @@ def test_the_least_recently_used_bundles_are_removed(made: Compiled) -> None:
     assert files() == []
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(made: Compiled) -> None:
+def test_a_cache_that_cannot_be_written_is_no_error(made: CompiledBundle) -> None:
     cache_folder().mkdir()
     (cache_folder() / "bundles").write_text("a file")
     remember("key", made)

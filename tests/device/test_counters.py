@@ -15,7 +15,7 @@ from edgekit.host.deploy.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]
-Deploy = Callable[..., release.Outcome]
+Deploy = Callable[..., release.DeployOutcome]
 
 
 def healthy(_: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def healthy(_: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def deploy(store: Store, paper: MakeBundle, send: Send) -> Deploy:
-    def put(allow_downgrade: bool = False, **facts: Any) -> release.Outcome:
+    def put(allow_downgrade: bool = False, **facts: Any) -> release.DeployOutcome:
         id_ = send(store, paper(**facts))
         return release.apply(store, id_, healthy, lambda _: None, allow_downgrade)
 

@@ -8,11 +8,11 @@ import pytest
 
 from edgekit.device.runtime.agent.fit import BoardFacts, check_fit
 from edgekit.device.runtime.agent.manifest import BoardNeeds
-from edgekit.device.runtime.agent.specs import Memory
+from edgekit.device.runtime.agent.specs import BoardMemory
 from edgekit.device.runtime.errors import IncompatibleError
 
 NEEDS = BoardNeeds("rv64gcv", "riscv64", ("v", "zba"), 256)
-MEMORY = Memory(600, 300, 100)
+MEMORY = BoardMemory(600, 300, 100)
 BOARD = BoardFacts("riscv64", frozenset({"a", "v", "zba"}), 256, 1000)
 
 

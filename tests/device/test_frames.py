@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.runtime.agent.frames import HANGUP, WINDOW, Link, decode, encode
-from edgekit.device.runtime.agent.messages import OUT, BrokenStreamError, Channel, Message
+from edgekit.device.runtime.agent.frames import HANGUP, WINDOW, FrameLink, decode, encode
+from edgekit.device.runtime.agent.messages import OUT, BrokenStreamError, Message, MessageChannel
 
 SESSION = 0xC0FFEE
 # Bytes that terminals and terminal servers interpret: flow control, Ctrl-C, newlines, telnet.
@@ -50,7 +50,7 @@ class Line:
 
     def __init__(self, seed: int, drop: float, flip: float, noise: float, mask: int = 255) -> None:
         self.now = 0.0
-        self.ends = (Link(SESSION, 0.0, caller=True), Link(SESSION, 0.0, caller=False))
+        self.ends = (FrameLink(SESSION, 0.0, caller=True), FrameLink(SESSION, 0.0, caller=False))
         self.heard = [b"", b""]
         self._random = random.Random(seed)
         self._faults = drop, flip, noise
@@ -114,7 +114,7 @@ def test_a_line_of_seven_bits_is_found_out() -> None:
 
 
 def test_what_an_echo_sends_back_is_not_the_other_end() -> None:
-    link = Link(SESSION, 0.0, caller=True)
+    link = FrameLink(SESSION, 0.0, caller=True)
     link.send(b"words")
     echoed = b"".join(link.output(0.0))
     assert link.receive(echoed, 1.0) == b""
@@ -122,14 +122,14 @@ def test_what_an_echo_sends_back_is_not_the_other_end() -> None:
 
 
 def test_no_more_than_a_window_is_in_flight() -> None:
-    link = Link(SESSION, 0.0, caller=True)
+    link = FrameLink(SESSION, 0.0, caller=True)
     link.send(bytes(1 << 20))
     assert len(link.output(0.0)) == WINDOW
     assert link.output(0.1) == []
 
 
 def test_only_the_oldest_goes_again_after_silence() -> None:
-    link = Link(SESSION, 0.0, caller=True)
+    link = FrameLink(SESSION, 0.0, caller=True)
     link.send(bytes(1 << 20))
     first = link.output(0.0)[0]
     wake = link.wake_at()
@@ -139,7 +139,7 @@ def test_only_the_oldest_goes_again_after_silence() -> None:
 
 @pytest.mark.parametrize(("round_trip", "wait"), [(0.02, 0.3), (0.5, 1.5), (4.0, 6.0)])
 def test_silence_lasts_three_round_trips_within_bounds(round_trip: float, wait: float) -> None:
-    link, other = (Link(SESSION, 0.0, caller=caller) for caller in (True, False))
+    link, other = (FrameLink(SESSION, 0.0, caller=caller) for caller in (True, False))
     link.send(b"words")
     other.receive(b"".join(link.output(0.0)), round_trip)
     link.receive(b"".join(other.output(round_trip)), round_trip)
@@ -149,13 +149,13 @@ def test_silence_lasts_three_round_trips_within_bounds(round_trip: float, wait: 
 
 
 def test_hangup_is_heard_in_any_session() -> None:
-    link = Link(SESSION, 0.0, caller=False)
+    link = FrameLink(SESSION, 0.0, caller=False)
     link.receive(b"noise" + HANGUP, 0.0)
     assert link.hung_up
 
 
 def test_endless_noise_takes_no_memory() -> None:
-    link = Link(SESSION, 0.0, caller=False)
+    link = FrameLink(SESSION, 0.0, caller=False)
     for _ in range(1000):
         assert link.receive(b"x" * 1000, 0.0) == b""
     assert len(link._buffer) < 10_000
@@ -163,7 +163,10 @@ def test_endless_noise_takes_no_memory() -> None:
 
 @given(st.lists(st.binary(max_size=3000), max_size=8))
 def test_messages_come_as_they_were(payloads: list[bytes]) -> None:
-    here, there = Channel(SESSION, 0.0, caller=True), Channel(SESSION, 0.0, caller=False)
+    here, there = (
+        MessageChannel(SESSION, 0.0, caller=True),
+        MessageChannel(SESSION, 0.0, caller=False),
+    )
     for payload in payloads:
         here.send(OUT, payload)
     found: list[Message] = []
@@ -175,7 +178,7 @@ def test_messages_come_as_they_were(payloads: list[bytes]) -> None:
 
 @pytest.mark.parametrize("stream", [b"not deflated", b"\xff" * 50])
 def test_a_stream_that_no_sender_writes(stream: bytes) -> None:
-    link = Link(SESSION, 0.0, caller=True)
+    link = FrameLink(SESSION, 0.0, caller=True)
     link.send(stream)
     with pytest.raises(BrokenStreamError):
-        Channel(SESSION, 0.0, caller=False).receive(b"".join(link.output(0.0)), 0.0)
+        MessageChannel(SESSION, 0.0, caller=False).receive(b"".join(link.output(0.0)), 0.0)

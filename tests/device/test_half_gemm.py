@@ -15,7 +15,7 @@ from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.toolchain.kernels import half_units, kernel_units
-from edgekit.host.compiler.toolchain.zig import Unit
+from edgekit.host.compiler.toolchain.zig import TranslationUnit
 from edgekit.host.deploy.bundle.references import reference_products
 from edgekit.kb.targets.board import load_board
 from tests.support.half_cases import check_product
@@ -31,7 +31,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rvv = replace(board, simd="rvv128", extras=("zvfh",))
     units = [replace(each, extras=()) for each in half_units(rvv) if not each.plain]
     path = tmp_path_factory.mktemp("half") / "kernels.so"
-    units += [*kernel_units(board), Unit("half_features", _PRESENT)]
+    units += [*kernel_units(board), TranslationUnit("half_features", _PRESENT)]
     path.write_bytes(toolchain_for(board).build(units))
     return path
 

@@ -14,8 +14,8 @@ import pytest
 from edgekit.device.runtime.agent.hotspots import watch, watch_threads
 from edgekit.device.runtime.agent.perf_events import sample_threads
 from edgekit.device.runtime.agent.ptrace_sampler import stop_threads
-from edgekit.device.runtime.agent.symbols import UNKNOWN, Place, Symbols
-from edgekit.device.runtime.agent.threads import Account, threads_of
+from edgekit.device.runtime.agent.symbols import UNKNOWN, CodePlace, Symbols
+from edgekit.device.runtime.agent.threads import CpuTime, threads_of
 from edgekit.device.runtime.errors import DeviceError
 from tests.support.patience import PATIENCE
 
@@ -58,7 +58,7 @@ def test_sampling_ended_threads_is_an_error() -> None:
     for take in (sample_threads, stop_threads):
         with pytest.raises(OSError):
             take([process], 0.1)
-    for look in (Account, Symbols):
+    for look in (CpuTime, Symbols):
         with pytest.raises(OSError):
             look(process)
 
@@ -69,7 +69,7 @@ def test_functions_have_their_names() -> None:
     symbols = Symbols(os.getpid())
     found = symbols.at(address)
     assert found.function == "qsort" and found.library.startswith(("libc.so", "libc-"))
-    assert symbols.at(1) == Place(UNKNOWN, UNKNOWN)
+    assert symbols.at(1) == CodePlace(UNKNOWN, UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_damaged_files_have_no_names(content: bytes, tmp_path: Path) -> None:
 def test_an_account_knows_who_works() -> None:
     with _busy_child() as process, _busy_child() as other:
         time.sleep(0.1)
-        account = Account(process)
+        account = CpuTime(process)
         time.sleep(1)
         usage = account.usage()
         (thread,) = usage.threads

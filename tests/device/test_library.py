@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.device.runtime.agent.model import Model, open_model
+from edgekit.device.runtime.agent.model import LoadedModel, open_model
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.errors import DeviceError, IncompatibleError, InputError, TransferError
@@ -50,7 +50,7 @@ def values(array: Array) -> tuple[float, ...]:
 
 
 def test_run_gives_outputs_and_times(unpack: Unpack) -> None:
-    outputs, times = Model(ReleaseFiles(unpack())).run({"x": X})
+    outputs, times = LoadedModel(ReleaseFiles(unpack())).run({"x": X})
     assert (outputs["y"].dtype, outputs["y"].shape) == ("f32", (4,))
     assert values(outputs["y"]) == (1, 3, 5, -5)
     assert len(times.operators) == 2
@@ -58,7 +58,7 @@ def test_run_gives_outputs_and_times(unpack: Unpack) -> None:
 
 
 def test_numpy_arrays_are_accepted(unpack: Unpack) -> None:
-    outputs, _ = Model(ReleaseFiles(unpack())).run({"x": np.arange(8, dtype=np.float32)[::2]})
+    outputs, _ = LoadedModel(ReleaseFiles(unpack())).run({"x": np.arange(8, dtype=np.float32)[::2]})
     assert values(outputs["y"]) == (1, 5, 9, 13)
 
 
@@ -69,14 +69,14 @@ def _open_descriptors() -> int:
 def test_no_descriptor_outlives_the_files_of_a_release(unpack: Unpack) -> None:
     folder, before = unpack(), _open_descriptors()
     for _ in range(2):
-        model = Model(ReleaseFiles(folder))
+        model = LoadedModel(ReleaseFiles(folder))
         assert values(model.run({"x": X})[0]["y"]) == (1, 3, 5, -5)
         model.close()
     assert _open_descriptors() == before
 
 
 def test_bench_times_every_run(unpack: Unpack) -> None:
-    model = Model(ReleaseFiles(unpack()))
+    model = LoadedModel(ReleaseFiles(unpack()))
     model.set_inputs({"x": X})
     times = model.bench(50)
     assert len(times.totals) == len(times.operators) == 50
@@ -84,7 +84,7 @@ def test_bench_times_every_run(unpack: Unpack) -> None:
 
 
 def test_state_lives_from_run_to_run_until_reset(unpack: Unpack) -> None:
-    model = Model(ReleaseFiles(unpack("TINY_STATE")))
+    model = LoadedModel(ReleaseFiles(unpack("TINY_STATE")))
     first = values(model.run({"x": X})[0]["y"])
     assert values(model.run({"x": X})[0]["y"]) == tuple(v + 1 for v in first)
     model.reset()
@@ -93,17 +93,17 @@ def test_state_lives_from_run_to_run_until_reset(unpack: Unpack) -> None:
 
 def test_two_models_do_not_share_state(unpack: Unpack) -> None:
     folder = unpack("TINY_STATE")
-    one, two = Model(ReleaseFiles(folder)), Model(ReleaseFiles(folder))
+    one, two = LoadedModel(ReleaseFiles(folder)), LoadedModel(ReleaseFiles(folder))
     assert values(one.run({"x": X})[0]["y"]) == values(two.run({"x": X})[0]["y"])
 
 
 def test_threads(unpack: Unpack) -> None:
     folder = unpack()
-    model = Model(ReleaseFiles(folder), threads=3)
+    model = LoadedModel(ReleaseFiles(folder), threads=3)
     assert values(model.run({"x": X})[0]["y"]) == (1, 3, 5, -5)
     model.close()
     with pytest.raises(IncompatibleError, match="expected to start 1000 threads"):
-        Model(ReleaseFiles(folder), threads=1000)
+        LoadedModel(ReleaseFiles(folder), threads=1000)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_threads(unpack: Unpack) -> None:
 )
 def test_wrong_inputs(unpack: Unpack, inputs: dict[str, Array], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Model(ReleaseFiles(unpack())).run(inputs)
+        LoadedModel(ReleaseFiles(unpack())).run(inputs)
 
 
 def test_other_abi_and_missing_feature(unpack: Unpack) -> None:
     with pytest.raises(IncompatibleError, match="expected ABI 1, found 7"):
-        Model(ReleaseFiles(unpack("TINY_ABI=7")))
+        LoadedModel(ReleaseFiles(unpack("TINY_ABI=7")))
     with pytest.raises(IncompatibleError, match="expected a CPU with flux, found one without"):
-        Model(ReleaseFiles(unpack('TINY_MISSING="flux"')))
+        LoadedModel(ReleaseFiles(unpack('TINY_MISSING="flux"')))
 
 
 def test_what_was_verified_is_loaded(unpack: Unpack) -> None:
@@ -140,11 +140,11 @@ def test_what_was_verified_is_loaded(unpack: Unpack) -> None:
             pass
         (folder / name).unlink()
         (folder / name).symlink_to(other / name)
-        assert values(Model(files).run({"x": X})[0]["y"]) == (1, 3, 5, -5)
+        assert values(LoadedModel(files).run({"x": X})[0]["y"]) == (1, 3, 5, -5)
         with pytest.raises(
             TransferError, match=f"{name}: expected a readable file, found Too many"
         ):
-            Model(ReleaseFiles(folder))
+            LoadedModel(ReleaseFiles(folder))
         shutil.rmtree(folder)
 
 
@@ -152,7 +152,7 @@ def test_a_library_is_not_taken_for_one_that_had_the_same_descriptor(unpack: Unp
     numbers = []
     for folder, expected in ((unpack(), 1), (unpack("TINY_STATE"), 2)):
         files = ReleaseFiles(folder)
-        assert values(Model(files).run({"x": X})[0]["y"])[0] == expected
+        assert values(LoadedModel(files).run({"x": X})[0]["y"])[0] == expected
         with files.opened(LIBRARY) as descriptor:
             numbers.append(descriptor)
         files.close()
@@ -163,20 +163,20 @@ def test_damaged_files(unpack: Unpack) -> None:
     folder = unpack()
     (folder / "weights.bin").write_bytes(bytes(7))
     with pytest.raises(TransferError, match=r"weights\.bin: expected 8 bytes, found 7"):
-        Model(ReleaseFiles(folder))
+        LoadedModel(ReleaseFiles(folder))
     library = bytearray((folder / "model.so").read_bytes())
     library[18:20] = struct.pack("<H", 8)
     # Never overwrite the mapped file: this process would crash when it unloads the library.
     (folder / "model.so").unlink()
     (folder / "model.so").write_bytes(library)
     with pytest.raises(IncompatibleError, match="found one for ELF machine 8"):
-        Model(ReleaseFiles(folder))
+        LoadedModel(ReleaseFiles(folder))
     (folder / "model.so").write_bytes(b"#!/bin/sh")
     with pytest.raises(TransferError, match=r"model\.so: expected a shared library"):
-        Model(ReleaseFiles(folder))
+        LoadedModel(ReleaseFiles(folder))
     (folder / "model.so").unlink()
     with pytest.raises(TransferError, match="No such file"):
-        Model(ReleaseFiles(folder))
+        LoadedModel(ReleaseFiles(folder))
 
 
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.2, 0.3, 0.5, 0.9])
@@ -199,7 +199,7 @@ def test_library_of_something_else(unpack: Unpack) -> None:
     whole = (folder / "model.so").read_bytes()
     (folder / "model.so").write_bytes(whole.replace(b"ek_abi", b"no_abi"))
     with pytest.raises(IncompatibleError, match=r"expected a compiled model, found .*ek_abi"):
-        Model(ReleaseFiles(folder))
+        LoadedModel(ReleaseFiles(folder))
 
 
 def test_manifest_must_tell_of_the_same_model(unpack: Unpack, tiny: Callable[..., Bundle]) -> None:
@@ -211,6 +211,6 @@ def test_manifest_must_tell_of_the_same_model(unpack: Unpack, tiny: Callable[...
 
 
 def test_a_failing_run_is_an_error(unpack: Unpack) -> None:
-    model = Model(ReleaseFiles(unpack("TINY_FAIL")))
+    model = LoadedModel(ReleaseFiles(unpack("TINY_FAIL")))
     with pytest.raises(DeviceError, match="ek_run: expected 0, found 3"):
         model.run({"x": X})

@@ -43,7 +43,7 @@ def ids(paper: MakeBundle) -> tuple[str, str]:
     return paper("second").manifest.id, paper("first").manifest.id
 
 
-def _apply(store: Store, id_: str) -> release.Outcome:
+def _apply(store: Store, id_: str) -> release.DeployOutcome:
     return release.apply(store, id_, lambda _: {}, lambda _: None)
 
 

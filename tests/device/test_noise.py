@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.runtime.agent.noise import Sample, Sources, noise_since, sample
+from edgekit.device.runtime.agent.noise import LoadSnapshot, Sources, noise_since, sample
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, per second
 
@@ -33,7 +33,7 @@ def test_what_other_programs_take_of_the_usable_cores(kernel: Sources) -> None:
     busy = f"{3 * TICKS} 0 {TICKS} {50 * TICKS} 0 0 0 0 0 0"  # 4 s busy
     write(kernel.stat, f"cpu 9 9\ncpu0 {busy}\ncpu1 9999 0 0 0 0 0 0 0 0 0\ncpu2 {busy}\n")
     own = sample(kernel).own
-    found = noise_since(Sample(8.0, 5.0, own, None), kernel)
+    found = noise_since(LoadSnapshot(8.0, 5.0, own, None), kernel)
     assert found.cores == 2
     assert found.others == pytest.approx(1.5, abs=0.1)
 

@@ -41,7 +41,7 @@ def quiet(_: str) -> None:
     """Ignores state changes."""
 
 
-def apply(store: Store, id_: str, **options: Any) -> release.Outcome:
+def apply(store: Store, id_: str, **options: Any) -> release.DeployOutcome:
     return release.apply(store, id_, options.pop("check", healthy), quiet, **options)
 
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from edgekit.device.runtime.agent.batch import Batch, MeasuredRelease, batch_bytes, bodies
-from edgekit.device.runtime.agent.call_sampler import CallSampler
+from edgekit.device.runtime.agent.call_sampler import ProductSampler
 from edgekit.device.runtime.agent.model import RunTimes
-from edgekit.device.runtime.agent.sampler import MOST_SAMPLES, Pace, Sampler
+from edgekit.device.runtime.agent.sampler import MOST_SAMPLES, Sampler, SamplingPace
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.arrays.calls import Call
 from edgekit.device.runtime.arrays.sampling import TimedCall
@@ -48,7 +48,7 @@ def run(sampler: Sampler, clocks: Clocks, count: int, step_ns: int = 1_000_000) 
 def test_a_batch_holds_count_median_90th_percentile_and_maximum() -> None:
     batches: list[Batch] = []
     clocks = Clocks()
-    sampler = Sampler(SUBJECT, OPERATORS, batches.append, Pace(every=1), clocks)
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, SamplingPace(every=1), clocks)
     assert run(sampler, clocks, 12) == 11  # the first is skipped: cold caches
     sampler.close()
     (batch,) = batches
@@ -62,7 +62,7 @@ def test_a_batch_holds_count_median_90th_percentile_and_maximum() -> None:
 def test_every_tenth_is_sampled_and_a_batch_closes_after_its_period() -> None:
     batches: list[Batch] = []
     clocks = Clocks()
-    sampler = Sampler(SUBJECT, OPERATORS, batches.append, Pace(period_seconds=1), clocks)
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, SamplingPace(period_seconds=1), clocks)
     run(sampler, clocks, 2)
     assert run(sampler, clocks, 200) == 20
     run(sampler, clocks, 1000)
@@ -75,7 +75,7 @@ def test_every_tenth_is_sampled_and_a_batch_closes_after_its_period() -> None:
 @pytest.mark.parametrize("cost_ns", [1_000, 50_000, 5_000_000])
 def test_what_sampling_costs_stays_in_its_budget(cost_ns: int) -> None:
     clocks = Clocks(cost_ns)
-    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, Pace(every=1), clocks)
+    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, SamplingPace(every=1), clocks)
     run(sampler, clocks, 20_000, step_ns=100_000)
     spent = sampler.cost
     assert 0 < spent <= 0.011 + cost_ns / (20_000 * 100_000)
@@ -101,7 +101,7 @@ def test_a_full_disk_is_no_matter_for_the_model_and_is_counted() -> None:
         batches.append(batch)
 
     clocks = Clocks()
-    sampler = Sampler(SUBJECT, OPERATORS, write, Pace(1, 1e9, 1), clocks)
+    sampler = Sampler(SUBJECT, OPERATORS, write, SamplingPace(1, 1e9, 1), clocks)
     for _ in range(3):
         run(sampler, clocks, 5)
         sampler.close()
@@ -120,7 +120,7 @@ class WaitingClocks(Clocks):
 
 def test_what_the_writer_spends_meanwhile_is_counted() -> None:
     clocks = WaitingClocks()
-    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, Pace(1, 1e9, 0.001), clocks)
+    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, SamplingPace(1, 1e9, 0.001), clocks)
     run(sampler, clocks, 3)
     assert sampler.cost > 0
 
@@ -152,7 +152,7 @@ def test_trials_of_other_methods_stay_in_the_budget() -> None:
     """Each costs as much as ten products."""
     batches: list[Batch] = []
     clocks = Clocks()
-    sampler = CallSampler(SUBJECT, batches.append, True, Pace(every=1), clocks)
+    sampler = ProductSampler(SUBJECT, batches.append, True, SamplingPace(every=1), clocks)
 
     def compare() -> list[tuple[str, int]]:
         clocks.now += 10_000_000

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.runtime.agent.session import Session, alone
+from edgekit.device.runtime.agent.session import DeploySession, alone
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import BusyError
 
 
-def _held(store: Store, seconds: float = 600, owner: Session | None = None) -> int:
+def _held(store: Store, seconds: float = 600, owner: DeploySession | None = None) -> int:
     """Starts a process that holds the board's lock; returns its PID once it has the lock."""
     ready, say_ready = os.pipe()
     child = os.fork()
@@ -50,7 +50,7 @@ def test_a_command_whose_host_is_gone_is_waited_for(store):
 
 def test_a_command_that_does_not_end_is_reported_after_a_while(store):
     child = _held(store)
-    other = Session(store, "other", "bob on his laptop", command_seconds=0.2)
+    other = DeploySession(store, "other", "bob on his laptop", command_seconds=0.2)
     with pytest.raises(BusyError, match="by a command on the board"), alone(store, other):
         pass
     _end(child)
@@ -58,8 +58,8 @@ def test_a_command_that_does_not_end_is_reported_after_a_while(store):
 
 def test_a_deploy_is_not_waited_for(store):
     waits: list[float] = []
-    child = _held(store, owner=Session(store, "token", "ann on her laptop"))
-    other = Session(store, "other", "bob on his laptop", sleep=waits.append)
+    child = _held(store, owner=DeploySession(store, "token", "ann on her laptop"))
+    other = DeploySession(store, "other", "bob on his laptop", sleep=waits.append)
     with pytest.raises(BusyError, match="by ann on her laptop"), alone(store, other):
         pass
     assert not waits

@@ -16,7 +16,7 @@ from edgekit.device.runtime.agent.boot import Boot
 from edgekit.device.runtime.agent.child import Child
 from edgekit.device.runtime.agent.service import boot_entry
 from edgekit.device.runtime.agent.store import Links, Store
-from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
+from edgekit.device.runtime.agent.supervisor import RestartPace, Supervisor
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import sign_bundle
@@ -61,7 +61,7 @@ def test_endless_output_and_signs_keep_neither_the_supervisor_busy_nor_fill_the_
     enroll_host(device)
     device.install(write_application(tmp_path / "flood", FLOOD), tiny())
     kept = AppFolder(Store(board_root))
-    pace = Pace(look=0.05)
+    pace = RestartPace(look=0.05)
     asked: list[float] = []
 
     def logged() -> int:
@@ -99,7 +99,7 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
         return next(ticks)
 
     Supervisor(
-        Store(board_root), boot_entry(Store(board_root)), Pace(look=0.0), clock, no_handler
+        Store(board_root), boot_entry(Store(board_root)), RestartPace(look=0.0), clock, no_handler
     ).run()
     (path,) = (board_root / "bytecode").iterdir()
     assert "edgekit.device.runtime.application.model" in marshal.loads(path.read_bytes()[4:])
@@ -125,7 +125,7 @@ def test_the_first_sign_of_life_may_take_longer(
     Supervisor(
         Store(board_root),
         boot_entry(Store(board_root)),
-        Pace(look=0.0, first_sign=3),
+        RestartPace(look=0.0, first_sign=3),
         clock,
         no_handler,
     ).run()
@@ -185,7 +185,7 @@ def test_an_application_committed_while_its_supervisor_ends_is_supervised(
             kept.stopped.touch()
         return next(ticks)
 
-    Supervisor(store, boot, Pace(look=0.0), clock, no_handler).run()
+    Supervisor(store, boot, RestartPace(look=0.0), clock, no_handler).run()
     assert boot.calls == ["forget", "arrange"]
     assert kept.last_lines(2)[0] == "done"
     assert kept.supervisor() is None

@@ -13,10 +13,10 @@ from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import Bundle, SigningKey
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.executor import Home, Pace, carry_out
+from edgekit.host.fleet.executor import RolloutHost, RolloutPace, carry_out
 from edgekit.host.fleet.journal import Journal
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.fleet.rollout import Policy, Progress, Share
+from edgekit.host.fleet.rollout import Policy, RolloutProgress, Share
 from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
 
@@ -50,11 +50,11 @@ class Rollouts:
         pause: float = 0.0,
         wait: float = 0.0,
         restart: bool = False,
-    ) -> Progress:
+    ) -> RolloutProgress:
         """Carries a rollout as far as possible; another call resumes it."""
-        home = Home(self._watch, self._say, self._sleep, lambda: self.now, self.store)
+        home = RolloutHost(self._watch, self._say, self._sleep, lambda: self.now, self.store)
         with contextlib.closing(self.open(bundle, restart)) as journal:
-            carry_out(journal, self.farm.entries(), policy, Pace(pause, wait, 0.1, 4), home)
+            carry_out(journal, self.farm.entries(), policy, RolloutPace(pause, wait, 0.1, 4), home)
             return journal.progress
 
     def runs(self) -> list[str | None]:

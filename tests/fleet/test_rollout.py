@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.rollout import (
     TRANSITIONS,
-    Begin,
-    Deploy,
+    BeginBatch,
+    BoardEvent,
+    DeployBoards,
     End,
-    Event,
     PlannedBoard,
     Policy,
-    Progress,
     RolloutPlan,
+    RolloutProgress,
     Share,
     Step,
-    Watch,
+    WatchBoards,
     decide,
     parse_share,
     why_stop,
@@ -39,30 +39,30 @@ def carry(
     policy: Policy,
     fate: Callable[[str, str], str],
     rounds: int = 1,
-    seen: Callable[[Step, Progress], None] = lambda *_: None,
-) -> Progress:
+    seen: Callable[[Step, RolloutProgress], None] = lambda *_: None,
+) -> RolloutProgress:
     """Simulates a rollout in which `fate` returns the outcome of each deploy or watch. Offline
     boards are retried `rounds` times."""
-    progress = Progress.of(what)
+    progress = RolloutProgress.of(what)
     while True:
         step = decide(what, policy, progress)
         seen(step, progress)
         if isinstance(step, End):
             progress.end(step.verdict, step.reason)
             return progress
-        if isinstance(step, Begin):
+        if isinstance(step, BeginBatch):
             rounds -= step.again
             if rounds < 0:
                 return progress
             progress.begin(step.boards, step.canary)
-        elif isinstance(step, Deploy):
+        elif isinstance(step, DeployBoards):
             for name in step.boards:
                 if not why_stop(what, policy, progress):
-                    progress.take(Event(name, "began"))
-                    progress.take(Event(name, fate(name, "deploy"), changed=True))  # type: ignore[arg-type]
+                    progress.take(BoardEvent(name, "began"))
+                    progress.take(BoardEvent(name, fate(name, "deploy"), changed=True))  # type: ignore[arg-type]
         else:
             for name in step.boards:
-                progress.take(Event(name, fate(name, "watch")))  # type: ignore[arg-type]
+                progress.take(BoardEvent(name, fate(name, "watch")))  # type: ignore[arg-type]
 
 
 def fine(_: str, doing: str) -> str:
@@ -72,8 +72,8 @@ def fine(_: str, doing: str) -> str:
 def test_canaries_of_each_kind_come_first_then_batches() -> None:
     begun: list[tuple[int, bool]] = []
 
-    def seen(step: Step, _: Progress) -> None:
-        if isinstance(step, Begin):
+    def seen(step: Step, _: RolloutProgress) -> None:
+        if isinstance(step, BeginBatch):
             begun.append((len(step.boards), step.canary))
 
     end = carry(plan(21, 2), Policy(1, Share(20, True)), fine, seen=seen)
@@ -112,8 +112,8 @@ def test_a_canary_asleep_is_replaced_and_taken_when_it_is_back() -> None:
             return "slept"
         return fine(name, doing)
 
-    def seen(step: Step, _: Progress) -> None:
-        if isinstance(step, Begin) and step.again:
+    def seen(step: Step, _: RolloutProgress) -> None:
+        if isinstance(step, BeginBatch) and step.again:
             away.discard("b00")
 
     end = carry(plan(4), Policy(), fate, rounds=1, seen=seen)
@@ -136,24 +136,24 @@ def test_every_event_leads_where_the_table_says_and_nowhere_else() -> None:
     kinds = {kind for _, kind in TRANSITIONS}
     for state in states:
         for kind in kinds:
-            progress = Progress.of(plan(1))
+            progress = RolloutProgress.of(plan(1))
             progress.records["b00"] = progress.records["b00"].__class__(state=state)
             if (state, kind) in TRANSITIONS:
-                progress.take(Event("b00", kind))
+                progress.take(BoardEvent("b00", kind))
                 assert progress.records["b00"].state == TRANSITIONS[state, kind]
             else:
                 with pytest.raises(ValueError, match=f"{kind} after {state}"):
-                    progress.take(Event("b00", kind))
+                    progress.take(BoardEvent("b00", kind))
 
 
 def test_what_ran_before_the_rollout_is_not_its_own() -> None:
-    progress = Progress.of(plan(3))
+    progress = RolloutProgress.of(plan(3))
     for name in ("b00", "b01", "b02"):
-        progress.take(Event(name, "began"))
-    progress.take(Event("b00", "deployed", changed=True, previous="old"))
-    progress.take(Event("b01", "deployed", changed=False))
-    progress.take(Event("b02", "began"))  # the host crashed; the board finished alone
-    progress.take(Event("b02", "deployed", changed=False))
+        progress.take(BoardEvent(name, "began"))
+    progress.take(BoardEvent("b00", "deployed", changed=True, previous="old"))
+    progress.take(BoardEvent("b01", "deployed", changed=False))
+    progress.take(BoardEvent("b02", "began"))  # the host crashed; the board finished alone
+    progress.take(BoardEvent("b02", "deployed", changed=False))
     assert [progress.records[n].ours for n in ("b00", "b01", "b02")] == [True, False, True]
 
 
@@ -179,16 +179,16 @@ def test_no_fate_touches_more_boards_than_the_policy_allows(
 
     kind_of = {board.name: board.kind for board in what.boards}
 
-    def seen(step: Step, progress: Progress) -> None:
+    def seen(step: Step, progress: RolloutProgress) -> None:
         broken = progress.names("failed", "lost")
-        if isinstance(step, Deploy):
+        if isinstance(step, DeployBoards):
             assert len(broken) <= stop_at * count / 100
-        if isinstance(step, Begin) and not step.canary:
+        if isinstance(step, BeginBatch) and not step.canary:
             for kind in {kind_of[name] for name in step.boards}:
                 same = [name for name in kind_of if kind_of[name] == kind]
                 proven = [name for name in same if progress.records[name].state == "done"]
                 assert len(proven) >= min(canaries, len(same))
-        if isinstance(step, Watch):
+        if isinstance(step, WatchBoards):
             assert set(step.boards) <= set(progress.batch)
 
     end = carry(what, policy, fate, rounds=3, seen=seen)

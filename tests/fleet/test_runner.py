@@ -12,7 +12,7 @@ import pytest
 from edgekit.device.runtime.errors import BusyError
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError, UnreachableError
-from edgekit.host.fleet import CanceledError, Outcome, Silent, Turn, run_on
+from edgekit.host.fleet import BoardOutcome, CanceledError, Silent, Turn, run_on
 from tests.support.patience import AMPLE
 
 SECONDS = AMPLE
@@ -46,11 +46,11 @@ class Record(Silent):
     def stage_changed(self, board: str, stage: str) -> None:
         self._keep("stage", board, stage)
 
-    def ended(self, outcome: Outcome[Any]) -> None:
+    def ended(self, outcome: BoardOutcome[Any]) -> None:
         self._keep("ended", outcome.board)
 
 
-def states(outcomes: tuple[Outcome[Any], ...]) -> list[str]:
+def states(outcomes: tuple[BoardOutcome[Any], ...]) -> list[str]:
     return ["ok" if o.ok else "canceled" if o.canceled else "failed" for o in outcomes]
 
 
@@ -114,7 +114,7 @@ def test_stop_begins_no_more_and_lets_those_at_work_end() -> None:
         shown.wait(SECONDS)  # still working when the other board fails
         return "whole"
 
-    def stop(outcome: Outcome[str]) -> bool:
+    def stop(outcome: BoardOutcome[str]) -> bool:
         shown.set()
         return not outcome.ok
 

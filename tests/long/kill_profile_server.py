@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push
+from edgekit.device.runtime.agent.push import Bandwidth, LaterError, PushTarget, push
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
@@ -61,7 +61,7 @@ class _Mortal:
             self.kills += 1
 
 
-def first_request(home: Home, spool: Spool, folder: Path, proxy: Proxy) -> tuple[float, int]:
+def first_request(home: PushTarget, spool: Spool, folder: Path, proxy: Proxy) -> tuple[float, int]:
     """Seconds that a server takes for its first request, and bytes until half its answer has
     arrived."""
     server, port = start_server(folder)

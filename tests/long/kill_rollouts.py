@@ -25,7 +25,7 @@ from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import Bundle, signing_key
 from edgekit.host.deploy.inventory import BoardEntry, add_boards, boards
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.executor import Home, Pace, carry_out
+from edgekit.host.fleet.executor import RolloutHost, RolloutPace, carry_out
 from edgekit.host.fleet.rollout import Policy
 from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
@@ -45,8 +45,8 @@ def one_life(folder: Path, file: Path, anew: bool) -> int:
         return bundle
 
     with closing(open_rollout(file, entries, make, settings={}, restart=anew)) as journal:
-        home = Home(lambda *_: nullcontext(Silent()), lambda _: None)
-        carry_out(journal, entries, Policy(), Pace(pause=0), home)
+        home = RolloutHost(lambda *_: nullcontext(Silent()), lambda _: None)
+        carry_out(journal, entries, Policy(), RolloutPace(pause=0), home)
         return int(len(journal.progress.names("done")) < len(entries))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent import states
 from edgekit.host.deploy.api import Device, connect
 from edgekit.host.deploy.bundle import Bundle, host_key
-from edgekit.host.deploy.release import Step
+from edgekit.host.deploy.release import DeployProgress
 from edgekit.host.errors import EdgekitError
 from edgekit.host.virtual import BoardOptions, down, find_running, up
 from tests.support.nbd import VolatileDisk
@@ -74,7 +74,7 @@ class PowerCuts:
     def whole_deploy(self, device: Device, bundle: Bundle) -> None:
         began = {}
 
-        def on_step(step: Step) -> None:
+        def on_step(step: DeployProgress) -> None:
             began.setdefault(step.state, time.monotonic())
 
         begin = time.monotonic()
@@ -93,7 +93,7 @@ class PowerCuts:
         delay = self.rng.uniform(0, span * 1.05)
         reached, state = threading.Event(), ["connect"]
 
-        def on_step(step: Step) -> None:
+        def on_step(step: DeployProgress) -> None:
             state[0] = step.state
             if step.state == first:
                 reached.set()

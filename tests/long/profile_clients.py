@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push, waits
+from edgekit.device.runtime.agent.push import Bandwidth, LaterError, PushTarget, push, waits
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.fleet.profiles import ProfileStore, query
 from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
@@ -40,7 +40,7 @@ class _Board(threading.Thread):
     """Sends its spooled batches, with the backoff of a real board between tries."""
 
     def __init__(
-        self, spool: Spool, home: Home, start: threading.Barrier, speed: float, seed: int
+        self, spool: Spool, home: PushTarget, start: threading.Barrier, speed: float, seed: int
     ) -> None:
         super().__init__()
         self._spool, self._home, self._start, self._speed = spool, home, start, speed
@@ -78,7 +78,7 @@ def boards_of(folder: Path, count: int, speed: float, port: int) -> list[_Board]
         for number in range(_BATCHES):
             spool.add(batch(i * _BATCHES + number, operators=30))
         name = f"board{i}"
-        home = Home("127.0.0.1", port, name, tokens.issue(name), certificate, _BITS)
+        home = PushTarget("127.0.0.1", port, name, tokens.issue(name), certificate, _BITS)
         found.append(_Board(spool, home, start, speed, i))
     return found
 

@@ -19,7 +19,7 @@ from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import signing_key
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.executor import Home, Pace, carry_out
+from edgekit.host.fleet.executor import RolloutHost, RolloutPace, carry_out
 from edgekit.host.fleet.rollout import Policy
 from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import running_farm
@@ -53,8 +53,10 @@ def roll_out(folder: Path, count: int) -> Cost:
         before = farm.cpu_seconds()
         began, cpu = time.monotonic(), time.process_time()
         with closing(open_rollout(file, farm.entries(), lambda _: bundle, settings={})) as journal:
-            home = Home(lambda *_: nullcontext(Silent()), lambda text: print(text, flush=True))
-            carry_out(journal, farm.entries(), Policy(), Pace(pause=0), home)
+            home = RolloutHost(
+                lambda *_: nullcontext(Silent()), lambda text: print(text, flush=True)
+            )
+            carry_out(journal, farm.entries(), Policy(), RolloutPace(pause=0), home)
             done = len(journal.progress.names("done"))
         seconds, host_cpu = time.monotonic() - began, time.process_time() - cpu
         boards_cpu = farm.cpu_seconds() - before

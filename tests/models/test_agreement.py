@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.lab.bench.agreement import Verdict, compare_release
+from edgekit.host.lab.bench.agreement import Agreement, compare_release
 from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from tests.support.places import few_or_all
 
@@ -25,9 +25,9 @@ _FEW = ("okay_nabu", "face_detection_short_range", "mobilenet_v1_0.25_224_1_defa
 def _agrees(model: Path, scratch: Path, count: int) -> None:
     release = compile_release(model, "local", scratch)
     agreement = compare_release(release, model, _ZOO.samples(), count, _STEPS, scratch)
-    allowed = Verdict.BETWEEN if model.stem in _EXCEPTIONS else Verdict.EQUAL
+    allowed = Agreement.BETWEEN if model.stem in _EXCEPTIONS else Agreement.EQUAL
     for output in agreement.outputs:
-        assert output.verdict in (Verdict.EQUAL, allowed), output
+        assert output.verdict in (Agreement.EQUAL, allowed), output
         assert output.same_top == output.calls, output
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.deploy.release import Benchmark, OperatorTime
-from edgekit.host.deploy.release.types import Conditions
+from edgekit.host.deploy.release.types import ClockReadings
 from edgekit.host.report import bench_report, page
 from edgekit.host.report.field import field_report
 from tests.support.browser import Browser, find_browser, running_browser
@@ -198,7 +198,7 @@ def test_the_fleet_is_first_and_links_to_its_models(
 def test_the_page_of_a_benchmark_shows_hot_spots(browser: Browser, folder: Path) -> None:
     """As text only; a page without hot spots has no empty section."""
     operators = (OperatorTime("a", "conv2d", "k", 1.0, 1.0),)
-    clock = Conditions(None, None, None)
+    clock = ClockReadings(None, None, None)
     timing = Benchmark("r" * 16, "m", 1, 1.0, 1.0, 1.0, 9, operators, 64, 32, clock, clock)
     made = folder / "hotspots.html"
     now = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ import pytest
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.report import compile_report, page, trace
-from edgekit.host.report.document import Operator
+from edgekit.host.report.document import ReportedOperator
 from edgekit.host.report.explained import explain_operators
 from edgekit.host.report.field import field_report
 from tests.support.reports import NEW, OLD, Elements, data_of, explanation, fill_store
@@ -127,7 +127,9 @@ def test_what_the_compiler_expects_is_a_page_without_measurements() -> None:
 def test_what_is_done_for_nothing_is_no_gap_in_the_graph() -> None:
     """Boards do not measure no-ops such as reshapes; edges skip over them."""
     explained = explain_operators(
-        [Operator("first", "conv2d", "k"), Operator("last", "conv2d", "k")], explanation(), None
+        [ReportedOperator("first", "conv2d", "k"), ReportedOperator("last", "conv2d", "k")],
+        explanation(),
+        None,
     )
     assert explained.edges == ((0, 1),)
     assert explained.operators[1].row == 1

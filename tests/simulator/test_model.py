@@ -21,7 +21,7 @@ from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.simulator.emulator import find_emulator, spelled
 from edgekit.host.simulator.model import estimate_model, operator_costs, runner_of
-from edgekit.host.simulator.run import Cost, Region
+from edgekit.host.simulator.run import Region, SimulatedCost
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 from tests.support import plain_graphs
@@ -149,12 +149,12 @@ def test_every_operator_is_timed_and_again_alike(board, bundle, tmp_path):
 
 
 def test_operators_are_known_by_their_time_stamps_in_whatever_order_they_ran(bundle):
-    laps = tuple(Cost(n, 1, {"issue": n}) for n in range(6))
+    laps = tuple(SimulatedCost(n, 1, {"issue": n}) for n in range(6))
     region = Region(laps[5], laps, (), (0, -1, 2, -1, 1, 0))
     specs = bundle("rpi4").manifest.operators
     assert [o.cost.cycles for o in operator_costs(specs[:2], region)] == [4, 2]
     assert operator_costs(specs[:3], region) == ()
-    beside = replace(region, other_laps=(Cost(9, 1, {"issue": 9}),), other_stamps=(3,))
+    beside = replace(region, other_laps=(SimulatedCost(9, 1, {"issue": 9}),), other_stamps=(3,))
     assert [o.cost.cycles for o in operator_costs(specs[:3], beside)] == [4, 2, 9]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.simulator.report import bound_text, error_document, proof_text, sentence
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import FOLDER, CoreError, parse_core
@@ -55,9 +55,9 @@ def test_the_error_is_that_of_the_kind_of_network_and_of_threads():
 
 
 def test_limits_of_a_region_are_listed_largest_first():
-    cost = Cost(100, 50, {"dram": 25, "unit:vector": 60, "branch": 15})
+    cost = SimulatedCost(100, 50, {"dram": 25, "unit:vector": 60, "branch": 15})
     assert bound_text(cost) == "vector unit 60 %, DRAM 25 %, branches 15 %"
-    assert bound_text(Cost(100, 50, {"issue": 91, "l2": 9})) == "issue 91 %"
+    assert bound_text(SimulatedCost(100, 50, {"issue": 91, "l2": 9})) == "issue 91 %"
 
 
 def test_a_core_tells_its_validation():

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import Emulator
-from edgekit.host.simulator.run import Job, Run, run_cores, run_job
+from edgekit.host.simulator.run import SimulatorJob, SimulatorRun, run_cores, run_job
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, write_emulator, write_program
@@ -21,12 +21,12 @@ def program(tmp_path) -> Path:
     return write_program(tmp_path / "program")
 
 
-def run(folder: Path, program: Path, job: dict | None = None, **fake) -> Run:
+def run(folder: Path, program: Path, job: dict | None = None, **fake) -> SimulatorRun:
     emulator = Emulator(str(write_emulator(folder, **fake)), (7, 2))
     return run_job(
         emulator,
         target_of(load_board("rpi4")),
-        Job((str(program), "1"), quiet=True, **(job or {})),
+        SimulatorJob((str(program), "1"), quiet=True, **(job or {})),
         _PLUGIN,
     )
 
@@ -128,6 +128,6 @@ def test_one_run_serves_several_models_of_a_core(tmp_path, program):
         str(write_emulator(tmp_path, document={**document, "cores": [first, second]})), (7, 2)
     )
     cores = [target_of(load_board(name)).core for name in ("rpi3", "rk3399")]
-    job = Job((str(program),), quiet=True)
+    job = SimulatorJob((str(program),), quiet=True)
     found = run_cores(emulator, target_of(load_board("rpi3")), cores, job, _PLUGIN)
     assert [each.regions[0].cost.cycles for each in found] == [1800, 3600]

@@ -9,7 +9,7 @@ import pytest
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.validate import model_of
 from edgekit.host.simulator.validate_report import (
-    Result,
+    NetworkResult,
     Table,
     errors,
     kendall,
@@ -39,10 +39,10 @@ _OLD = Witness("old", "Old", "a53", "rpi3", 1200, "1.0", early=True)
 
 def _table(witness: Witness = _PI) -> Table:
     results = (
-        Result("blazeface", 22.0, 20.0),
-        Result("nanodet_m", 95.0, 100.0),
-        Result("squeezenet", 300.0, 100.0),
-        Result("squeezenet_int8", 60.0, 50.0),
+        NetworkResult("blazeface", 22.0, 20.0),
+        NetworkResult("nanodet_m", 95.0, 100.0),
+        NetworkResult("squeezenet", 300.0, 100.0),
+        NetworkResult("squeezenet_int8", 60.0, 50.0),
     )
     return Table(witness, 1, results)
 
@@ -60,7 +60,15 @@ def test_kendall_s_tau_is_one_for_the_same_order_and_minus_one_for_the_other():
 
 
 def test_pairs_that_boards_of_a_core_do_not_tell_apart_are_left_out_of_the_second_tau():
-    swapped = Table(_PI, 1, (Result("a", 20.0, 21.0), Result("b", 21.0, 20.0), Result("c", 50, 60)))
+    swapped = Table(
+        _PI,
+        1,
+        (
+            NetworkResult("a", 20.0, 21.0),
+            NetworkResult("b", 21.0, 20.0),
+            NetworkResult("c", 50, 60),
+        ),
+    )
     assert swapped.rank() == (pytest.approx(1 / 3), 3)
     assert swapped.rank(beyond=6.0) == (1, 2)
     rows = [
@@ -93,7 +101,7 @@ def test_errors_of_several_threads_stand_beside_those_of_one(tmp_path):
     path = tmp_path / "a53.toml"
     path.write_text((FOLDER / "a53.toml").read_text().split("[[validation]]")[0])
     write_core(path, validation_toml([_table()], "a53", "2026-01-01"))
-    four = Table(_PI, 4, (Result("blazeface", 12.0, 10.0),))
+    four = Table(_PI, 4, (NetworkResult("blazeface", 12.0, 10.0),))
     for date in ("2026-02-02", "2026-03-03"):
         write_core(path, validation_toml([four], "a53", date))
     found = {

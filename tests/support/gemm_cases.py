@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir.quantization import Multiplier
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import kernel_units
-from edgekit.host.compiler.toolchain.zig import Unit
+from edgekit.host.compiler.toolchain.zig import TranslationUnit
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
@@ -261,9 +261,9 @@ def output_bytes(products: Sequence[Product]) -> int:
     return sum(product.c.block.nbytes for product in products)
 
 
-def units(board: BoardProfile) -> list[Unit]:
+def units(board: BoardProfile) -> list[TranslationUnit]:
     """The units of a board's GEMM library, plus gemm_products.c."""
-    return [*kernel_units(board), Unit("gemm_products", PRODUCTS)]
+    return [*kernel_units(board), TranslationUnit("gemm_products", PRODUCTS)]
 
 
 def build(board: BoardProfile, path: Path) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import features_unit, half_units
-from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.half_graphs import UNIT
 
@@ -56,11 +56,11 @@ def half_products(seed: int) -> list[HalfProduct]:
     return found
 
 
-def units(board: BoardProfile) -> list[Unit]:
+def units(board: BoardProfile) -> list[TranslationUnit]:
     """The f16 product of a board's library by itself, plus half_products.c."""
-    pool = Unit("pool", kernels_folder() / "runtime/thread_pool.c")
-    abi = Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
-    products = Unit("half_products", _PRODUCTS)
+    pool = TranslationUnit("pool", kernels_folder() / "runtime/thread_pool.c")
+    abi = TranslationUnit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
+    products = TranslationUnit("half_products", _PRODUCTS)
     return [*half_units(board), features_unit(board), pool, abi, products]
 
 

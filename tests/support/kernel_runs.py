@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.compiler.codegen.emit import describe
@@ -91,7 +91,7 @@ def runs_here(
     folder: Path, runs: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> list[dict[str, Array]]:
     """Run repeatedly; return the outputs of each run. State carries over between runs."""
-    model = Model(ReleaseFiles(folder), threads)
+    model = LoadedModel(ReleaseFiles(folder), threads)
     try:
         return [
             {

@@ -13,14 +13,14 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.errors import DeviceError
 
 
 def _once(folder: Path) -> None:
-    model = Model(ReleaseFiles(folder))
+    model = LoadedModel(ReleaseFiles(folder))
     specs = model.description.inputs
     model.run({s.name: Array(s.dtype, s.shape, bytes(s.bytes)) for s in specs})
     model.close()

@@ -21,12 +21,12 @@ from edgekit.device.runtime.arrays.nna import (
     pointwise_weights,
     to_ndhwc32,
 )
-from edgekit.device.runtime.arrays.nna_account import Account
+from edgekit.device.runtime.arrays.nna_account import NnaAccount
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.nna_units import nna_units
-from edgekit.host.compiler.toolchain.zig import Unit
+from edgekit.host.compiler.toolchain.zig import TranslationUnit
 from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.support.toolchains import toolchain_for
 
@@ -103,7 +103,7 @@ class Case:
         return to_ndhwc32(reference(self.left, self.right, self.stride, 0))
 
     @functools.cached_property
-    def account(self) -> Account:
+    def account(self) -> NnaAccount:
         """The account computed by the reference emulator."""
         emulate = {
             "matmul": emulate_matmul,
@@ -188,10 +188,15 @@ def check(cases: Sequence[Case], made: bytes) -> None:
     assert at == len(made)
 
 
-def units(board: BoardProfile) -> list[Unit]:
+def units(board: BoardProfile) -> list[TranslationUnit]:
     """The units of a board's NNA, as the model of nna_products.c."""
-    abi = Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
-    return [Unit("nna_products", _PRODUCTS), abi, features_unit(board), *nna_units(board)]
+    abi = TranslationUnit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
+    return [
+        TranslationUnit("nna_products", _PRODUCTS),
+        abi,
+        features_unit(board),
+        *nna_units(board),
+    ]
 
 
 def build(board: BoardProfile, path: Path) -> Path:

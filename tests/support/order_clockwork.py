@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import UnreachableError
-from edgekit.host.lab.tune.operators import Times
+from edgekit.host.lab.tune.operators import ModelCosts
 
 
 class OrderClockwork:
@@ -19,15 +19,15 @@ class OrderClockwork:
     def __init__(self, *_: object) -> None:
         pass
 
-    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+    def times(self, bundles: Sequence[Bundle]) -> list[list[ModelCosts]]:
         if OrderClockwork.left == 0:
             raise UnreachableError("board 'here': expected an answer, found the link cut")
         OrderClockwork.left -= 1
         return [[self._times(each)] for each in bundles]
 
-    def _times(self, bundle: Bundle) -> Times:
+    def _times(self, bundle: Bundle) -> ModelCosts:
         before, costs = "", {}
         for each in bundle.manifest.operators:
             costs[each.name] = 500.0 if before > each.name else 1000.0
             before = each.name
-        return Times(costs, sum(costs.values()))
+        return ModelCosts(costs, sum(costs.values()))

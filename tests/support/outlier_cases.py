@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import kernel_units
-from edgekit.host.compiler.toolchain.zig import Unit
+from edgekit.host.compiler.toolchain.zig import TranslationUnit
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
@@ -224,9 +224,9 @@ def without_sizes(cases: Sequence[Case], made: bytes) -> list[bytes]:
     return found
 
 
-def units(board: BoardProfile) -> list[Unit]:
+def units(board: BoardProfile) -> list[TranslationUnit]:
     """The units of a board's kernel library, plus outlier_products.c."""
-    return [*kernel_units(board), Unit("outlier_products", PRODUCTS)]
+    return [*kernel_units(board), TranslationUnit("outlier_products", PRODUCTS)]
 
 
 def build(board: BoardProfile, path: Path) -> Path:

@@ -17,7 +17,7 @@ package, path, cases, output, size = sys.argv[1:]
 sys.path.insert(0, package)
 
 from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout  # noqa: E402
-from edgekit.device.runtime.arrays.outlier_library import Options, OutlierLibrary, Packed, Rows  # noqa: E402
+from edgekit.device.runtime.arrays.outlier_library import DenseRows, Options, OutlierLibrary, Packed  # noqa: E402
 
 M, K, N, OUTLIERS, GROUP = 16, 384, 128, 4, 128
 
@@ -57,8 +57,10 @@ def counted(path: str, weights: Packed = packed) -> int:
     return min(
         count_calls(
             descriptor,
-            lambda: library.run(Rows(address(x), 1, 1, False), one, address(y), options, 1),
-            lambda: library.run(Rows(address(x), M, K, False), weights, address(y), options, 1),
+            lambda: library.run(DenseRows(address(x), 1, 1, False), one, address(y), options, 1),
+            lambda: library.run(
+                DenseRows(address(x), M, K, False), weights, address(y), options, 1
+            ),
             3,
         )
     )

@@ -13,24 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgekit.device.runtime.agent.push import Home, read_home
+from edgekit.device.runtime.agent.push import PushTarget, read_home
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import Bus, ProfileServer, ProfileStore, enroll
-from edgekit.host.fleet.profiles.admission import Limits
+from edgekit.host.fleet.profiles.admission import ConnectionLimits
 from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
-_LIMITS = Limits()
+_LIMITS = ConnectionLimits()
 _TRIES = 20  # another process may take the free port before the server binds it
 
 
 @contextmanager
 def running_server(
-    store: ProfileStore, limits: Limits = _LIMITS, bus: Bus | None = None
+    store: ProfileStore, limits: ConnectionLimits = _LIMITS, bus: Bus | None = None
 ) -> Iterator[ProfileServer]:
     """A server in a thread with this store."""
     with serving(ProfileServer(store, ("127.0.0.1", 0), limits=limits, bus=bus)) as found:
@@ -111,7 +111,7 @@ def post(port: int, board: str, token: str, body: bytes, source: str = "127.0.0.
         connection.close()
 
 
-def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
+def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, PushTarget]:
     """An enrolled board with three spooled batches, and its home server."""
     transport = LocalTransport(root / board, board)
     home = enroll(Device(transport), server.store, "127.0.0.1", server.port)

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.realpath(sys.argv[1]))
 from edgekit_runtime import OutlierWeights, SparseMatrix, gemm, nna_matmul, outlier_matmul
 
 from edgekit.device.runtime.agent.call_sampler import call_sampler_for
-from edgekit.device.runtime.agent.sampler import Pace
+from edgekit.device.runtime.agent.sampler import SamplingPace
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.arrays.sampling import use_sampler
 
@@ -26,7 +26,7 @@ store = Store(release.parent.parent)
 
 @functools.cache
 def sampler(threads: int):
-    return call_sampler_for(store, store.manifest(release.name), threads, Pace(1, 1e9))
+    return call_sampler_for(store, store.manifest(release.name), threads, SamplingPace(1, 1e9))
 
 
 def matrix(code: str, rows: int, columns: int) -> memoryview:

@@ -23,7 +23,7 @@ from msgspec import structs
 from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
-from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Columns, Isa
 from tests.support.kernel_runs import amx_boards, x86_boards
@@ -69,7 +69,7 @@ def build_driver(path: Path, checks: Sequence[str] = BOUNDS) -> Path:
 
 
 def build_library(
-    units: Sequence[Unit], simd: str, folder: Path, checks: Sequence[str] = BOUNDS
+    units: Sequence[TranslationUnit], simd: str, folder: Path, checks: Sequence[str] = BOUNDS
 ) -> Path:
     """Build all units into one library."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
@@ -80,7 +80,7 @@ def build_library(
     return library
 
 
-def _object(unit: Unit, simd: str, checks: Sequence[str]) -> Path:
+def _object(unit: TranslationUnit, simd: str, checks: Sequence[str]) -> Path:
     text, kernels = unit.text(), kernels_folder()
     written = isinstance(unit.source, str)
     folder = kernels if written else Path(unit.source).parent

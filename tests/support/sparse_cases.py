@@ -14,7 +14,7 @@ from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import features_unit, sparse_units
-from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
@@ -204,14 +204,14 @@ def check(cases: Sequence[Case], made: bytes) -> None:
     assert at == len(made)
 
 
-def units(board: BoardProfile) -> list[Unit]:
+def units(board: BoardProfile) -> list[TranslationUnit]:
     """The units of the sparse library, plus sparse_products.c."""
     return [
         *sparse_units(board),
         features_unit(board),
-        Unit("pool", kernels_folder() / "runtime/thread_pool.c"),
-        Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'),
-        Unit("sparse_products", PRODUCTS),
+        TranslationUnit("pool", kernels_folder() / "runtime/thread_pool.c"),
+        TranslationUnit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'),
+        TranslationUnit("sparse_products", PRODUCTS),
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from edgekit.host import connect
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.lab.bench.gemm import DTYPES, measure_cases
-from edgekit.host.lab.bench.gemm_cases import Case, standard_cases
+from edgekit.host.lab.bench.gemm_cases import GemmCase, standard_cases
 from edgekit.host.lab.tune.measure import BoardMeasurer
 from edgekit.host.virtual import BoardOptions, down, up
 from edgekit.kb.features import GemmShape
@@ -27,7 +27,7 @@ _LANES = 4  # multiply-adds per 128-bit fmla
 _HOT = (GemmShape(m=256, k=256, n=256), GemmShape(m=128, k=1152, n=784))
 
 
-def _cases() -> list[Case]:
+def _cases() -> list[GemmCase]:
     """Squares small enough for an emulator to run in seconds, and all products of networks."""
     cases = standard_cases(random_count=0)
     return [c for c in cases if c.group != "square" or c.shape.m <= _LARGEST_SQUARE]

@@ -25,9 +25,9 @@ from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.virtual import BoardOptions, find_running, process, up, virtual_board_names
 from edgekit.host.virtual.initrd import Entry, cpio, initrd
 from edgekit.host.virtual.machines import virtual_board
-from edgekit.host.virtual.qemu import Drive, Machine, connection_arguments, machine_arguments
+from edgekit.host.virtual.qemu import Drive, QemuMachine, connection_arguments, machine_arguments
 from edgekit.host.virtual.records import (
-    Record,
+    MachineRecord,
     clear_record,
     read_record,
     record_path,
@@ -122,10 +122,12 @@ def test_missing_programs_are_named_with_their_packages(tmp_path, monkeypatch):
         find_tools(["qemu-system-aarch64", "qemu-system-riscv64"])
 
 
-def _machine() -> Machine:
+def _machine() -> QemuMachine:
     root = Drive("/i/root.ext4", read_only=True)
     home = Drive("/i/home,1.ext4", keep=False)
-    return Machine(ARM64, Path("/i/kernel"), Path("/i/initrd"), root, home, "cortex-a57", 256, 2)
+    return QemuMachine(
+        ARM64, Path("/i/kernel"), Path("/i/initrd"), root, home, "cortex-a57", 256, 2
+    )
 
 
 def _value(arguments: list[str], option: str, part: str) -> str:
@@ -190,7 +192,7 @@ def sleeper(own_home, tmp_path):
     record_path("a57").parent.mkdir(parents=True)
     child = subprocess.Popen(["sleep", "60"])
     mark = process.start_mark(child.pid)
-    write_record("a57", Record(child.pid, mark, control, _running(child.pid, mark, control)))
+    write_record("a57", MachineRecord(child.pid, mark, control, _running(child.pid, mark, control)))
     yield child
     child.kill()
     child.wait()

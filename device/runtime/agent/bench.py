@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.golden import golden_inputs
 from edgekit.device.runtime.agent.manifest import Manifest
-from edgekit.device.runtime.agent.model import Model, RunTimes, open_model
+from edgekit.device.runtime.agent.model import LoadedModel, RunTimes, open_model
 from edgekit.device.runtime.agent.noise import NoiseMonitor
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
@@ -61,7 +61,7 @@ def bench_release(
     }
 
 
-def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
+def bench(model: LoadedModel, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
     """Returns `latency_ms` and `operators` of the document edgekit.runtime.bench/1."""
     model.set_inputs(inputs)
     each = min(model.bench(plan.warmup).totals) / 1e9

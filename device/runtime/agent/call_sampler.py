@@ -11,8 +11,8 @@ from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.sampler import (
     Clocks,
     Collected,
-    Pace,
     Sampler,
+    SamplingPace,
     measured_release,
     open_spool,
 )
@@ -23,7 +23,7 @@ from edgekit.device.runtime.arrays.sampling import TimedCall
 _Names = Tuple[str, str, str]
 
 
-class CallSampler(Sampler):
+class ProductSampler(Sampler):
     """Collects the times of a program's products on a number of threads.
 
     Gaps between samples vary, because the products of a loop come at regular intervals. If
@@ -36,7 +36,7 @@ class CallSampler(Sampler):
         subject: MeasuredRelease,
         write: Callable[[Batch], None],
         explores: bool,
-        pace: Optional[Pace] = None,
+        pace: Optional[SamplingPace] = None,
         clocks: Optional[Clocks] = None,
     ) -> None:
         super().__init__(subject, (), write, pace, clocks)
@@ -72,12 +72,12 @@ class _OfCalls(Collected):
 
 
 def call_sampler_for(
-    store: Store, manifest: Manifest, threads: int, pace: Optional[Pace] = None
-) -> Optional[CallSampler]:
+    store: Store, manifest: Manifest, threads: int, pace: Optional[SamplingPace] = None
+) -> Optional[ProductSampler]:
     """Returns a sampler for products on `threads` threads; None if sampling is off, or for a
     temporary deploy."""
     spool = open_spool(store)
     if spool is None:
         return None
     subject = measured_release(manifest, 0, threads)
-    return CallSampler(subject, spool.add, spool.explores, pace)
+    return ProductSampler(subject, spool.add, spool.explores, pace)

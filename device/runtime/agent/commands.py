@@ -36,7 +36,7 @@ from edgekit.device.runtime.record import asdict
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.arguments import AddCommand, Run
-    from edgekit.device.runtime.agent.session import Session
+    from edgekit.device.runtime.agent.session import DeploySession
 
 _ALL = ""
 
@@ -129,12 +129,12 @@ def _enroll(options: argparse.Namespace) -> Document:
     return {"schema": "edgekit.enroll/1", **asdict(found)}
 
 
-def _open_session(options: argparse.Namespace) -> Optional[Session]:
-    from edgekit.device.runtime.agent.session import Session
+def _open_session(options: argparse.Namespace) -> Optional[DeploySession]:
+    from edgekit.device.runtime.agent.session import DeploySession
 
     if not options.session:
         return None
-    return Session(open_store(options), options.session, options.owner)
+    return DeploySession(open_store(options), options.session, options.owner)
 
 
 def _activate(options: argparse.Namespace) -> Document:

@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from edgekit.device.runtime.agent import messages
-from edgekit.device.runtime.agent.messages import CHUNK_BYTES, BrokenStreamError, Channel, Message
+from edgekit.device.runtime.agent.messages import (
+    CHUNK_BYTES,
+    BrokenStreamError,
+    Message,
+    MessageChannel,
+)
 
 SILENCE_SECONDS = 30
 _QUIET_SECONDS = 0.2  # of an idle line, before the shell may read from it again
@@ -60,7 +65,7 @@ class _Job:
 class _Run(_Job):
     """Runs a program; with `talks`, messages from the host are its input, until an empty one."""
 
-    def __init__(self, channel: Channel, command: List[str], talks: bool = False) -> None:
+    def __init__(self, channel: MessageChannel, command: List[str], talks: bool = False) -> None:
         self._channel = channel
         self._process = subprocess.Popen(
             command,
@@ -145,7 +150,7 @@ class _Run(_Job):
 class _Put(_Job):
     """Appends to a uniquely named partial file, so that the transfer can be resumed after a cut."""
 
-    def __init__(self, channel: Channel, request: Dict[str, Any]) -> None:
+    def __init__(self, channel: MessageChannel, request: Dict[str, Any]) -> None:
         self._channel = channel
         self._target = Path(request["path"])
         self._size, self._sha256 = request["size"], request["sha256"]
@@ -197,7 +202,7 @@ class _Put(_Job):
 
 
 class _Get(_Job):
-    def __init__(self, channel: Channel, request: Dict[str, Any]) -> None:
+    def __init__(self, channel: MessageChannel, request: Dict[str, Any]) -> None:
         self._channel = channel
         self._file = Path(request["path"]).open("rb", buffering=0)  # noqa: SIM115, see close
         self._hash = hashlib.sha256()
@@ -233,7 +238,7 @@ class Agent:
 
     def __init__(self, root: str, session: int, tty: int = 0) -> None:
         self._tty = tty
-        self._channel = Channel(session, time.monotonic(), caller=False)
+        self._channel = MessageChannel(session, time.monotonic(), caller=False)
         self._link = self._channel.link
         self._job: Optional[_Job] = None
         with self._report_errors():

@@ -13,7 +13,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Tuple
 
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.perf_events import (
     DISABLE,
     DISABLED,
@@ -43,7 +43,7 @@ class Instructions(Record):
     samples: Tuple[int, ...]
 
 
-def count(model: Model, inputs: Mapping[str, Any], repeats: int) -> Instructions:
+def count(model: LoadedModel, inputs: Mapping[str, Any], repeats: int) -> Instructions:
     """Counts a call of one inference minus a call of zero inferences, which cancels the call
     overhead.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import FrozenSet, Optional
 
 from edgekit.device.runtime.agent.manifest import BoardNeeds
-from edgekit.device.runtime.agent.specs import Memory
+from edgekit.device.runtime.agent.specs import BoardMemory
 from edgekit.device.runtime.errors import IncompatibleError, TooLittleMemoryError
 from edgekit.device.runtime.record import Record
 
@@ -22,7 +22,7 @@ class BoardFacts(Record):
     available_bytes: Optional[int]
 
 
-def check_fit(needs: BoardNeeds, memory: Memory, board: BoardFacts) -> None:
+def check_fit(needs: BoardNeeds, memory: BoardMemory, board: BoardFacts) -> None:
     """IncompatibleError names the first missing requirement."""
     if needs.machine != board.machine:
         raise IncompatibleError(

@@ -83,7 +83,7 @@ class _InFlight:
         self.again = False
 
 
-class Link:
+class FrameLink:
     """One end of the stream. `receive` consumes bytes from the line, `output` returns bytes to
     write.
 

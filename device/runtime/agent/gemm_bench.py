@@ -49,7 +49,7 @@ _REPEATS = 3  # of a count
 _PATTERN = 4093  # period of an operand's values: not a multiple of any tile
 
 
-class Request(Record):
+class GemmRequest(Record):
     """One product and the methods to try; see the module docstring."""
 
     dtype: str
@@ -105,7 +105,7 @@ def _answer_request(index: int, line: str, library: GemmLibrary, say: Say) -> bo
     return "error" not in found
 
 
-def parse_request(line: str) -> Request:
+def parse_request(line: str) -> GemmRequest:
     """Parses a line of JSON; InputError describes the invalid part."""
     try:
         fields = json.loads(line)
@@ -113,7 +113,7 @@ def parse_request(line: str) -> Request:
         raise InputError(f"expected a request as one line of JSON, found: {error}") from None
     if not isinstance(fields, dict):
         raise InputError(f"expected a request as a JSON object, found {line[:60]!r}")
-    known = set(Request.field_names)
+    known = set(GemmRequest.field_names)
     if unknown := sorted(set(fields) - known):
         raise InputError(f"expected the fields {', '.join(sorted(known))}, found {unknown[0]!r}")
     _check_field(fields, "dtype", lambda v: v in DTYPES, f"one of {', '.join(DTYPES)}")
@@ -134,13 +134,13 @@ def parse_request(line: str) -> Request:
     fields["methods"] = tuple(_parse_method(value) for value in methods)
     if fields.get("default") is not None:
         fields["default"] = _parse_method(fields["default"])
-    request = Request(**fields)
+    request = GemmRequest(**fields)
     if request.count and request.threads > 1:
         raise InputError("expected 1 thread for counting instructions, found more")
     return request
 
 
-def time_request(request: Request, library: GemmLibrary) -> Answer:
+def time_request(request: GemmRequest, library: GemmLibrary) -> Answer:
     """Times each method and the default, alternating."""
     with pinned(request.threads):
         timers = [_with_warmup(timer) for timer in _make_timers(request, library)]
@@ -161,7 +161,7 @@ def _with_warmup(timer: Timer) -> Callable[[int], int]:
     return timed
 
 
-def count_request(request: Request, library: GemmLibrary) -> Answer:
+def count_request(request: GemmRequest, library: GemmLibrary) -> Answer:
     """Counts instructions of each method and of the default; IncompatibleError without a
     counter."""
     with pinned(1), counter() as (descriptor, user_only):
@@ -210,7 +210,7 @@ class Operands:
         return memoryview(self._blocks[SIDES.index(side)].memory)
 
 
-def _make_timers(request: Request, library: GemmLibrary) -> List[Timer]:
+def _make_timers(request: GemmRequest, library: GemmLibrary) -> List[Timer]:
     """Returns a timer for each method; the default's is last."""
     sizes = (request.dtype, request.m, request.n, request.k)
     methods = [

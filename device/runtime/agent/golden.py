@@ -85,7 +85,7 @@ def golden_inputs(files: ReleaseFiles, variant: HasGolden) -> Dict[str, Array]:
     }
 
 
-class Difference(Record):
+class GoldenDifference(Record):
     """The largest |expected - found| relative to its element's limit: 2^-share of the tolerance."""
 
     largest: float
@@ -97,19 +97,19 @@ class Difference(Record):
 
 def worst_difference(
     spec: TensorSpec, expected: bytes, found: bytes, shares: Optional[bytes] = None
-) -> Difference:
+) -> GoldenDifference:
     """Infinite where only one of the two is NaN or infinite. `shares`: see GoldenFiles.margins."""
     if expected == found:
-        return Difference(0.0)
+        return GoldenDifference(0.0)
     pairs = zip(_unpack_numbers(spec.dtype, expected), _unpack_numbers(spec.dtype, found))
     if shares is None:
-        return Difference(max((_difference(a, b) for a, b in pairs), default=0.0))
+        return GoldenDifference(max((_difference(a, b) for a, b in pairs), default=0.0))
     most: Dict[int, float] = {}
     for (a, b), share in zip(pairs, shares):
         if a != b and share != NOT_COMPARED:
             most[share] = max(most.get(share, 0.0), _difference(a, b))
     worst = max(most, key=lambda share: _scale_distance(most[share], share), default=0)
-    return Difference(most.get(worst, 0.0), worst)
+    return GoldenDifference(most.get(worst, 0.0), worst)
 
 
 def _scale_distance(distance: float, share: int) -> float:

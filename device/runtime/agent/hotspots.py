@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit.device.runtime.agent.sampled import Samples, sample, shown
+from edgekit.device.runtime.agent.sampled import SampledPlaces, sample, shown
 from edgekit.device.runtime.agent.symbols import UNKNOWN
-from edgekit.device.runtime.agent.threads import Account, OtherProgram
+from edgekit.device.runtime.agent.threads import CpuTime, OtherProgram
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.runtime.record import Record
 
@@ -116,7 +116,7 @@ def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots
     called in the child, because threads do not survive a fork."""
     missing: List[str] = []
     with _repeat_in_child(prepare) as process:
-        account = Account(process)
+        account = CpuTime(process)
         waiting = _run_vmstat(missing)
         time.sleep(_ACCOUNT_SECONDS)
         usage = account.usage()
@@ -147,7 +147,7 @@ def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots
     )
 
 
-def _hottest_functions(found: Samples) -> List[HotFunction]:
+def _hottest_functions(found: SampledPlaces) -> List[HotFunction]:
     hottest = found.functions()[:_FUNCTIONS]
     return [HotFunction(percent, shown(place)) for percent, place in hottest]
 

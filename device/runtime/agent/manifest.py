@@ -15,9 +15,9 @@ from edgekit.device.runtime.agent.application import ApplicationSpec, applicatio
 from edgekit.device.runtime.agent.kernels import KernelsSpec, ReferenceProduct, kernels_of
 from edgekit.device.runtime.agent.specs import (
     MOST_PLACEMENTS,
+    BoardMemory,
     GoldenFiles,
     LossSpec,
-    Memory,
     OperatorSpec,
     PlacementSpec,
     TensorSpec,
@@ -90,7 +90,7 @@ class Description(Record):
     inputs: Tuple[TensorSpec, ...]
     outputs: Tuple[TensorSpec, ...]
     operators: Tuple[OperatorSpec, ...]
-    memory: Memory
+    memory: BoardMemory
     simd: str
 
 
@@ -105,7 +105,7 @@ class Variant(Record):
     variants share one weights file, and each reads its first `memory.weights_bytes` bytes."""
 
     library: str
-    memory: Memory
+    memory: BoardMemory
     inputs: Tuple[TensorSpec, ...]
     outputs: Tuple[TensorSpec, ...]
     operators: Tuple[OperatorSpec, ...]
@@ -133,7 +133,7 @@ class Manifest(Record):
     counter: int
     model: ModelRef
     board: BoardNeeds
-    memory: Memory
+    memory: BoardMemory
     inputs: Tuple[TensorSpec, ...]
     outputs: Tuple[TensorSpec, ...]
     operators: Tuple[OperatorSpec, ...]
@@ -167,7 +167,7 @@ class Manifest(Record):
         own = (self.memory, self.inputs, self.outputs, self.operators, self.golden, self.signature)
         return (Variant(LIBRARY, *own), *self.variants)
 
-    def most_memory(self) -> Memory:
+    def most_memory(self) -> BoardMemory:
         """The memory of a process: that of the largest variant of each signature."""
         if self.kernels:
             return self.memory
@@ -176,7 +176,7 @@ class Manifest(Record):
             max((v.memory for v in every if v.signature == name), key=lambda m: m.total)
             for name in dict.fromkeys(v.signature for v in every)
         ]
-        return Memory(
+        return BoardMemory(
             sum(m.arena_bytes for m in of_each),
             sum(m.state_bytes for m in of_each),
             max(m.weights_bytes for m in of_each),
@@ -230,7 +230,7 @@ def parse_description(raw: object) -> Description:
         each(keys["inputs"], "inputs", tensor_of),
         each(keys["outputs"], "outputs", tensor_of),
         each(keys["operators"], "operators", operator_of),
-        memory_of({k: keys[k] for k in Memory.field_names}, "memory"),
+        memory_of({k: keys[k] for k in BoardMemory.field_names}, "memory"),
         text(keys["simd"], "simd"),
     )
 

@@ -7,7 +7,7 @@ import struct
 import zlib
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from edgekit.device.runtime.agent.frames import Link
+from edgekit.device.runtime.agent.frames import FrameLink
 
 CHUNK_BYTES = 16 << 10  # of a file or output per message
 
@@ -36,11 +36,11 @@ class Message(NamedTuple):
         return found
 
 
-class Channel:
+class MessageChannel:
     """One end: messages in, messages out; the caller moves the bytes of `link`."""
 
     def __init__(self, session: int, now: float, caller: bool) -> None:
-        self.link = Link(session, now, caller)
+        self.link = FrameLink(session, now, caller)
         self._deflate = zlib.compressobj(6)
         self._inflate = zlib.decompressobj()
         self._buffer = bytearray()

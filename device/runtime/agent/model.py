@@ -51,12 +51,12 @@ def open_model(
     manifest: Manifest,
     placement: Placement = ONE_THREAD,
     variant: Optional[Variant] = None,
-) -> Model:
+) -> LoadedModel:
     """Opens a release's model (by default its first variant), checking the board first, then that
     the library matches the manifest."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
-    model = Model(files, placement.threads, wanted.library, placement.workers)
+    model = LoadedModel(files, placement.threads, wanted.library, placement.workers)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (
         wanted.inputs,
@@ -70,7 +70,7 @@ def open_model(
     return model
 
 
-class Model:
+class LoadedModel:
     """A loaded model with its own arena and state; only one thread at a time may use it.
 
     Inputs and outputs are passed by name as `Array` (inputs also as NumPy arrays). The library

@@ -31,7 +31,7 @@ class Sources(Record):
 BOARD = Sources()
 
 
-class Sample(Record):
+class LoadSnapshot(Record):
     """A snapshot: a monotonic clock in seconds, CPU seconds used so far on the usable cores and by
     this process, and the number or level of throttling events."""
 
@@ -74,14 +74,14 @@ def watch() -> Dict[str, Any]:
     return {"schema": "edgekit.noise/1", **seen["noise"], "governor": governor}
 
 
-def sample(sources: Sources = BOARD) -> Sample:
+def sample(sources: Sources = BOARD) -> LoadSnapshot:
     """Takes a snapshot."""
     spent = os.times()
     own = spent.user + spent.system + spent.children_user + spent.children_system
-    return Sample(sources.clock(), _busy_seconds(sources), own, _throttle_count(sources))
+    return LoadSnapshot(sources.clock(), _busy_seconds(sources), own, _throttle_count(sources))
 
 
-def noise_since(before: Sample, sources: Sources = BOARD) -> Noise:
+def noise_since(before: LoadSnapshot, sources: Sources = BOARD) -> Noise:
     """Returns the disturbance of this board since `before`."""
     now = sample(sources)
     others = None

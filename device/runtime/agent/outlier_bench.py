@@ -27,10 +27,10 @@ from edgekit.device.runtime.arrays.gemm_library import (
 )
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
+    DenseRows,
     Options,
     OutlierLibrary,
     Packed,
-    Rows,
     reported,
 )
 from edgekit.device.runtime.errors import InputError
@@ -57,7 +57,7 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
     table = library.with_name(f"{library.name}.table")
     split = OutlierLibrary(library, table if table.is_file() else None)
     packed = split.pack(n, k, k, blocks["values"].address, blocks["scale"].address)
-    x, y = Rows(blocks["x"].address, m, k, False), Block(4 * m * n)
+    x, y = DenseRows(blocks["x"].address, m, k, False), Block(4 * m * n)
     options = [Options(threshold, each) for each in paths]
     report = reported(split.run(x, packed, y.address, options[0], threads))
     difference = _relative_error(array("f", y.memory[: 4 * m * n]), exact)
@@ -77,7 +77,7 @@ def bench(path: Path, library: Path) -> Dict[str, Any]:
 
 
 def _split_timer(
-    split: OutlierLibrary, x: Rows, packed: Packed, y: Block, options: Options, threads: int
+    split: OutlierLibrary, x: DenseRows, packed: Packed, y: Block, options: Options, threads: int
 ) -> Timer:
     def timed(count: int) -> int:
         start = time.perf_counter_ns()
@@ -92,7 +92,7 @@ def _float_timer(
     library: GemmLibrary,
     split: OutlierLibrary,
     packed: Packed,
-    x: Rows,
+    x: DenseRows,
     y: Block,
     how: GemmMethod,
     threads: int,

@@ -8,7 +8,7 @@ from typing import Optional
 from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.device.runtime.agent.probe import probe
 from edgekit.device.runtime.agent.release import plan, preview
-from edgekit.device.runtime.agent.session import Session
+from edgekit.device.runtime.agent.session import DeploySession
 from edgekit.device.runtime.agent.signing import trust
 from edgekit.device.runtime.agent.status import application_in_service
 from edgekit.device.runtime.agent.store import Store
@@ -16,7 +16,9 @@ from edgekit.device.runtime.errors import Document
 from edgekit.device.runtime.record import asdict
 
 
-def plan_answer(store: Store, session: Optional[Session], options: argparse.Namespace) -> Document:
+def plan_answer(
+    store: Store, session: Optional[DeploySession], options: argparse.Namespace
+) -> Document:
     """Answers all of them at once, because starting Python is slow.
 
     With `unless_application`, if the deployed release has an application, no plan is made and no

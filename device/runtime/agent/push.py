@@ -37,7 +37,7 @@ _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-class Home(Record):
+class PushTarget(Record):
     """The host that receives a board's profiles, and the rate limit: `certificate` is the SHA-256
     of the host's, `token` identifies this board to the host."""
 
@@ -65,12 +65,12 @@ def home_of(spool: Spool) -> Path:
     return spool.home
 
 
-def home_bytes(home: Home) -> bytes:
+def home_bytes(home: PushTarget) -> bytes:
     """Serializes `home` for `read_home`."""
     return json.dumps(asdict(home)).encode()
 
 
-def read_home(path: Path) -> Home:
+def read_home(path: Path) -> PushTarget:
     """Reads the enrolled host; InputError if there is none, or the file is damaged."""
     try:
         raw = json.loads(path.read_bytes(), object_pairs_hook=distinct_keys)
@@ -83,8 +83,8 @@ def read_home(path: Path) -> Home:
         raise InputError(
             f"{path.name}: expected JSON, found {short(error)}; enroll again"
         ) from None
-    keys_of(raw, path.name, Home.field_names)
-    return Home(
+    keys_of(raw, path.name, PushTarget.field_names)
+    return PushTarget(
         matching(raw["host"], "host", _HOST, "a host"),
         integer(raw["port"], "port", 1, 65535),
         matching(raw["board"], "board", _BOARD, "a name"),
@@ -115,7 +115,7 @@ class Bandwidth:
         self._free = max(self._free, now) + count / self._rate
 
 
-def push(spool: Spool, home: Home, bandwidth: Bandwidth) -> int:
+def push(spool: Spool, home: PushTarget, bandwidth: Bandwidth) -> int:
     """Sends everything in the spool; returns the bytes of batches. LaterError if some remain,
     InputError if the host rejects this board."""
     sent = 0
@@ -163,7 +163,7 @@ def push_for_ever(
         sleep(waits(failures, asked, period, chance))
 
 
-def _connect(home: Home) -> http.client.HTTPConnection:
+def _connect(home: PushTarget) -> http.client.HTTPConnection:
     try:
         import ssl
     except ImportError:
@@ -193,7 +193,7 @@ def _connect(home: Home) -> http.client.HTTPConnection:
 
 
 def _post_profiles(
-    connection: http.client.HTTPConnection, home: Home, found: Fetched, bandwidth: Bandwidth
+    connection: http.client.HTTPConnection, home: PushTarget, found: Fetched, bandwidth: Bandwidth
 ) -> None:
     """Sends one request and handles its answer."""
     data = zlib.compress(found.data)

@@ -58,20 +58,20 @@ OnState = Callable[[str], None]
 _TEMPORARY = ("incoming", "io", "runtime", "temporary")
 
 
-class Timed(Record):
+class TimedState(Record):
     """A completed state, and its milliseconds."""
 
     state: str
     ms: float
 
 
-class Outcome(Record):
+class DeployOutcome(Record):
     """The result of an apply, activate or rollback; `end` is a terminal state of states.py."""
 
     end: str
     release: str
     previous: Optional[str]
-    states: Tuple[Timed, ...]
+    states: Tuple[TimedState, ...]
     health: Dict[str, Any]
 
 
@@ -108,7 +108,7 @@ def preview(store: Store, manifest: Manifest, allow_downgrade: bool) -> FilePlan
 
 def apply(
     store: Store, release: str, check: HealthCheck, on_state: OnState, allow_downgrade: bool = False
-) -> Outcome:
+) -> DeployOutcome:
     """Takes incoming/<release> through verify, extract, activate, health and commit.
 
     The caller is in the deploy's session. TransferError if files are missing or damaged,
@@ -121,11 +121,11 @@ def apply(
         if store.links().current == release and Install(store, manifest).intact():
             with contextlib.suppress(OSError):
                 prune(store, release)
-            return Outcome(states.UNCHANGED, release, store.links().previous, (), {})
+            return DeployOutcome(states.UNCHANGED, release, store.links().previous, (), {})
         return _Switch(store, manifest, check, on_state, allow_downgrade).run("verify")
 
 
-def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) -> Outcome:
+def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) -> DeployOutcome:
     """Makes an installed release current, after its health check; raises like `apply`."""
     with alone(store), store.lock():
         recover(store)
@@ -135,11 +135,11 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
             raise damaged(release, damage)
         manifest = store.manifest(release)
         if store.links().current == release:
-            return Outcome(states.UNCHANGED, release, store.links().previous, (), {})
+            return DeployOutcome(states.UNCHANGED, release, store.links().previous, (), {})
         return _Switch(store, manifest, check, on_state, True).run("activate")
 
 
-def rollback(store: Store) -> Outcome:
+def rollback(store: Store) -> DeployOutcome:
     """Swaps `current` and `previous`; InputError if there is no previous release."""
     nothing = InputError("expected a previous release, found none; deploy one first")
     if not store.releases.is_dir():
@@ -152,7 +152,7 @@ def rollback(store: Store) -> Outcome:
         if damage := find_damage(store.releases / links.previous, full=True):
             raise damaged(links.previous, damage)
         switch(store, Links(links.previous, links.current))
-        return Outcome(states.COMMITTED, links.previous, links.current, (), {})
+        return DeployOutcome(states.COMMITTED, links.previous, links.current, (), {})
 
 
 class _Switch:
@@ -175,9 +175,9 @@ class _Switch:
         self.install = Install(store, manifest)
         self.health: Dict[str, Any] = {}
 
-    def run(self, state: str) -> Outcome:
+    def run(self, state: str) -> DeployOutcome:
         """Follows the table from `state` to its end; raises at a failing row."""
-        passed: List[Timed] = []
+        passed: List[TimedState] = []
         while state not in states.TERMINAL:
             row = states.BY_NAME[state]
             start = time.monotonic()
@@ -186,9 +186,11 @@ class _Switch:
                 getattr(self, "_" + state)()
             except (DeviceError, OSError, UnhealthyError) as error:
                 self._fail(row, error)
-            passed.append(Timed(state, (time.monotonic() - start) * 1e3))
+            passed.append(TimedState(state, (time.monotonic() - start) * 1e3))
             state = row.success
-        return Outcome(state, self.manifest.id, self.after.previous, tuple(passed), self.health)
+        return DeployOutcome(
+            state, self.manifest.id, self.after.previous, tuple(passed), self.health
+        )
 
     def _verify(self) -> None:
         _check_fit(self.store, self.manifest, self.allow_downgrade)
@@ -220,7 +222,7 @@ class _Switch:
             keep_counters(self.store)
             prune(self.store, self.manifest.id)
 
-    def _fail(self, row: states.State, error: Exception) -> None:
+    def _fail(self, row: states.DeployState, error: Exception) -> None:
         if row.failure == states.REFUSED:
             if isinstance(error, DeviceError):
                 raise error

@@ -10,7 +10,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from edgekit.device.runtime.agent.perf_events import sample_threads
 from edgekit.device.runtime.agent.ptrace_sampler import stop_threads
-from edgekit.device.runtime.agent.symbols import UNKNOWN, Place, Symbols
+from edgekit.device.runtime.agent.symbols import UNKNOWN, CodePlace, Symbols
 from edgekit.device.runtime.agent.threads import threads_of
 from edgekit.device.runtime.record import Record
 
@@ -24,18 +24,18 @@ _NEEDS = {
 }
 
 
-class Samples(Record):
+class SampledPlaces(Record):
     """`sampler` is EVENTS, STOPS or, if neither is allowed, empty; `places` are the sampled
     locations of each thread, by its id."""
 
     sampler: str
-    places: Dict[int, Tuple[Place, ...]]
+    places: Dict[int, Tuple[CodePlace, ...]]
 
     @property
     def count(self) -> int:
         return sum(map(len, self.places.values()))
 
-    def functions(self) -> List[Tuple[float, Place]]:
+    def functions(self) -> List[Tuple[float, CodePlace]]:
         """Returns percent of all samples and the function, hottest first, without waiting
         functions."""
         all_places = Counter(place for found in self.places.values() for place in found)
@@ -48,12 +48,12 @@ class Samples(Record):
         return 100.0 * sum(map(is_wait, found)) / len(found) if found else 0.0
 
 
-def is_wait(place: Place) -> bool:
+def is_wait(place: CodePlace) -> bool:
     """Whether threads wait for each other in this function."""
     return place.function.startswith(_WAITS)
 
 
-def sample(process: int, missing: List[str]) -> Samples:
+def sample(process: int, missing: List[str]) -> SampledPlaces:
     """Samples a child for some seconds; adds refused methods to `missing`."""
     threads, symbols = threads_of(process), Symbols(process)
     for sampler, take in ((EVENTS, sample_threads), (STOPS, stop_threads)):
@@ -62,14 +62,14 @@ def sample(process: int, missing: List[str]) -> Samples:
         except OSError as error:
             missing.append(f"{sampler}: {error.strerror or error}; it needs {_NEEDS[sampler]}")
             continue
-        return Samples(sampler, {t: _symbolize(found[t], symbols) for t in threads})
-    return Samples("", {})
+        return SampledPlaces(sampler, {t: _symbolize(found[t], symbols) for t in threads})
+    return SampledPlaces("", {})
 
 
-def _symbolize(addresses: Sequence[int], symbols: Symbols) -> Tuple[Place, ...]:
+def _symbolize(addresses: Sequence[int], symbols: Symbols) -> Tuple[CodePlace, ...]:
     return tuple(symbols.at(address) for address in addresses)
 
 
-def shown(place: Place) -> str:
+def shown(place: CodePlace) -> str:
     """Formats like perf: library, function."""
     return f"{place.library} {place.function}" if place.function != UNKNOWN else place.library

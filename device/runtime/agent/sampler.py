@@ -34,7 +34,7 @@ from edgekit.device.runtime.agent.cores import core_kinds
 from edgekit.device.runtime.agent.kernel_files import read_text
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.model import RunTimes
-from edgekit.device.runtime.agent.noise import Sample, noise_since, sample
+from edgekit.device.runtime.agent.noise import LoadSnapshot, noise_since, sample
 from edgekit.device.runtime.agent.probe import conditions
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.device.runtime.agent.spool import Spool
@@ -69,7 +69,7 @@ class _SystemClocks:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class Pace(Record):
+class SamplingPace(Record):
     """At most every `every`-th inference, within `budget` of the total inference time; a batch
     closes after `period_seconds`."""
 
@@ -78,7 +78,7 @@ class Pace(Record):
     period_seconds: float = PERIOD_SECONDS
 
 
-class Timed(Protocol):
+class TimedEvent(Protocol):
     """A recorded event: an inference, or a call of a product."""
 
     @property
@@ -98,13 +98,13 @@ class Sampler:
         subject: MeasuredRelease,
         operators: Sequence[OperatorSpec],
         write: Callable[[Batch], None],
-        pace: Optional[Pace] = None,
+        pace: Optional[SamplingPace] = None,
         clocks: Optional[Clocks] = None,
     ) -> None:
         self._subject = subject
         self._operators = operators
         self._write = write
-        self._pace = pace or Pace()
+        self._pace = pace or SamplingPace()
         self._clocks = clocks or _SystemClocks()
         self._writer: Optional[threading.Thread] = None
         self._lost = 0
@@ -124,7 +124,7 @@ class Sampler:
             return False
         return True
 
-    def record(self, times: Timed) -> None:
+    def record(self, times: TimedEvent) -> None:
         """Records the inference that was due, with its operators in release order."""
         start = self._clocks.cost()
         now = self._clocks.boot()
@@ -270,7 +270,11 @@ class _OfModel(Collected):
 
 
 def sampler_for(
-    store: Store, manifest: Manifest, variant: int, threads: int, pace: Optional[Pace] = None
+    store: Store,
+    manifest: Manifest,
+    variant: int,
+    threads: int,
+    pace: Optional[SamplingPace] = None,
 ) -> Optional[Sampler]:
     """Returns a sampler that writes a release variant's batches to the board's spool.
 
@@ -309,7 +313,7 @@ def spool_of(store: Store) -> Spool:
     return Spool(store.spool)
 
 
-def environment(before: Sample) -> Environment:
+def environment(before: LoadSnapshot) -> Environment:
     """Returns the board's current conditions, and the disturbance since `before`."""
     noise, now = noise_since(before), conditions()
     load = None if noise.load is None else round(noise.load, 2)

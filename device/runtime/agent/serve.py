@@ -12,7 +12,7 @@ import sys
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
-from edgekit.device.runtime.agent.model import Model, open_model
+from edgekit.device.runtime.agent.model import LoadedModel, open_model
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
@@ -57,7 +57,7 @@ class _Server:
         self._manifest, self._files = manifest, files
         self._placement = placement
         self._variants = manifest.every_variant()
-        self._models: Dict[str, Model] = {}
+        self._models: Dict[str, LoadedModel] = {}
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
@@ -109,7 +109,7 @@ class _Server:
             "current": self._store.links().current,
         }, outputs
 
-    def _get_model(self, variant: Variant) -> Model:
+    def _get_model(self, variant: Variant) -> LoadedModel:
         """Loads a variant's model once; each variant has its own state."""
         if variant.library not in self._models:
             self._models[variant.library] = open_model(

@@ -36,7 +36,7 @@ class Holder(Record):
     process: Process
 
 
-class Session:
+class DeploySession:
     """The right to deploy, held by this process or by a holder process for the same deploy.
 
     `command_seconds` limits the wait for a command that holds the lock; `sleep` waits for seconds.
@@ -156,12 +156,12 @@ class Session:
 
 
 @contextlib.contextmanager
-def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
+def alone(store: Store, session: Optional[DeploySession] = None) -> Iterator[None]:
     """Keeps out other deploys; without a deploy's `session`, uses one for this process.
 
     BusyError if another deploy is in progress. The session ends with the block.
     """
-    session = session or Session(store, os.urandom(8).hex(), _COMMAND)
+    session = session or DeploySession(store, os.urandom(8).hex(), _COMMAND)
     session.enter()
     try:
         yield

@@ -27,9 +27,9 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import (
     OPERAND_BYTES,
     SUM_BYTES,
-    Rows,
+    BlockMatrix,
+    CsrRows,
     SparseLibrary,
-    Stored,
 )
 from edgekit.device.runtime.errors import InputError
 
@@ -39,7 +39,7 @@ _TRIAD_SHARE = 24  # free memory per float in bytes, which limits the arrays if 
 
 
 @dataclass(frozen=True)
-class Request:
+class SparseRequest:
     """See the module docstring."""
 
     matrix: Path
@@ -51,7 +51,7 @@ class Request:
     hotspots: bool = False
 
 
-class Csr:
+class CsrFile:
     """A CSR matrix in this process's memory, read from a file and checked."""
 
     def __init__(self, path: Path, library: SparseLibrary) -> None:
@@ -71,7 +71,7 @@ class Csr:
         if len(self.start) != rows + 1 or sizes[0] != sizes[1] or ends != (0, sizes[0]):
             raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found others")
         addresses = (ctypes.addressof(a) for a in (self.start, self.index, self._values))
-        self.rows = Rows(self.stored, rows, cols, *addresses)
+        self.rows = CsrRows(self.stored, rows, cols, *addresses)
         fault = library.check(self.rows)
         if fault.kind != "good":
             raise InputError(
@@ -83,7 +83,7 @@ class Csr:
 def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     """Answers a request: features, and times or instructions for each setting."""
     request = read_request(path)
-    csr = Csr(request.matrix, library)
+    csr = CsrFile(request.matrix, library)
     if request.hotspots:
         return _profile_hotspots(csr, request, library)
     found = library.features(csr.rows)
@@ -107,7 +107,9 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     }
 
 
-def _profile_hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
+def _profile_hotspots(
+    csr: CsrFile, request: SparseRequest, library: SparseLibrary
+) -> Dict[str, Any]:
     """Profiles products on one thread, because a fork has no others."""
     from edgekit.device.runtime.agent.hotspots import watch
 
@@ -122,12 +124,12 @@ def _profile_hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dic
     return {"schema": "edgekit.spmv-hotspots/1", "hotspots": asdict(found)}
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> SparseRequest:
     """Reads the request in a file; InputError describes the invalid part."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         settings = tuple(BlockSettings.of(how) for how in fields.pop("settings"))
-        request = Request(Path(fields.pop("matrix")), settings, **fields)
+        request = SparseRequest(Path(fields.pop("matrix")), settings, **fields)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path.name}: expected an spmv-bench request, found: {error}") from None
     if not settings or not 1 <= request.threads <= MOST_THREADS:
@@ -148,7 +150,7 @@ def _to_ctypes_array(array: Array, kind: Any) -> Any:
     return given if sizes[array.dtype] is kind else (kind * len(given))(*given)
 
 
-def _storage_facts(stored: Stored) -> Dict[str, Any]:
+def _storage_facts(stored: BlockMatrix) -> Dict[str, Any]:
     c = stored.c
     padding = c.slots * c.height / c.nonzeros if c.nonzeros else 1.0
     return {"padding": padding, "bytes": stored.bytes}

@@ -50,7 +50,7 @@ class OperatorSpec(Record):
     kernel: str
 
 
-class Memory(Record):
+class BoardMemory(Record):
     arena_bytes: int
     state_bytes: int
     weights_bytes: int
@@ -162,9 +162,9 @@ def operator_of(raw: object, where: str) -> OperatorSpec:
     return OperatorSpec(**{k: text(v, f"{where}.{k}") for k, v in keys.items()})
 
 
-def memory_of(raw: object, where: str) -> Memory:
-    keys = keys_of(raw, where, Memory.field_names)
-    return Memory(**{k: integer(v, f"{where}.{k}") for k, v in keys.items()})
+def memory_of(raw: object, where: str) -> BoardMemory:
+    keys = keys_of(raw, where, BoardMemory.field_names)
+    return BoardMemory(**{k: integer(v, f"{where}.{k}") for k, v in keys.items()})
 
 
 def golden_of(raw: object, where: str) -> GoldenFiles:

@@ -13,7 +13,7 @@ ROLLED_BACK = "rolled back"
 TERMINAL = (COMMITTED, UNCHANGED, REFUSED, ROLLED_BACK)
 
 
-class State(Record):
+class DeployState(Record):
     """One row: run `does` on `where`; go to `success` or `failure` (with that exit code)."""
 
     name: str
@@ -25,8 +25,8 @@ class State(Record):
     deadline_seconds: float
 
 
-STATES: Tuple[State, ...] = (
-    State(
+STATES: Tuple[DeployState, ...] = (
+    DeployState(
         "probe",
         "board",
         "read machine, CPU features, memory, disk and clock",
@@ -35,7 +35,7 @@ STATES: Tuple[State, ...] = (
         5,
         60,
     ),
-    State(
+    DeployState(
         "plan",
         "board",
         "check the manifest's signature, what fits, and which files are to be sent",
@@ -44,8 +44,8 @@ STATES: Tuple[State, ...] = (
         5,
         120,
     ),
-    State("transfer", "host", "send the files that are missing", "verify", REFUSED, 6, 900),
-    State(
+    DeployState("transfer", "host", "send the files that are missing", "verify", REFUSED, 6, 900),
+    DeployState(
         "verify",
         "board",
         "check the signature, and size and SHA-256 of every file",
@@ -54,7 +54,7 @@ STATES: Tuple[State, ...] = (
         6,
         120,
     ),
-    State(
+    DeployState(
         "extract",
         "board",
         "write a new release directory, fsync, rename",
@@ -63,7 +63,7 @@ STATES: Tuple[State, ...] = (
         6,
         300,
     ),
-    State(
+    DeployState(
         "activate",
         "board",
         "note the release that runs, swap the link `current`",
@@ -72,7 +72,7 @@ STATES: Tuple[State, ...] = (
         7,
         30,
     ),
-    State(
+    DeployState(
         "health",
         "board",
         "run the golden input and compare the outputs",
@@ -81,7 +81,7 @@ STATES: Tuple[State, ...] = (
         7,
         120,
     ),
-    State(
+    DeployState(
         "commit",
         "board",
         "strike the note, remove what neither link names",
@@ -92,5 +92,5 @@ STATES: Tuple[State, ...] = (
     ),
 )
 
-BY_NAME: Dict[str, State] = {state.name: state for state in STATES}
+BY_NAME: Dict[str, DeployState] = {state.name: state for state in STATES}
 ON_BOARD: Tuple[str, ...] = ("verify", "extract", "activate", "health", "commit")

@@ -50,7 +50,7 @@ _MOST_SAID = 200
 OnSignal = Callable[[int, Callable[..., None]], object]
 
 
-class Pace(Record):
+class RestartPace(Record):
     """Seconds between polls, to wait after the first failure and at most, and to run before a
     release is proved; consecutive failures after which an unproved one is rolled back; watchdog
     periods until the first heartbeat, since Python and models load slowly on small boards; seconds
@@ -65,7 +65,7 @@ class Pace(Record):
     send: float = PERIOD_SECONDS
 
 
-_PACE = Pace()
+_PACE = RestartPace()
 
 
 class Supervisor:
@@ -76,7 +76,7 @@ class Supervisor:
         self,
         store: Store,
         boot: Boot,
-        pace: Pace = _PACE,
+        pace: RestartPace = _PACE,
         clock: Callable[[], float] = time.monotonic,
         on_signal: OnSignal = signal.signal,
     ) -> None:

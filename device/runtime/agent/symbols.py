@@ -15,7 +15,7 @@ _LOAD, _TABLES, _FUNCTION = 1, (2, 11), 2  # PT_LOAD; SHT_SYMTAB, SHT_DYNSYM; ST
 _LARGEST = 1 << 28  # bytes of a file whose symbols are read
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """The library's file name, and the function in it or UNKNOWN."""
 
     library: str
@@ -39,17 +39,17 @@ class Symbols:
         self._starts = [m.start for m in self._mappings]
         self._files: Dict[str, Optional[_Elf]] = {}
 
-    def at(self, address: int) -> Place:
+    def at(self, address: int) -> CodePlace:
         """Returns the function at an address."""
         i = bisect.bisect(self._starts, address) - 1
         if i < 0 or address >= self._mappings[i].end:
-            return Place(UNKNOWN, UNKNOWN)
+            return CodePlace(UNKNOWN, UNKNOWN)
         found = self._mappings[i]
         if found.path not in self._files:
             self._files[found.path] = _read_elf(Path(found.path))
         elf = self._files[found.path]
         name = elf.at(address - found.start + found.offset) if elf else UNKNOWN
-        return Place(Path(found.path).name or UNKNOWN, name)
+        return CodePlace(Path(found.path).name or UNKNOWN, name)
 
 
 class _Elf:

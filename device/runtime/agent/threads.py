@@ -49,7 +49,7 @@ class Usage(Record):
     others: Tuple[OtherProgram, ...]
 
 
-class Account:
+class CpuTime:
     """Accounts for a process from construction on."""
 
     def __init__(self, process: int) -> None:

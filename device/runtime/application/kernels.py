@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Optional
 
-from edgekit.device.runtime.agent.call_sampler import CallSampler, call_sampler_for
+from edgekit.device.runtime.agent.call_sampler import ProductSampler, call_sampler_for
 from edgekit.device.runtime.agent.integrity import open_intact
 from edgekit.device.runtime.agent.kernels import KERNELS, kernel_files
 from edgekit.device.runtime.agent.store import Store
@@ -42,12 +42,12 @@ def _release_folder() -> Path:
     return installed if (installed / KERNELS).exists() else folder
 
 
-def _sampler(threads: int) -> Optional[CallSampler]:
+def _sampler(threads: int) -> Optional[ProductSampler]:
     return _sampler_of(os.getpid(), threads)
 
 
 @functools.lru_cache(maxsize=_MOST_SAMPLERS)
-def _sampler_of(process: int, threads: int) -> Optional[CallSampler]:
+def _sampler_of(process: int, threads: int) -> Optional[ProductSampler]:
     """Made once per process and number of threads; None if sampling is off or impossible."""
     del process
     folder = _release_folder()

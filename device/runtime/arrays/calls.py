@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union
 from edgekit.device.runtime.arrays.gemm_library import DTYPES, GemmMethod
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import STORED
-from edgekit.device.runtime.arrays.sparse_table import BANDS, SPREADS, Features, Key, key_for
+from edgekit.device.runtime.arrays.sparse_table import BANDS, SPREADS, Key, MatrixFeatures, key_for
 from edgekit.device.runtime.errors import InputError
 
 GEMM, SPMV, SPMM, OUTLIER, NNA = "gemm", "spmv", "spmm", "outlier", "nna"
@@ -64,7 +64,7 @@ def spmm_text(stored: str, rows: int, cols: int, nonzeros: int, n: int) -> str:
     return f"{stored} {rows}x{cols}:{nonzeros} x{n}"
 
 
-def spmv_text(found: Features) -> str:
+def spmv_text(found: MatrixFeatures) -> str:
     """The product of a sparse matrix and a vector."""
     sizes = f"{found.rows}x{found.cols}:{found.nonzeros}"
     return f"{found.stored} {sizes} {found.spread} {found.band}"

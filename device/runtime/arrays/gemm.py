@@ -42,7 +42,7 @@ assert set(_SUMS) == {*DTYPES, HALF}
 
 
 @dataclass(frozen=True)
-class Explanation:
+class GemmExplanation:
     """The method of a product, and the rule that chose it: "exact", "relaxed:" and the feature that
     the row shares, or "analytic". row: m, k and n of the product on which the nearest row was
     measured; None if no row has anything in common. reason: why, as a sentence."""
@@ -95,7 +95,7 @@ class _Result(NamedTuple):
         return self.value
 
 
-def _compute(product: Product, threads: int, explain: bool) -> Optional[Explanation]:
+def _compute(product: Product, threads: int, explain: bool) -> Optional[GemmExplanation]:
     shape = product.dtype, product.m, product.n, product.k, threads
     with _ALONE:
         library = _open_library(os.getpid())
@@ -107,13 +107,13 @@ def _compute(product: Product, threads: int, explain: bool) -> Optional[Explanat
         return _explanation(library, shape, how, rule) if explain else None
 
 
-def _compute_half(library: GemmLibrary, product: Product, threads: int) -> Explanation:
+def _compute_half(library: GemmLibrary, product: Product, threads: int) -> GemmExplanation:
     if not library.computes_half:
         raise _bad_types(_PAIRS, "float16", "float16")
     how, run = library.prepare_half(product, threads)
     if product.m and product.n:
         run()
-    return Explanation("analytic", None, how, "products of float16 have one method")
+    return GemmExplanation("analytic", None, how, "products of float16 have one method")
 
 
 def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) -> None:
@@ -127,16 +127,16 @@ def _run(library: GemmLibrary, product: Product, how: GemmMethod, threads: int) 
     sampling.record(sampler, sampling.TimedCall(call, ns, compare))
 
 
-def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> Explanation:
+def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -> GemmExplanation:
     row = library.row_shape(*shape)
     if row is None:
-        return Explanation("analytic", None, how, "no row shares the scale, m, n or k")
+        return GemmExplanation("analytic", None, how, "no row shares the scale, m, n or k")
     of = f"the row of {row[0]} x {row[1]} . {row[1]} x {row[2]}"
     if how != library.default(*shape):
-        return Explanation(rule, row, how, f"{rule}: {of}")
+        return GemmExplanation(rule, row, how, f"{rule}: {of}")
     if rule == "exact":
-        return Explanation(rule, row, how, f"exact: {of}, with the analytic method")
-    return Explanation("analytic", row, how, f"{of} is the nearest, and does not apply here")
+        return GemmExplanation(rule, row, how, f"exact: {of}, with the analytic method")
+    return GemmExplanation("analytic", row, how, f"{of} is the nearest, and does not apply here")
 
 
 def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:

@@ -13,15 +13,15 @@ import numpy as np
 
 from edgekit.device.runtime.arrays.buffers import readable
 from edgekit.device.runtime.arrays.nna_account import (
-    Account,
-    Event,
-    Work,
+    NnaAccount,
+    NnaEvent,
+    NnaProductWork,
     layer_work,
     make_account,
     matmul_work,
 )
 from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
-from edgekit.device.runtime.arrays.nna_machine import Machine
+from edgekit.device.runtime.arrays.nna_machine import NnaMachine
 from edgekit.device.runtime.arrays.nna_matmul import check_inner, open_native, run_native
 from edgekit.device.runtime.arrays.nna_native import (
     ConvShape,
@@ -50,8 +50,8 @@ class Emulated:
     """The sums and, if requested, the account and the first trace events."""
 
     sums: Array
-    account: Optional[Account]
-    events: Tuple[Event, ...]
+    account: Optional[NnaAccount]
+    events: Tuple[NnaEvent, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _How:
             open_native(), self.chip, shape, _data_addresses(*arrays), self.account, self.trace
         )
 
-    def result(self, sums: Array, counted: Outcome, work: Work) -> Emulated:
+    def result(self, sums: Array, counted: Outcome, work: NnaProductWork) -> Emulated:
         counters, events = counted
         return Emulated(
             sums, make_account(self.chip, counters, work) if self.account else None, events
@@ -320,7 +320,7 @@ def _python_matmul(chip: NnaChip, a: Array, f: Array, sums: Array, trace: int) -
 
 def _run_python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
     """Runs the Python emulator and returns its counters; the periods' sums are then complete."""
-    machine = Machine(chip, trace)
+    machine = NnaMachine(chip, trace)
     run(machine, periods)
     return machine.counters(), tuple(machine.events)
 

@@ -42,7 +42,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Event:
+class NnaEvent:
     """One instruction or stall, in cycles; an instruction ends when its result is ready."""
 
     unit: str
@@ -52,7 +52,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Work:
+class NnaProductWork:
     """A product's work, independent of its execution.
 
     `rows`, `depth`, `lanes`: the equivalent matrix product, for the vector unit alone; `tail` of
@@ -70,7 +70,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Account:
+class NnaAccount:
     """Cycles of the complete product, including the tail outside the NNA.
 
     `cycles`: as the chip runs it; `serial_cycles`: the same stream, waiting for every MAC;
@@ -121,13 +121,13 @@ class Account:
         return {**asdict(self), "bound": self.bound, "better": self.better, "useful_share": useful}
 
 
-def make_account(chip: NnaChip, counters: Counters, work: Work) -> Account:
+def make_account(chip: NnaChip, counters: Counters, work: NnaProductWork) -> NnaAccount:
     """Builds a stream's account, with the vector unit computing the tail after it."""
     count = dict(zip(OPERATIONS, counters.instructions))
     tail = vector_cycles(chip, work.rows, work.depth, work.tail)
     macs = count["nnmacg"]
     nndww, register = count["nndww"], 2 * CHANNELS
-    return Account(
+    return NnaAccount(
         cycles=counters.overlapped + tail,
         serial_cycles=counters.serial + tail,
         load_cycles=counters.load + tail,
@@ -153,7 +153,7 @@ def make_account(chip: NnaChip, counters: Counters, work: Work) -> Account:
 
 def layer_work(
     chip: NnaChip, form: str, points: int, window: int, inputs: int, outputs: int
-) -> Work:
+) -> NnaProductWork:
     """Returns a layer's work, for `points` windows of `window` pixels over `inputs` channels.
     `form`: "windows" is a convolution, "diagonal" a depthwise one (outputs equal inputs), "points"
     a 1x1 or fully connected layer."""
@@ -169,13 +169,13 @@ def layer_work(
         ways = ((outputs, points), (points, outputs))
         rows, lanes = min(ways, key=lambda way: vector_cycles(chip, way[0], depth, way[1]))
         loads = outs * -(-ins // TAPS)
-    return Work(rows, depth, lanes, tail=0, useful=useful, weight_loads=loads, groups=1)
+    return NnaProductWork(rows, depth, lanes, tail=0, useful=useful, weight_loads=loads, groups=1)
 
 
-def matmul_work(m: int, k: int, n: int) -> Work:
+def matmul_work(m: int, k: int, n: int) -> NnaProductWork:
     """Returns the work of [m, k] by [k, n], multiplied as in the patent."""
     groups = n // CHANNELS
-    return Work(
+    return NnaProductWork(
         rows=m,
         depth=k,
         lanes=n,
@@ -186,10 +186,10 @@ def matmul_work(m: int, k: int, n: int) -> Work:
     )
 
 
-def totals(accounts: Sequence[Account]) -> Dict[str, Any]:
+def totals(accounts: Sequence[NnaAccount]) -> Dict[str, Any]:
     """Sums the accounts of consecutive products, by Account's field names."""
     found: Dict[str, Any] = {}
-    for field in fields(Account):
+    for field in fields(NnaAccount):
         values = [getattr(account, field.name) for account in accounts]
         if field.name in ("stalls", "instructions"):
             names = CAUSES if field.name == "stalls" else tuple(OPERATIONS)
@@ -211,7 +211,7 @@ def vector_cycles(chip: NnaChip, rows: int, depth: int, lanes: int) -> int:
     return loads + rows * depth * pixels * chip.vector_instructions + rows * pixels * 4
 
 
-def trace_document(events: Sequence[Event], name: str) -> Dict[str, Any]:
+def trace_document(events: Sequence[NnaEvent], name: str) -> Dict[str, Any]:
     """Converts events to Chrome's trace format, for Perfetto; a cycle is shown as 1 us.
 
     Instructions are pipelined: a bar is the cycle in which one issues, `ready` is when its result
@@ -227,7 +227,7 @@ def trace_document(events: Sequence[Event], name: str) -> Dict[str, Any]:
     return {"displayTimeUnit": "ns", "traceEvents": [process, *threads, *rows]}
 
 
-def _trace_row(event: Event, tid: int) -> Dict[str, Any]:
+def _trace_row(event: NnaEvent, tid: int) -> Dict[str, Any]:
     lasts = event.unit in ("array", "stall")
     return {
         "ph": "X",

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from edgekit.device.runtime.arrays.nna_account import CAUSES, OPERATIONS, Counters, Event
+from edgekit.device.runtime.arrays.nna_account import CAUSES, OPERATIONS, Counters, NnaEvent
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.kernel_facts import NNA_FRAM_ROWS as FRAM_ROWS
@@ -50,7 +50,7 @@ class Clock:
         return start, cause
 
 
-class Machine:
+class NnaMachine:
     """A running chip. Methods are instructions, named as in the patent.
 
     Three clocks time the same stream: `overlapped` as the chip runs it; `serial`, where the thread
@@ -72,7 +72,7 @@ class Machine:
         self.load = Clock(0)
         self.counts = dict.fromkeys(OPERATIONS, 0)
         self.fill, self.last_mac_end = 0, 0
-        self.events: List[Event] = []
+        self.events: List[NnaEvent] = []
         self._trace = trace
 
     def la(self, register: int, half: int, memory: Array) -> None:
@@ -177,10 +177,10 @@ class Machine:
         for clock in (self.serial, self.load):
             clock.ready[gives] = clock.issue(waits)[0] + latency
         if cause:
-            self._record_event(Event("stall", cause, before, start))
-        self._record_event(Event(OPERATIONS[name], name, start, start + latency))
+            self._record_event(NnaEvent("stall", cause, before, start))
+        self._record_event(NnaEvent(OPERATIONS[name], name, start, start + latency))
         return start
 
-    def _record_event(self, event: Event) -> None:
+    def _record_event(self, event: NnaEvent) -> None:
         if len(self.events) < self._trace:
             self.events.append(event)

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import astuple, dataclass
 from typing import Any, Sequence, Tuple
 
-from edgekit.device.runtime.arrays.nna_account import CAUSES, OPERATIONS, Counters, Event
+from edgekit.device.runtime.arrays.nna_account import CAUSES, OPERATIONS, Counters, NnaEvent
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.device.runtime.errors import IncompatibleError
 
@@ -119,7 +119,7 @@ class _Pointwise(ctypes.Structure):
     )
 
 
-Outcome = Tuple[Counters, Tuple[Event, ...]]
+Outcome = Tuple[Counters, Tuple[NnaEvent, ...]]
 
 
 class NativeNna:
@@ -184,8 +184,8 @@ def _call_native(
     return found, tuple(_decode_event(events[i]) for i in range(report.count))
 
 
-def _decode_event(event: _Event) -> Event:
+def _decode_event(event: _Event) -> NnaEvent:
     if event.stall:
-        return Event("stall", CAUSES[event.name], event.start, event.end)
+        return NnaEvent("stall", CAUSES[event.name], event.start, event.end)
     name = tuple(OPERATIONS)[event.name]
-    return Event(OPERATIONS[name], name, event.start, event.end)
+    return NnaEvent(OPERATIONS[name], name, event.start, event.end)

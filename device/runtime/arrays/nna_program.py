@@ -13,7 +13,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 import numpy as np
 
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
-from edgekit.device.runtime.arrays.nna_machine import Machine
+from edgekit.device.runtime.arrays.nna_machine import NnaMachine
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.kernel_facts import NNA_FRAMS as FRAMS
 from edgekit.device.runtime.kernel_facts import NNA_REGISTERS as REGISTERS
@@ -25,7 +25,7 @@ _PAIR_COST = 3  # two loads and a write
 
 
 @dataclass(frozen=True)
-class Tile:
+class NnaTile:
     """One MAC: pixels of each FRAM row (None: padding), and destinations, as (point, 32 sums)."""
 
     patch: Tuple[Tuple[Optional[Array], ...], ...]
@@ -40,7 +40,7 @@ class Period:
     weights: Array
     first: bool
     stride: int
-    tiles: Tuple[Tile, ...]
+    tiles: Tuple[NnaTile, ...]
 
 
 def matmul_periods(chip: NnaChip, a: Array, f: Array, sums: Array) -> Iterator[Period]:
@@ -54,7 +54,7 @@ def matmul_periods(chip: NnaChip, a: Array, f: Array, sums: Array) -> Iterator[P
                 lanes = range(at, min(at + chip.groups, groups))
                 patch = _build_patches(f[lanes.start : lanes.stop, first : first + TAPS], 4)
                 outputs = tuple((2 * i, sums[row, lane]) for i, lane in enumerate(lanes))
-                tiles.append(Tile(patch, outputs))
+                tiles.append(NnaTile(patch, outputs))
             yield Period(diagonal(values), first == 0, 2, tuple(tiles))
 
 
@@ -77,7 +77,7 @@ def pointwise_periods(chip: NnaChip, x: Array, w: Array, sums: Array) -> Iterato
                 at = range(left, min(left + per_tile, points))
                 pixels = x[first : first + TAPS, at.start : at.stop].swapaxes(0, 1)
                 outputs = tuple((apart * i, out[point]) for i, point in enumerate(at))
-                tiles.append(Tile(_build_patches(pixels, pitch), outputs))
+                tiles.append(NnaTile(_build_patches(pixels, pitch), outputs))
             yield Period(taps, first == 0, min(len(taps), 2), tuple(tiles))
 
 
@@ -118,7 +118,7 @@ def depthwise_periods(
         yield Period(weights, True, stride, _conv_tiles(chip, image, out, stride))
 
 
-def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[Tile, ...]:
+def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[NnaTile, ...]:
     """Returns the windows of one channel group, [H, W, 32], for a group of sums [OH, OW, 32]."""
     height, width = out.shape[:2]
     columns = ((chip.output_points - 1) * stride + 3 + 1) // 2 * 2
@@ -129,11 +129,11 @@ def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[T
             lines = image[y * stride : y * stride + 3, left * stride :][:, :columns]
             patch = tuple((*line, *[None] * (columns - len(line))) for line in lines)
             outputs = tuple((i, out[y, at]) for i, at in enumerate(range(left, end)))
-            tiles.append(Tile(patch, outputs))
+            tiles.append(NnaTile(patch, outputs))
     return tuple(tiles)
 
 
-def run(machine: Machine, periods: Iterator[Period]) -> None:
+def run(machine: NnaMachine, periods: Iterator[Period]) -> None:
     """Issues the complete stream; the sums are complete afterwards."""
     period = next(periods, None)
     sets, used, fram = machine.chip.weight_sets, 0, 0
@@ -141,7 +141,7 @@ def run(machine: Machine, periods: Iterator[Period]) -> None:
         machine.nncfg("stride", period.stride)
         _write_weights(machine, used, _weight_pairs(period))
     ahead = np.empty((0, 2, CHANNELS), np.int8)  # the next period's weights, for the next fill
-    pending: Optional[Tuple[int, Tile, bool]] = None
+    pending: Optional[Tuple[int, NnaTile, bool]] = None
     while period:
         following = next(periods, None)
         machine.nncfg("stride", period.stride)
@@ -181,16 +181,16 @@ def _distribute_pairs(period: Period, pairs: int) -> List[int]:
     return ends
 
 
-def _fill_cost(tile: Tile) -> int:
+def _fill_cost(tile: NnaTile) -> int:
     pixels = [pixel for row in tile.patch for pixel in row]
     return sum(pixel is not None for pixel in pixels) + len(pixels) // 2
 
 
-def _read_cost(tile: Tile, first: bool) -> int:
+def _read_cost(tile: NnaTile, first: bool) -> int:
     return len(tile.outputs) * (6 if first else 12)
 
 
-def _fill_fram(machine: Machine, fram: int, tile: Tile, weights: int, ahead: Array) -> None:
+def _fill_fram(machine: NnaMachine, fram: int, tile: NnaTile, weights: int, ahead: Array) -> None:
     """Writes a FRAM, and pairs of rows into a weight set; issues all loads first, so that none
     stalls."""
     machine.nncfg("jump", len(tile.patch[0]))
@@ -208,7 +208,7 @@ def _fill_fram(machine: Machine, fram: int, tile: Tile, weights: int, ahead: Arr
     _write_weights(machine, weights, ahead[len(fitting) :])
 
 
-def _write_weights(machine: Machine, weights: int, pairs: Array) -> None:
+def _write_weights(machine: NnaMachine, weights: int, pairs: Array) -> None:
     """Writes pairs of rows, through a few registers at a time."""
     for start in range(0, len(pairs), _BATCH):
         batch = pairs[start : start + _BATCH]
@@ -217,7 +217,7 @@ def _write_weights(machine: Machine, weights: int, pairs: Array) -> None:
             machine.nndww(weights, register)
 
 
-def _load_pairs(machine: Machine, register: int, pairs: Array) -> None:
+def _load_pairs(machine: NnaMachine, register: int, pairs: Array) -> None:
     for i, pair in enumerate(pairs):
         machine.la(register + i, 0, pair[0])
         machine.la(register + i, 1, pair[1])
@@ -228,7 +228,7 @@ def _weight_pairs(period: Period) -> Array:
     return period.weights.reshape(-1, 2, CHANNELS)
 
 
-def _read_back(machine: Machine, fram: int, tile: Tile, first: bool) -> None:
+def _read_back(machine: NnaMachine, fram: int, tile: NnaTile, first: bool) -> None:
     """Adds the sums of a finished MAC to those in memory; registers: results, then old sums."""
     halves = [
         (point, half, sums[16 * half : 16 * half + 16])

@@ -23,12 +23,12 @@ from edgekit.device.runtime.arrays.calls import OUTLIER, Call, dense_text
 from edgekit.device.runtime.arrays.outlier_buffers import activations_of, weights_of
 from edgekit.device.runtime.arrays.outlier_library import (
     PATHS,
+    DenseRows,
     NotFinite,
     Options,
     OutlierLibrary,
+    OutlierReport,
     Packed,
-    Report,
-    Rows,
     reported,
 )
 from edgekit.device.runtime.arrays.sampling import TimedCall
@@ -43,7 +43,7 @@ _ALONE = threading.Lock()  # the library's workspace and threads serve one produ
 
 
 @dataclass(frozen=True)
-class Explanation:
+class OutlierExplanation:
     """The path a product took, and why.
 
     path: "split", "int8" or "float". marks: uint8 [ceil(k / 8)], or bytes for an x that is no NumPy
@@ -56,7 +56,7 @@ class Explanation:
     reason: str
     outliers: int
     marks: Any
-    report: Report
+    report: OutlierReport
 
 
 class OutlierWeights:
@@ -169,7 +169,7 @@ class OutlierWeights:
         plain, marks = isinstance(x, Buffer), b""
         if plain:
             y, result = buffers.fresh("f32", (m, n))
-            rows, at = Rows(x.address, m, k, x.dtype == "f16"), result.address
+            rows, at = DenseRows(x.address, m, k, x.dtype == "f16"), result.address
         else:
             y = _import_numpy().empty((m, n), "float32")
             rows, at = _describe_rows(x), address_of(y)
@@ -192,7 +192,7 @@ class OutlierWeights:
                 marks = library.marks_of_last(k)
         reason = explain_path(report, options, k)
         seen = marks if plain else _import_numpy().frombuffer(marks, "uint8")
-        return y, Explanation(report.path, reason, report.outliers, seen, report)
+        return y, OutlierExplanation(report.path, reason, report.outliers, seen, report)
 
 
 def outlier_matmul(
@@ -267,7 +267,7 @@ def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = 
     return marks.view(np.uint8)[: -(-k // 8)].copy()
 
 
-def explain_path(report: Report, options: Options, k: int) -> str:
+def explain_path(report: OutlierReport, options: Options, k: int) -> str:
     """Why a product of k channels took its path."""
     if options.path != "auto":
         return f"{options.path} was requested"
@@ -308,8 +308,8 @@ def _import_numpy() -> Any:
     return numpy
 
 
-def _describe_rows(x: Any) -> Rows:
-    return Rows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
+def _describe_rows(x: Any) -> DenseRows:
+    return DenseRows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
 
 
 def _checked_x(x: Any) -> Any:

@@ -78,7 +78,7 @@ class Options(NamedTuple):
     rows_per_scale: int = 1
 
 
-class Rows(NamedTuple):
+class DenseRows(NamedTuple):
     """X: address of m rows, `row` elements apart, of float32 or, if `half`, float16."""
 
     address: int
@@ -96,7 +96,7 @@ class NotFinite(Exception):  # noqa: N818 - a finding, which the caller words
 
 
 @dataclass(frozen=True)
-class Report:
+class OutlierReport:
     """A product's path, memory and costs. Bytes are of the workspace; tile: temporary blocks,
     scales, channel numbers. The compared costs are in float multiply-adds."""
 
@@ -178,7 +178,7 @@ class OutlierLibrary:
         """Writes dequantized rows, padded; `channels`: address of int32."""
         self._lib.ek_outlier_rows(ctypes.byref(packed.c), channels, count, to)
 
-    def mark(self, x: Rows, k: int, options: Options, marks: int) -> int:
+    def mark(self, x: DenseRows, k: int, options: Options, marks: int) -> int:
         """Marks X in ceil(k / 32) words; returns the number of outliers. Raises NotFinite."""
         weights, report = _Weights(0, k, k), _Report()
         args = _Args(ctypes.pointer(weights), x.m, x.row, 0, x.address, None, int(x.half))
@@ -188,7 +188,7 @@ class OutlierLibrary:
             raise NotFinite(report.row, report.channel)
         return int(count)
 
-    def run(self, x: Rows, packed: Packed, y: int, options: Options, threads: int) -> _Report:
+    def run(self, x: DenseRows, packed: Packed, y: int, options: Options, threads: int) -> _Report:
         """Computes the product [m, n], with contiguous rows of Y. Raises NotFinite.
 
         The returned report is valid until the next product with these options.
@@ -237,10 +237,10 @@ class OutlierLibrary:
         return self._pools[threads]
 
 
-def reported(c: _Report) -> Report:
+def reported(c: _Report) -> OutlierReport:
     """Copies the report of `run`, which is overwritten later."""
     sizes = (c.bytes, c.marks, c.x1, c.x2, c.w4, c.tile)
-    return Report(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
+    return OutlierReport(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
 
 
 def _declare_signatures(lib: ctypes.CDLL) -> None:

@@ -35,7 +35,7 @@ from edgekit.device.runtime.arrays.sparse_input import (
     numpy_type,
     refuse_not_finite,
 )
-from edgekit.device.runtime.arrays.sparse_library import KINDS, OPERANDS, STORED, SUMS, Stored
+from edgekit.device.runtime.arrays.sparse_library import KINDS, OPERANDS, STORED, SUMS, BlockMatrix
 from edgekit.device.runtime.arrays.sparse_trial import compare_settings
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.device.runtime.errors import InputError
@@ -91,7 +91,7 @@ class SparseMatrix:
         self._operand, self._sums = (kind if np is None else numpy_type(kind) for kind in kinds)
         self._features = library().features(csr.rows())
         self._settings = settings or library().settings_for(self._features).settings
-        self._stored: Stored = library().build(csr.rows(), self._settings)
+        self._stored: BlockMatrix = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
         self._weights: Optional[SparseWeights] = None
 

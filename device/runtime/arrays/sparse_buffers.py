@@ -10,7 +10,7 @@ from typing import Any, Optional, Tuple
 from edgekit.device.runtime.arrays import buffers
 from edgekit.device.runtime.arrays.buffers import Buffer
 from edgekit.device.runtime.arrays.sparse_input import checked_shape, library
-from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, Rows
+from edgekit.device.runtime.arrays.sparse_library import OPERANDS, SUMS, CsrRows
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 
@@ -39,10 +39,10 @@ class BufferCsr:
         """As many elements as there are values."""
         return range(self.values.shape[0])
 
-    def rows(self) -> Rows:
+    def rows(self) -> CsrRows:
         """The arrays' addresses, valid while this object is alive."""
         parts = (self.offsets, self.columns, self.values)
-        return Rows(self.stored, *self.shape, *(part.address for part in parts))
+        return CsrRows(self.stored, *self.shape, *(part.address for part in parts))
 
 
 def csr_of_buffers(indptr: Any, indices: Any, data: Any, shape: Any) -> BufferCsr:

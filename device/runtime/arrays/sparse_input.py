@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Tuple
 
-from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary
+from edgekit.device.runtime.arrays.sparse_library import CsrRows, SparseLibrary
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.device.runtime.features import MemoryBytes, memory_bytes
@@ -38,10 +38,10 @@ class Csr:
     def stored(self) -> str:
         return DTYPES[self.dtype.name]
 
-    def rows(self) -> Rows:
+    def rows(self) -> CsrRows:
         """The arrays' addresses, valid while this object is alive."""
         arrays = (self.indptr, self.indices, self.data)
-        return Rows(self.stored, *self.shape, *(a.ctypes.data for a in arrays))
+        return CsrRows(self.stored, *self.shape, *(a.ctypes.data for a in arrays))
 
 
 @functools.lru_cache(maxsize=None)  # small products take about as long as an import statement
@@ -145,7 +145,7 @@ def _sort_entries(np: Any, entries: Csr) -> Csr:
     n, (rows, cols) = len(entries.data), entries.shape
     start, index = np.empty(rows + 1, np.int64), np.empty(n, np.int32)
     summed = np.empty(n, entries.data.dtype)
-    shape = Rows(DTYPES[summed.dtype.name], rows, cols, 0, 0, entries.data.ctypes.data)
+    shape = CsrRows(DTYPES[summed.dtype.name], rows, cols, 0, 0, entries.data.ctypes.data)
     kept = library().sort_entries(
         shape,
         n,

@@ -13,7 +13,12 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from edgekit.device.runtime.arrays.gemm_library import Block
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
-from edgekit.device.runtime.arrays.sparse_table import Answer, Features, SpmvTable, read_table
+from edgekit.device.runtime.arrays.sparse_table import (
+    MatrixFeatures,
+    SparseChoice,
+    SpmvTable,
+    read_table,
+)
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.shared_library import check_core, open_library, start_pool
@@ -135,7 +140,7 @@ class _Product(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Rows:
+class CsrRows:
     """A CSR matrix: addresses of int64 offsets, int32 columns and the values."""
 
     dtype: str
@@ -209,7 +214,7 @@ class SparseProduct:
         )
 
 
-class Stored:
+class BlockMatrix:
     """A matrix in block format; its memory is freed with the object. calls: per number of threads,
     the arguments of a product other than x and y."""
 
@@ -256,7 +261,7 @@ class SparseLibrary:
         """Returns the columns of a Plan's panel."""
         return int(self._lib.ek_spmm_panel())
 
-    def check(self, rows: Rows) -> Fault:
+    def check(self, rows: CsrRows) -> Fault:
         """Checks offsets, columns and values; kind is good, start, index, finite or unsorted."""
         row, at = ctypes.c_int64(), ctypes.c_int64()
         code = self._lib.ek_rows_check(
@@ -264,24 +269,24 @@ class SparseLibrary:
         )
         return Fault(_FAULTS[code], row.value, at.value)
 
-    def features(self, rows: Rows) -> Features:
+    def features(self, rows: CsrRows) -> MatrixFeatures:
         """Computes a matrix's lookup features; `rows` must have passed `check`."""
         c = rows.in_c()
         found = self._lib.ek_rows_measure(ctypes.byref(c))
         start = ctypes.cast(rows.start, ctypes.POINTER(ctypes.c_int64))
         sizes = (rows.dtype, rows.rows, rows.cols, int(start[rows.rows]))
-        return Features(*sizes, found.mean, found.deviation, found.longest, found.span)
+        return MatrixFeatures(*sizes, found.mean, found.deviation, found.longest, found.span)
 
-    def settings_for(self, found: Features) -> Answer:
+    def settings_for(self, found: MatrixFeatures) -> SparseChoice:
         """Returns the table's settings for a matrix, else the patent's rule."""
         return self._table.lookup(found, self.default_settings(found))
 
-    def default_settings(self, found: Features) -> BlockSettings:
+    def default_settings(self, found: MatrixFeatures) -> BlockSettings:
         """Returns the patent's rule for this library's vectors."""
         return default_settings(found.mean, self.height(found.stored), VALUE_BYTES[found.stored])
 
     def sort_entries(
-        self, shape: Rows, entries: int, row: int, col: int, start: int, index: int, values: int
+        self, shape: CsrRows, entries: int, row: int, col: int, start: int, index: int, values: int
     ) -> int:
         """Sorts entries (f32 or f64) into rows and sums duplicates; returns the remaining count, or
         -1 - i if entry i is the first one out of range. shape.values: the entries' values."""
@@ -290,7 +295,7 @@ class SparseLibrary:
         where = (row, col, start, index, values, scratch.address)
         return int(self._lib.ek_coo_to_rows(ctypes.byref(c), entries, *where))
 
-    def build(self, rows: Rows, how: BlockSettings) -> Stored:
+    def build(self, rows: CsrRows, how: BlockSettings) -> BlockMatrix:
         """Converts to the block format; `rows` must have passed `check`."""
         sparse = _Sparse()
         settings = _Settings(
@@ -303,18 +308,18 @@ class SparseLibrary:
                 f"sparse matrix: expected memory for {rows.rows} rows in blocks, found too "
                 "little; free some or cut the matrix into parts"
             )
-        return Stored(self._lib, sparse)
+        return BlockMatrix(self._lib, sparse)
 
-    def to_rows(self, stored: Stored, start: int, index: int, values: int) -> None:
+    def to_rows(self, stored: BlockMatrix, start: int, index: int, values: int) -> None:
         """Converts back, without padding, into the caller's arrays."""
         self._lib.ek_sparse_to_rows(ctypes.byref(stored.c), start, index, values)
 
-    def spmv(self, stored: Stored, x: int, y: int, threads: int = 1) -> bool:
+    def spmv(self, stored: BlockMatrix, x: int, y: int, threads: int = 1) -> bool:
         """y = A · x; returns whether all of y is finite."""
         matrix, scratch, pool = stored.calls.get(threads) or self._prepare_call(stored, threads)
         return not self._lib.ek_spmv(matrix, x, y, threads, scratch.address, pool)
 
-    def spmv_timer(self, stored: Stored, x: int, y: int, threads: int) -> Callable[[int], int]:
+    def spmv_timer(self, stored: BlockMatrix, x: int, y: int, threads: int) -> Callable[[int], int]:
         """Returns a function of a count: nanoseconds of that many consecutive products."""
         matrix, scratch, pool = self._prepare_call(stored, threads)
         time = self._lib.ek_spmv_time
@@ -342,7 +347,7 @@ class SparseLibrary:
         pool, time = self._get_pool(threads), self._lib.ek_gather_time
         return lambda times: int(time(x, index, count, pool, times))
 
-    def _prepare_call(self, stored: Stored, threads: int) -> Tuple[Any, Block, Optional[int]]:
+    def _prepare_call(self, stored: BlockMatrix, threads: int) -> Tuple[Any, Block, Optional[int]]:
         matrix = ctypes.byref(stored.c)
         scratch = Block(self._lib.ek_spmv_scratch_bytes(matrix, threads))
         stored.calls[threads] = matrix, scratch, self._get_pool(threads)

@@ -29,7 +29,7 @@ _NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all column
 
 
 @dataclass(frozen=True)
-class Features:
+class MatrixFeatures:
     """Lookup features of a matrix. mean and deviation: of the non-zeros per row; longest: the
     most in one row; span: mean distance from the first to the last column of a row, 1 for a
     single one."""
@@ -81,7 +81,7 @@ class SpmvRow:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SparseChoice:
     """Settings, the rule that found them (exact, nearest or patent), and why."""
 
     key: Key
@@ -98,7 +98,7 @@ def nearest(value: float, sequence: Sequence[int]) -> int:
     return right if value * value > sequence[right - 1] * sequence[right] else right - 1
 
 
-def key_of(found: Features) -> Key:
+def key_of(found: MatrixFeatures) -> Key:
     """Returns a matrix's lookup key."""
     return key_for(found.stored, found.rows, found.mean, found.spread, found.band)
 
@@ -115,20 +115,20 @@ class SpmvTable:
     platform: str = ""
     rows: Tuple[SpmvRow, ...] = ()
 
-    def lookup(self, wanted: Features, default: BlockSettings) -> Answer:
+    def lookup(self, wanted: MatrixFeatures, default: BlockSettings) -> SparseChoice:
         """Returns the settings for a matrix; `default` is the patent's rule."""
         key = key_of(wanted)
         alike = [row for row in self.rows if _structure_class(row.key) == _structure_class(key)]
         if not alike:
             why = f"no row of {key.stored}, {key.spread} rows, {key.band} band"
-            return Answer(key, default, "patent", why)
+            return SparseChoice(key, default, "patent", why)
         best = min(alike, key=lambda row: (_distance(row.key, key), row.key))
         rule, why = "exact", f"measured on {best.matrix}"
         if best.key != key:
             rule, why = "nearest", f"nearest of {len(alike)} rows of its class, {why}"
         if best.settings is None:
             why += ", where nothing beat the patent's rule"
-        return Answer(key, best.settings or default, rule, why)
+        return SparseChoice(key, best.settings or default, rule, why)
 
     def text(self) -> str:
         """Serializes the table: one sorted row per line, so that a change is one line of a diff."""

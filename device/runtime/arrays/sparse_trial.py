@@ -14,11 +14,11 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_library import (
     SUM_BYTES,
     VALUE_BYTES,
-    Rows,
+    BlockMatrix,
+    CsrRows,
     SparseLibrary,
-    Stored,
 )
-from edgekit.device.runtime.arrays.sparse_table import Features
+from edgekit.device.runtime.arrays.sparse_table import MatrixFeatures
 from edgekit.device.runtime.arrays.trials import are_equal, next_turn
 from edgekit.device.runtime.errors import InputError
 
@@ -29,8 +29,8 @@ _CODES = {"f64": "d", "s8": "i"}  # of sums that are not f32
 
 def compare_settings(
     library: SparseLibrary,
-    stored: Stored,
-    features: Features,
+    stored: BlockMatrix,
+    features: MatrixFeatures,
     how: BlockSettings,
     x: int,
     threads: int,
@@ -76,11 +76,11 @@ def _other_settings(rule: BlockSettings, how: BlockSettings) -> Sequence[BlockSe
 
 
 def _stored_again(
-    library: SparseLibrary, stored: Stored, features: Features, how: BlockSettings
-) -> Stored:
+    library: SparseLibrary, stored: BlockMatrix, features: MatrixFeatures, how: BlockSettings
+) -> BlockMatrix:
     f = features
     start, index = Block(8 * (f.rows + 1)), Block(4 * f.nonzeros)
     values = Block(VALUE_BYTES[f.stored] * f.nonzeros)
     arrays = start.address, index.address, values.address
     library.to_rows(stored, *arrays)
-    return library.build(Rows(f.stored, f.rows, f.cols, *arrays), how)
+    return library.build(CsrRows(f.stored, f.rows, f.cols, *arrays), how)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.compiler.lowering.plan import (
-    Call,
     Field,
     Kernel,
+    KernelCall,
     LoopCall,
     Move,
     Plan,
@@ -148,7 +148,7 @@ def _emit_step(step: Step, places: _Places, parts: list[str], index: int) -> lis
 
 
 def _emit_calls(
-    calls: Sequence[Call | LoopCall], places: _Places, parts: list[str], name: str
+    calls: Sequence[KernelCall | LoopCall], places: _Places, parts: list[str], name: str
 ) -> list[str]:
     """Calls and loops in order. Functions appended to `parts` get the name prefix `name`."""
     if len(calls) <= _MANY:
@@ -224,12 +224,12 @@ def _arguments_typedef(kernel: Kernel) -> str:
     return found[0]
 
 
-def _prototype(call: Call) -> str:
+def _prototype(call: KernelCall) -> str:
     rest = "ek_pool *" if call.tasks is None else "long, long"
     return f"void {call.kernel.symbol}(const void *, {rest});"
 
 
-def _emit_call(call: Call, places: _Places) -> list[str]:
+def _emit_call(call: KernelCall, places: _Places) -> list[str]:
     fields = ", ".join(f".{k} = {_format_field(v, places)}" for k, v in call.fields.items())
     wrapped = textwrap.wrap(
         fields + "};", 92, initial_indent=" " * 12, subsequent_indent=" " * 12,

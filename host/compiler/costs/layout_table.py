@@ -34,7 +34,7 @@ KERNELS = (
 WINDOWS = ("dense_window", "sparse_window")  # both or none: x86 has no such kernels
 CODES = ("dense_codes", "sparse_codes")  # both or none: pointwise 8-bit quantized layers
 CHAIN = "chain"  # a depthwise and a 1x1 convolution fused over pixels; optional in a table
-_SIZES = 4  # fields of `Work`
+_SIZES = 4  # fields of `KernelWork`
 _SOURCES = {
     "nanoseconds": "measured on",
     "cycles": "estimated for",
@@ -44,7 +44,7 @@ _NEAR = 0.05  # in squared logarithms: cases closer than this have equal weight
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """Work of one kernel: products and output values, both rounded up to full vectors, separately
     launched pieces, and input values; `inputs` is 0 if unknown."""
 
@@ -59,11 +59,11 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Case:
+class LayoutCase:
     """One measured operator; `kernel` is one of the names above."""
 
     kernel: str
-    work: Work
+    work: KernelWork
     cost: float
 
 
@@ -74,7 +74,7 @@ class LayoutTable:
 
     platform: str
     unit: str
-    cases: tuple[Case, ...]
+    cases: tuple[LayoutCase, ...]
     lent: float = 1.0
 
     def source(self, platform: str) -> str:
@@ -87,7 +87,7 @@ class LayoutTable:
         """Whether operators of the kernel were measured."""
         return any(case.kernel == kernel for case in self.cases)
 
-    def cost(self, kernel: str, work: Work) -> float:
+    def cost(self, kernel: str, work: KernelWork) -> float:
         """Predict the cost of an operator, measured or not."""
         cases = self._cases_of(kernel)
         if not any(case.work.inputs for case in cases):
@@ -121,7 +121,7 @@ class LayoutTable:
         name = "cases" if like is None else "costs"
         return f'{{{head},\n "{name}": {{\n  ' + ",\n  ".join(lines) + "\n }}\n"
 
-    def _cases_of(self, kernel: str) -> tuple[Case, ...]:
+    def _cases_of(self, kernel: str) -> tuple[LayoutCase, ...]:
         return tuple(case for case in self.cases if case.kernel == kernel)
 
     @functools.cached_property
@@ -140,12 +140,12 @@ class LayoutTable:
         }
 
 
-def _known_sizes(work: Work) -> tuple[int, ...]:
+def _known_sizes(work: KernelWork) -> tuple[int, ...]:
     sizes = tuple(map(int, work.sizes))
     return sizes if work.inputs else sizes[:-1]
 
 
-def _encode_case(case: Case, other: Case) -> object:
+def _encode_case(case: LayoutCase, other: LayoutCase) -> object:
     """Encode a case as its cost, preceded by any sizes that differ from `other`; None if it is
     not the same operator."""
     cost, work = round(case.cost), case.work
@@ -158,27 +158,27 @@ def _encode_case(case: Case, other: Case) -> object:
     return None
 
 
-def _of_beside(case: Case, beside: _Beside) -> Case:
+def _of_beside(case: LayoutCase, beside: _Beside) -> LayoutCase:
     """Decode the result of `_encode_case`."""
     if isinstance(beside, int):
         return replace(case, cost=float(beside))
     *sizes, cost = beside
     names = ("pieces",) if len(sizes) == 1 else ("products", "values")
     work = replace(case.work, **dict(zip(names, sizes, strict=True)))
-    return Case(case.kernel, work, float(cost))
+    return LayoutCase(case.kernel, work, float(cost))
 
 
-def _estimate_cost(rates: tuple[float, ...], work: Work) -> float:
+def _estimate_cost(rates: tuple[float, ...], work: KernelWork) -> float:
     return max(sum(r * s for r, s in zip(rates, work.sizes, strict=True)), 1e-9)
 
 
-def _similarity_weight(a: Work, b: Work) -> float:
+def _similarity_weight(a: KernelWork, b: KernelWork) -> float:
     pairs = zip(a.sizes, b.sizes, strict=True)
     distance = sum(math.log((x + 1) / (y + 1)) ** 2 for x, y in pairs)
     return 1 / (distance + _NEAR) ** 2
 
 
-def _fit_rates(cases: Sequence[Case]) -> tuple[float, ...]:
+def _fit_rates(cases: Sequence[LayoutCase]) -> tuple[float, ...]:
     """Fit nonnegative rates per product, value, piece and input; try every subset and keep the
     one with the least squared relative error."""
     sizes = [i for i in range(_SIZES) if any(c.work.sizes[i] for c in cases)]
@@ -210,10 +210,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     like: str = ""  # the platform whose table has the cases of these `costs`
     costs: dict[str, list[_Beside]] = {}
 
-    def every_case(self, folder: Path) -> tuple[Case, ...]:
+    def every_case(self, folder: Path) -> tuple[LayoutCase, ...]:
         if not self.like:
             named = [(kernel, case) for kernel, cases in self.cases.items() for case in cases]
-            return tuple(Case(kernel, Work(*work), float(cost)) for kernel, (*work, cost) in named)
+            return tuple(
+                LayoutCase(kernel, KernelWork(*work), float(cost))
+                for kernel, (*work, cost) in named
+            )
         beside = folder / f"{self.like}.json"
         other = _read(beside)
         if other.like:

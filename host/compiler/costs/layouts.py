@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.compiler.costs.layout_table import CHAIN, WINDOWS, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import CHAIN, WINDOWS, KernelWork, LayoutTable
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Shape, Tensor
@@ -64,7 +64,7 @@ def layout_costs(
 def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
     """The cost of changing the layout of an image; 0 if that moves no value."""
     moves = tensor.shape[3] > 1 and math.prod(tensor.shape[1:3]) > 1
-    return table.cost("transpose", Work(0, tensor.elements)) if moves else 0.0
+    return table.cost("transpose", KernelWork(0, tensor.elements)) if moves else 0.0
 
 
 def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: int) -> Saved:
@@ -79,12 +79,12 @@ def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: i
     )
 
 
-def chain_work(graph: Graph, pair: Sequence[Node], vl: int) -> Work:
+def chain_work(graph: Graph, pair: Sequence[Node], vl: int) -> KernelWork:
     """The work of a chain: that of its members, where only the first one reads an image."""
     return _combine_works(_pair_works(graph, pair, vl))
 
 
-def _pair_works(graph: Graph, pair: Sequence[Node], vl: int) -> list[Work]:
+def _pair_works(graph: Graph, pair: Sequence[Node], vl: int) -> list[KernelWork]:
     works = []
     for node in pair:
         x, weights, y = (graph.tensors[name or ""] for name in (*node.inputs[:2], node.outputs[0]))
@@ -93,12 +93,12 @@ def _pair_works(graph: Graph, pair: Sequence[Node], vl: int) -> list[Work]:
     return works
 
 
-def _combine_works(works: Sequence[Work]) -> Work:
+def _combine_works(works: Sequence[KernelWork]) -> KernelWork:
     products, values = (sum(getattr(w, of) for w in works) for of in ("products", "values"))
-    return Work(products, values, works[0].pieces, works[0].inputs)
+    return KernelWork(products, values, works[0].pieces, works[0].inputs)
 
 
-def channels_last_work(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
+def channels_last_work(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> KernelWork:
     """Work of a channels-last convolution, with channels rounded up to vectors.
 
     A depthwise convolution counts one piece per output row: each piece reads image lines again, and
@@ -107,11 +107,13 @@ def channels_last_work(op: Operator, weights: Array, x: Shape, y: Shape, vl: int
     values, inputs = math.prod(y[:3]) * round_up(y[3], vl), math.prod(x)
     products = values * weights.shape[1] * weights.shape[2]
     if isinstance(op, ops.Conv2D):
-        return Work(products * weights.shape[3], values, inputs=inputs)
-    return Work(products, values, y[0] * y[1], inputs)
+        return KernelWork(products * weights.shape[3], values, inputs=inputs)
+    return KernelWork(products, values, y[0] * y[1], inputs)
 
 
-def channels_first_work(form: Operator, weights: Array, x: Shape, y: Shape, pixels: int) -> Work:
+def channels_first_work(
+    form: Operator, weights: Array, x: Shape, y: Shape, pixels: int
+) -> KernelWork:
     """Work of a channels-first convolution, whose kernel computes `pixels` per channel.
 
     Only nonzero weights count, except those of a depthwise convolution.
@@ -119,8 +121,8 @@ def channels_first_work(form: Operator, weights: Array, x: Shape, y: Shape, pixe
     (n, h, _, c), inputs = y, math.prod(x)
     values = c * pixels
     if isinstance(form, ops.ChannelsFirstConv2D):
-        return Work(int(np.count_nonzero(weights)) * pixels, values, inputs=inputs)
-    return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h, inputs)
+        return KernelWork(int(np.count_nonzero(weights)) * pixels, values, inputs=inputs)
+    return KernelWork(values * weights.shape[1] * weights.shape[2], values, n * c * h, inputs)
 
 
 def is_pointwise(op: ops.Conv2D | ops.ChannelsFirstConv2D, weights: Shape) -> bool:

@@ -11,7 +11,7 @@ from edgekit.kb.targets.core import Core
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """`beyond`: the fraction of a model's constants and tensors that does not fit in the caches.
     `own`, `shared`: bytes per microsecond of one core and of all cores, 0 if unknown.
     `tensors`: the time per tensor byte (half of these are written) relative to a byte read."""
@@ -31,15 +31,15 @@ class Memory:
         return far / min(threads * self.own, self.shared) if self.own else 0.0
 
 
-def memory_of(graph: Graph, core: Core | None) -> Memory:
+def memory_of(graph: Graph, core: Core | None) -> MemoryUse:
     """Memory parameters of a core that runs a graph, independent of the order of operators."""
     if core is None:
-        return Memory()
+        return MemoryUse()
     held = core.l3.bytes if core.l3 else core.l2.bytes
     used = _bytes_used(graph)
     beyond = 1 - held / used if used > held else 0.0
     own, shared, write = core.dram.core_gb_s, core.dram.gb_s, core.dram.write_gb_s
-    return Memory(beyond, own * 1e3, shared * 1e3, (1 + shared / write) / 2 if write else 1.0)
+    return MemoryUse(beyond, own * 1e3, shared * 1e3, (1 + shared / write) / 2 if write else 1.0)
 
 
 def _bytes_used(graph: Graph) -> int:

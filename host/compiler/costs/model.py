@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from edgekit.host.compiler.costs.calibration import Calibration, calibration_of
-from edgekit.host.compiler.costs.memory import Memory, memory_of
+from edgekit.host.compiler.costs.memory import MemoryUse, memory_of
 from edgekit.host.compiler.costs.nna import nna_work
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work, work_of
 from edgekit.host.compiler.ir.nna import fits_nna
@@ -41,7 +41,9 @@ class _Known:
 
     cores: dict[str, Core | None] = field(default_factory=dict)
     speeds: dict[tuple[tuple[str, ...], str], Speeds | None] = field(default_factory=dict)
-    memories: WeakKeyDictionary[Graph, dict[str, Memory]] = field(default_factory=WeakKeyDictionary)
+    memories: WeakKeyDictionary[Graph, dict[str, MemoryUse]] = field(
+        default_factory=WeakKeyDictionary
+    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class CostModel:
     def work(self, graph: Graph, node: Node) -> Work:
         return work_of(graph, node, self.board.isa.vl, self.board)
 
-    def memory_of(self, graph: Graph, unit: str = CPU) -> Memory:
+    def memory_of(self, graph: Graph, unit: str = CPU) -> MemoryUse:
         """Memory parameters of a unit for a graph."""
         known = self._known.memories.setdefault(graph, {})
         if unit not in known:
@@ -90,7 +92,7 @@ class CostModel:
             return self._nna_cost(graph, node)
         return self.cost_beside(self.memory_of(graph, unit), graph, node, unit)
 
-    def cost_beside(self, memory: Memory, graph: Graph, node: Node, unit: str = CPU) -> float:
+    def cost_beside(self, memory: MemoryUse, graph: Graph, node: Node, unit: str = CPU) -> float:
         """Like `cost`, with explicit memory parameters; `unit` must not be the NNA."""
         work = self.work(graph, node)
         return max(self.cost_of(work, unit), memory.us(memory.far(work.amounts)))

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
-from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision, sparse_decisions
 from edgekit.host.compiler.options import CompileOptions
@@ -40,7 +40,7 @@ _STRICTER_NODES = 600  # operators in all graphs that are fitted into stricter l
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedGraph:
     """A graph with its layouts chosen.
 
     `origin` is as in `SplitGraph`; `operators_before` counts the operators before layouts were
@@ -61,7 +61,7 @@ def fit(
     board: BoardProfile,
     options: CompileOptions,
     rows: KnowledgeBase,
-) -> Fitted:
+) -> FittedGraph:
     """Fits `graph` into `limit` bytes by chaining convolutions, or else by splitting operators.
 
     Each split is the first that fits, so those for stricter limits may cost less: some are made,
@@ -106,7 +106,7 @@ def _fit_within(
     rows: KnowledgeBase,
     search: BandSearch,
     most: float,
-) -> Fitted:
+) -> FittedGraph:
     """The first that fits, of those that cost less than `most` before layouts are chosen.
 
     Chains are tried first because they compute nothing twice. If scratch memory or fragmentation
@@ -182,7 +182,7 @@ def _in_chains(
     board: BoardProfile,
     options: CompileOptions,
     rows: KnowledgeBase,
-) -> Fitted | None:
+) -> FittedGraph | None:
     """Chains convolutions where too much is alive, then splits only as far as necessary.
 
     Returns None if that does not fit or if chains do not help.
@@ -226,19 +226,19 @@ def _with_layouts(
     table: LayoutTable | None,
     rows: KnowledgeBase,
     options: CompileOptions,
-) -> Fitted:
+) -> FittedGraph:
     """Chooses channels-first and sparse layouts where `rows`, or else `table`, predict a speedup.
 
     Without a table, all images stay channels-last.
     """
     threads = options.threads or 1
-    groups = Groups(board, rows, threads)
+    groups = MethodGroups(board, rows, threads)
     saved = channels_last_chains(divided.graph, board, table, rows, threads)
     laid_out = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
     chosen = choose_pruned(laid_out, board, table, spmv_table_of(board), groups)
     made = tuple(groups.made.values())
     sparse = sparse_decisions(divided.graph, chosen, board, table)
-    return Fitted(chosen, divided.origin, len(divided.graph.nodes), made, sparse)
+    return FittedGraph(chosen, divided.origin, len(divided.graph.nodes), made, sparse)
 
 
 def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:

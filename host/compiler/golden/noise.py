@@ -50,11 +50,11 @@ def noisy_runs(graph: Graph, inputs: Mapping[str, Array], count: int) -> dict[st
     values = {name: Runs(t.data) for name, t in graph.tensors.items() if t.data is not None}
     values |= {name: Runs(x) for name, x in inputs.items()}
     memory = {name: Runs(state.initial) for name, state in graph.states.items()}
-    run_nodes(graph, values, memory, Noise(count).run_node)
+    run_nodes(graph, values, memory, NoisyRun(count).run_node)
     return {name: values[name] for name in graph.outputs}
 
 
-class Noise:
+class NoisyRun:
     """Runs nodes like `run_node`, once without and `count` times with noise."""
 
     def __init__(self, count: int) -> None:

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"([0-9]+)")
 _MOST_FILES = 1_000_000
 
 
-class Variant(Protocol):
+class InputVariant(Protocol):
     """A model variant for one signature and set of input shapes."""
 
     @property
@@ -73,7 +73,7 @@ def is_picture(file: Path) -> bool:
 
 
 def read_inputs(
-    path: Path, variants: Sequence[Variant], options: InputOptions, stateful: bool = False
+    path: Path, variants: Sequence[InputVariant], options: InputOptions, stateful: bool = False
 ) -> list[Inputs]:
     """Read model inputs from a file: one set or, for sound and a stateful model, one per window.
     Raises InputError."""
@@ -108,7 +108,7 @@ def read_arrays(path: Path) -> Inputs | NDArray[Any]:
         ) from None
 
 
-def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
+def _only_input(path: Path, variants: Sequence[InputVariant]) -> TensorSpec:
     """Return the model's only input, for files that do not name inputs."""
     specs = variants[0].inputs
     if len(specs) == 1:

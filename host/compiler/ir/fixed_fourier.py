@@ -19,7 +19,7 @@ Pair = tuple[Array, Array]  # real and imaginary parts, s64
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class FourierStep:
     """Combines `radix` transforms of `length` points; `twiddles`: s64 [radix - 1, 2, length]."""
 
     radix: int
@@ -49,7 +49,7 @@ class Transform:
             stride = self.half // (radix * length)
             turns = np.outer(np.arange(1, radix), np.arange(length)) * stride
             circle = self._unit_circle(-2 * math.pi * turns / self.half)
-            self.steps.append(Step(radix, length, np.stack(circle, 1)))
+            self.steps.append(FourierStep(radix, length, np.stack(circle, 1)))
             length *= radix
         part = np.arange(1, self.half // 2 + 1) / self.half
         self.last = np.stack(self._unit_circle(-math.pi * (part + 0.5)))

@@ -36,7 +36,7 @@ _BLOCK = 1 << 15  # number of sums that stay in cache while products are added
 
 
 @dataclass(frozen=True, eq=False)
-class Operands:
+class SumOperands:
     """x and weights without zero points, in f64; `scale` is the hybrid path's factor.
 
     `scale` has shape [n] (per image or row) or [n, oc] (also per output channel).
@@ -59,7 +59,7 @@ def is_hybrid(x: Tensor, weights: Tensor) -> bool:
     return x.dtype is DType.F32 and weights.dtype is DType.I8
 
 
-def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Operands:
+def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> SumOperands:
     x, w = required(values, 0), required(values, 1)
     x_tensor, w_tensor = ins[0], ins[1]
     assert x_tensor is not None and w_tensor is not None
@@ -69,10 +69,10 @@ def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Op
         channel = w_tensor.quant.scale.reshape(-1)
         factor = rows.scale[:, None] * channel[None, :]
         scale = factor if w_tensor.quant.per_channel else factor[:, 0]
-        return Operands(rows.values.astype(np.float64), w.astype(np.float64), scale)
+        return SumOperands(rows.values.astype(np.float64), w.astype(np.float64), scale)
     if x_tensor.dtype.is_float:
-        return Operands(x.astype(np.float64), w.astype(np.float64))
-    return Operands(
+        return SumOperands(x.astype(np.float64), w.astype(np.float64))
+    return SumOperands(
         x.astype(np.float64) - zero_point_of(x_tensor),
         w.astype(np.float64) - zero_points_of(w_tensor),
     )

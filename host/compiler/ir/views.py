@@ -53,7 +53,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Part:
+class RowSlice:
     """A tensor whose rows (usually of channels) are slices of a wider tensor's rows; `offset` and
     `pitch` are in bytes."""
 
@@ -65,7 +65,7 @@ class Part:
 
 def parts_of_rows(
     graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
-) -> dict[str, Part]:
+) -> dict[str, RowSlice]:
     """Tensors that can be written directly into a concatenation, their only reader.
 
     Their producers must support a row pitch: some of channels, transposes of any axes. `inside`
@@ -74,7 +74,7 @@ def parts_of_rows(
     """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}
-    found: dict[str, Part] = {}
+    found: dict[str, RowSlice] = {}
     for node in graph.nodes:
         if not isinstance(node.op, ops.Concat):
             continue
@@ -97,7 +97,7 @@ def parts_of_rows(
                 and _leaves_room(graph, maker, axis == len(whole.shape) - 1)
             )
             if only and fits and free:
-                found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
+                found[part.name] = RowSlice(whole.name, offset, pitch, whole.bytes - pitch + run)
             offset += run
     return found
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from edgekit.host.compiler.costs.methods.operators import (
     NEAR,
-    Candidate,
     Form,
+    MethodCost,
     OperatorMethod,
     banded,
     candidates_of,
@@ -52,14 +52,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProduct:
     """A compiled multiplying operator: kernel symbol, method, members of a chain, and rows per band
     (0: no bands)."""
 
     kernel: str
     method: OperatorMethod
     choice: Choice
-    members: tuple[Compiled, ...] = ()
+    members: tuple[CompiledProduct, ...] = ()
     band_rows: int = 0
 
 
@@ -86,7 +86,7 @@ def choose_among(
     board: BoardProfile,
     form: Form,
     threads: int,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[MethodCost],
 ) -> tuple[OperatorMethod, Choice]:
     """As `choose`, among given candidates, at least one of which is proven."""
     cheapest = min((c for c in candidates if c.proven), key=lambda c: c.cost)
@@ -100,7 +100,7 @@ def choose_among(
     second = min(others, key=lambda c: (not c.proven, c.cost), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
 
-    def runner_up_of(other: Candidate) -> RunnerUp:
+    def runner_up_of(other: MethodCost) -> RunnerUp:
         cost = other.cost / taken.cost if taken.cost else 1.0
         return RunnerUp(other.method, cost, rows_at_once(other.method, form, board, threads))
 
@@ -118,9 +118,9 @@ def _by_rows(
     board: BoardProfile,
     form: Form,
     threads: int,
-    candidates: Sequence[Candidate],
-    cheapest: Candidate,
-) -> tuple[Candidate, Choice]:
+    candidates: Sequence[MethodCost],
+    cheapest: MethodCost,
+) -> tuple[MethodCost, Choice]:
     known = {c.method: c for c in candidates}
     row, rule, why = table.operator_row(board.platform, form, threads)
     how = row.method if row is not None else None
@@ -146,7 +146,7 @@ def _by_rows(
     return taken, choice
 
 
-def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidate) -> float:
+def _relative_cost(row: OperatorRow, form: Form, found: MethodCost, cheapest: MethodCost) -> float:
     """Ratio of a row's method to the cheapest if that speaks against the row, else 0.
 
     It does if the product is farther away than any the row was measured on and the ratio exceeds
@@ -160,7 +160,7 @@ def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Can
     return relative if relative > _RELAXES else 0.0
 
 
-def _walked_by_rule(method: OperatorMethod, candidates: Sequence[Candidate]) -> OperatorMethod:
+def _walked_by_rule(method: OperatorMethod, candidates: Sequence[MethodCost]) -> OperatorMethod:
     """The method's kernel and tile, with the axis, bands and k blocks chosen by the analytic rule.
 
     The best walk depends on how many threads share a cache. Returns the method unchanged if no
@@ -179,10 +179,10 @@ def _without_row(
     table: KnowledgeBase,
     board: BoardProfile,
     form: Form,
-    candidates: Sequence[Candidate],
-    cheapest: Candidate,
+    candidates: Sequence[MethodCost],
+    cheapest: MethodCost,
     why: str,
-) -> tuple[Candidate, Choice]:
+) -> tuple[MethodCost, Choice]:
     """Chooses the method if no operator row applies; `why` is the reason for that."""
     tiled = cheapest.method.family == "in_place" and cheapest.method.mr is not None
     if not tiled or form.dtype == "f16":

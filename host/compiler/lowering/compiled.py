@@ -15,10 +15,10 @@ from edgekit.host.compiler.costs.methods.operators import (
 )
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Operator
-from edgekit.host.compiler.lowering.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
+from edgekit.host.compiler.lowering.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, CompiledProduct
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, LoopCall
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, LoopCall
 from edgekit.kb.targets.isa import Isa
 
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -55,10 +55,12 @@ _ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
 )
 
 
-def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | LoopCall]) -> Compiled | None:
+def compiled_of(
+    ctx: Context, node: Node, calls: Sequence[KernelCall | LoopCall]
+) -> CompiledProduct | None:
     """Returns None for operators that do not multiply, and for loops, whose bodies contain
     operators."""
-    made = [c for c in calls if isinstance(c, Call) and c.kernel.source in _FAMILIES]
+    made = [c for c in calls if isinstance(c, KernelCall) and c.kernel.source in _FAMILIES]
     if not made:
         return None
     first, *more = made
@@ -86,7 +88,7 @@ def _describe_kernel(
     kernel: Kernel,
     fields: Mapping[str, Field],
     name: str | None = None,
-) -> Compiled:
+) -> CompiledProduct:
     """Describes one kernel call of a node; `name` is the chain member of the kernel."""
     family = _FAMILIES[kernel.source]
     macros = dict(kernel.macros)
@@ -106,7 +108,7 @@ def _describe_kernel(
     at_once = band * (rows or 0)
     if choice.form is not None:
         method = banded(method, at_once, choice.form, ctx.board, ctx.threads)
-    return Compiled(kernel.symbol, method, choice, band_rows=at_once)
+    return CompiledProduct(kernel.symbol, method, choice, band_rows=at_once)
 
 
 def _tile_size(

@@ -13,12 +13,12 @@ import numpy as np
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.ir.views import Part
+from edgekit.host.compiler.ir.views import RowSlice
 from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.plan import (
     Alias,
-    Call,
     Kernel,
+    KernelCall,
     LoopCall,
     StateSlot,
     Value,
@@ -102,7 +102,7 @@ class Context:
     states: dict[str, StateSlot] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
     of_groups: Mapping[str, Choice] = field(default_factory=dict)
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, RowSlice] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
     strips: bool = False
     transformed: Mapping[str, int] = field(default_factory=dict)
@@ -177,5 +177,5 @@ def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generi
     return out
 
 
-Rule = Callable[[Context, Node], list[Call] | list[Call | LoopCall]]
+Rule = Callable[[Context, Node], list[KernelCall] | list[KernelCall | LoopCall]]
 lowers = ByOperator[Rule]()  # decorator that registers a lowering rule for operators

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
+from edgekit.host.compiler.costs.methods.operators import Form, MethodCost, OperatorMethod
 from edgekit.host.compiler.lowering.choice import Choice, choose_among
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
@@ -29,13 +29,13 @@ class Group:
     name: str
     form: Form
     method: OperatorMethod
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[MethodCost, ...]
     choice: Choice
     members: frozenset[str]
     steps: frozenset[str]
 
 
-class Groups:
+class MethodGroups:
     """Queries `rows` for the methods of groups on `threads`, and records the results by name in
     `made`."""
 
@@ -47,7 +47,7 @@ class Groups:
         self,
         name: str,
         form: Form,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[MethodCost],
         members: Iterable[str],
         more_steps: Iterable[str] = (),
     ) -> OperatorMethod:

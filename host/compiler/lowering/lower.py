@@ -35,7 +35,7 @@ from edgekit.host.compiler.lowering.nna.nna_product import lower_nna_product
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import (
     Alias,
-    Call,
+    KernelCall,
     LoopCall,
     Lowered,
     MemoryPlan,
@@ -157,7 +157,7 @@ def _lower_nodes(ctx: Context, units: Mapping[str, str], costs: Mapping[str, flo
 
 
 @lowers(ops.Loop)
-def _lower_loop(ctx: Context, node: Node) -> list[Call | LoopCall]:
+def _lower_loop(ctx: Context, node: Node) -> list[KernelCall | LoopCall]:
     return lower_loop(ctx, node, _body_steps)
 
 
@@ -166,15 +166,15 @@ def _body_steps(ctx: Context) -> list[Step]:
     return _lower_nodes(ctx, NO_UNITS, NO_COSTS)
 
 
-def _kernel_name(calls: Sequence[Call | LoopCall]) -> str:
+def _kernel_name(calls: Sequence[KernelCall | LoopCall]) -> str:
     """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
-    kernels = [c.kernel for c in calls if isinstance(c, Call)]
+    kernels = [c.kernel for c in calls if isinstance(c, KernelCall)]
     if len(kernels) < len(calls):
         return "loop"
     return max(kernels, key=lambda k: k.source.startswith("conv/")).symbol
 
 
-def _in_pieces(call: Call | LoopCall, cost: float | None) -> Call | LoopCall:
+def _in_pieces(call: KernelCall | LoopCall, cost: float | None) -> KernelCall | LoopCall:
     """Splits a call that takes `cost` microseconds into pieces worth a thread each.
 
     The call is left unsplit if that would yield fewer than two pieces.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.compiler.ir.types import Tensor
-from edgekit.host.compiler.lowering.choice import Compiled
+from edgekit.host.compiler.lowering.choice import CompiledProduct
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def replaced_values(field: Field, place: Callable[[Value], Field]) -> Field:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """Runs `kernel` over `tasks` independent tasks; a thread gets at least `grain` of them.
 
     If `tasks` is None, the kernel is called once, with the pool, and distributes its own work.
@@ -98,7 +98,7 @@ class LoopCall:
     """
 
     steps: int
-    calls: tuple[Call | LoopCall, ...]
+    calls: tuple[KernelCall | LoopCall, ...]
     begin: tuple[Move, ...]
     before: tuple[Move, ...]
     after: tuple[Move, ...]
@@ -114,7 +114,7 @@ class LoopCall:
         return [v for v in (*ends, *more) if isinstance(v, Value)]
 
 
-def calls_of(calls: Iterable[Call | LoopCall]) -> list[Call]:
+def calls_of(calls: Iterable[KernelCall | LoopCall]) -> list[KernelCall]:
     """All calls, including those inside loops."""
     return [
         c
@@ -123,7 +123,7 @@ def calls_of(calls: Iterable[Call | LoopCall]) -> list[Call]:
     ]
 
 
-def tensors_of(calls: Iterable[Call | LoopCall]) -> list[Value]:
+def tensors_of(calls: Iterable[KernelCall | LoopCall]) -> list[Value]:
     """The tensors referenced by calls and loops."""
     found: list[Value] = []
     for each in calls:
@@ -144,11 +144,11 @@ class Step:
     name: str
     op: str
     kernel: str
-    calls: tuple[Call | LoopCall, ...]
+    calls: tuple[KernelCall | LoopCall, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     scratch: tuple[str, ...] = ()
-    compiled: Compiled | None = None
+    compiled: CompiledProduct | None = None
 
 
 @dataclass(frozen=True)

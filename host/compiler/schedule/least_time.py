@@ -54,7 +54,7 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class Best:
+class FastestOrder:
     """The result: an order (empty if none was found), the unit of each node, and whether it is
     proven optimal."""
 
@@ -63,7 +63,7 @@ class Best:
     proved: bool
 
 
-def least_time(problem: Problem, width: int, known: float, most_memory: float) -> Best:
+def least_time(problem: Problem, width: int, known: float, most_memory: float) -> FastestOrder:
     """Finds the least makespan, and among those orders the least peak memory.
 
     Only orders of at most `known` microseconds and `most_memory` bytes are considered.
@@ -86,7 +86,7 @@ def least_time(problem: Problem, width: int, known: float, most_memory: float) -
             proved = False
             level = sorted(level, key=lambda w: (w.bound, sum(w.free), w.peak))[:width]
     if not level:
-        return Best([], [], proved)
+        return FastestOrder([], [], proved)
     return _trace_best(min(level, key=lambda w: (max(w.free), w.peak)), problem.dag.size, proved)
 
 
@@ -100,14 +100,14 @@ def _insert_nondominated(front: list[tuple[tuple[float, ...], _Way]], way: _Way)
     front.append((times, way))
 
 
-def _trace_best(last: _Way, size: int, proved: bool) -> Best:
+def _trace_best(last: _Way, size: int, proved: bool) -> FastestOrder:
     order, units = [], [0] * size
     way = last
     while way.parent is not None:
         order.append(way.node)
         units[way.node] = way.unit
         way = way.parent
-    return Best(order[::-1], units, proved)
+    return FastestOrder(order[::-1], units, proved)
 
 
 class _Search:

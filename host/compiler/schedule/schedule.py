@@ -18,7 +18,7 @@ from edgekit.host.compiler.schedule.parts import key_positions, subgraph_ends
 from edgekit.host.compiler.schedule.search import (
     USUAL,
     Effort,
-    Found,
+    FoundOrder,
     Objective,
     find_order,
     given_order,
@@ -55,7 +55,9 @@ def part_key(graph: Graph, part: tuple[int, int]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGITS]
 
 
-def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tuple[Found, str]:
+def measured_order(
+    problem: Problem, found: FoundOrder, row: OrderRow | None
+) -> tuple[FoundOrder, str]:
     """Returns a row's order if it was measured against the order that the search finds now, else
     `found`; and the reason."""
     if row is None:
@@ -143,7 +145,7 @@ def schedule(
 
 
 @dataclass(frozen=True)
-class Part:
+class SubgraphRange:
     """A subgraph: position of its first node, node count, structure hash, and the first node's
     name."""
 
@@ -161,14 +163,14 @@ class Part:
         return tuple(place[node.name] - self.start for node in self.nodes(graph))
 
 
-def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
+def parts_of(graph: Graph, board: BoardProfile) -> tuple[SubgraphRange, ...]:
     """The subgraphs of a graph in the model's original order."""
-    found: list[Part] = []
+    found: list[SubgraphRange] = []
     start = 0
     for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
         end = start + len(part.operators)
         key = part_key(graph, (start, end))
-        found.append(Part(start, end - start, key, graph.nodes[start].name))
+        found.append(SubgraphRange(start, end - start, key, graph.nodes[start].name))
         start = end
     return tuple(found)
 
@@ -236,7 +238,7 @@ def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
     return sum(graph.tensors[t].bytes for t in read if graph.tensors[t].data is None)
 
 
-def _to_subgraph(graph: Graph, start: int, found: Found, why: str) -> Subgraph:
+def _to_subgraph(graph: Graph, start: int, found: FoundOrder, why: str) -> Subgraph:
     return Subgraph(
         operators=tuple(graph.nodes[start + i].name for i in found.order),
         orders_total=found.total,

@@ -47,7 +47,7 @@ USUAL = Effort()
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOrder:
     """The chosen order of a part, the unit of each node, and its cost."""
 
     order: tuple[int, ...]
@@ -71,13 +71,13 @@ class _Candidate:
         return (time, self.peak) if objective == "time" else (self.peak, time)
 
 
-def keep_order(problem: Problem) -> Found:
+def keep_order(problem: Problem) -> FoundOrder:
     """The importer's order, with each node on the unit where it finishes first."""
     given = _evaluate_order(problem, range(problem.dag.size))
     return _to_found(given, given, None, 1, False)
 
 
-def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
+def given_order(problem: Problem, order: Sequence[int], found: FoundOrder) -> FoundOrder:
     """`found` with its order replaced by a given one."""
     given = _evaluate_order(problem, order)
     units, span = given.timeline.units, given.timeline.makespan
@@ -88,7 +88,7 @@ def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
 
 def find_order(
     problem: Problem, objective: Objective, random: Random, effort: Effort = USUAL
-) -> Found:
+) -> FoundOrder:
     """Returns the best order by `objective`; ties are broken by the other objective.
 
     The importer's order is kept if nothing is better.
@@ -209,8 +209,8 @@ def _evaluate_order(
 
 def _to_found(
     best: _Candidate, given: _Candidate, total: int | None, tried: int, proved: bool
-) -> Found:
-    return Found(
+) -> FoundOrder:
+    return FoundOrder(
         order=best.order,
         units=best.timeline.units,
         makespan=best.timeline.makespan,

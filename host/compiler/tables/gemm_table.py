@@ -140,7 +140,7 @@ class OperatorIndex(Index[OperatorRow]):
 
 
 @dataclass(frozen=True)
-class Answer:
+class GemmChoice:
     """The result of a lookup: the method, the rule that found it, and the reason."""
 
     key: GemmKey
@@ -203,7 +203,7 @@ class KnowledgeBase:
         threads: int = 1,
         packed: Packed = "none",
         vl: int = 1,
-    ) -> Answer:
+    ) -> GemmChoice:
         """The method for a product; the result depends only on the arguments.
 
         `default` is the board's analytic one, `vl` the lanes of its vectors. An exact match takes
@@ -224,7 +224,7 @@ class KnowledgeBase:
             return _build_answer(key, best, taken, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
-        return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
+        return GemmChoice(key, default, "analytic", f"{why}; from the board's caches", 0)
 
     def choose(
         self,
@@ -233,7 +233,7 @@ class KnowledgeBase:
         dtype: str = "f32",
         threads: int = 1,
         packed: Packed = "none",
-    ) -> Answer:
+    ) -> GemmChoice:
         """The method for a product on a board, from this table or from the board's caches."""
         default = analytic_method(board, shape, dtype, threads, packed)
         vl = board.isa.vl
@@ -294,10 +294,10 @@ class KnowledgeBase:
 
 def _build_answer(
     key: GemmKey, row: GemmRow, taken: bool, default: Method, rule: str, why: str
-) -> Answer:
+) -> GemmChoice:
     if row.method is None or not taken:
-        return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
-    return Answer(key, row.method, rule, why, row.history_rows, row)
+        return GemmChoice(key, default, rule, f"{why}; the analytic method", row.history_rows)
+    return GemmChoice(key, row.method, rule, why, row.history_rows, row)
 
 
 def _method_fits(row: GemmRow, shape: GemmShape) -> bool:

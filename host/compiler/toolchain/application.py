@@ -9,7 +9,7 @@ from edgekit.device.runtime.agent.kernels import C_FILES, C_LIBRARY
 from edgekit.device.version import VERSION
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 
 
@@ -17,7 +17,7 @@ def application_files(board: BoardProfile, cache: Path | None = None) -> dict[st
     """The files by name; objects are kept in `cache`, by default the user's. BuildError if the
     compiler fails."""
     sources = kernels_folder() / "application"
-    units = [Unit(path.stem, path, plain=True) for path in sorted(sources.glob("*.c"))]
+    units = [TranslationUnit(path.stem, path, plain=True) for path in sorted(sources.glob("*.c"))]
     toolchain = Toolchain(board, (cache or cache_folder()) / "objects")
     files = {C_LIBRARY: toolchain.build(units, C_LIBRARY)}
     for name in C_FILES:

@@ -20,7 +20,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods import rule
 from edgekit.host.compiler.costs.methods.tile_cost import kinds_of, tile_costs_of
 from edgekit.host.compiler.toolchain.nna_units import nna_units
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
 
@@ -82,39 +82,41 @@ def write_kernels(path: Path, board: BoardProfile) -> None:
     atomic_write(path, build_kernels(board))
 
 
-def kernel_units(board: BoardProfile) -> list[Unit]:
+def kernel_units(board: BoardProfile) -> list[TranslationUnit]:
     """All C files of the library, without `c_api_units`."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
-    units = [Unit("tables", tables(board)), default_unit(board)]
+    units = [TranslationUnit("tables", tables(board)), default_unit(board)]
     for family in _FAMILIES:
         macros = (simd, *_macros_of(family, board.isa.columns))
         units += [
-            Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
+            TranslationUnit(
+                f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros
+            )
             for part in ("pack", "dot")
         ]
         most = board.isa.columns.i8_vectors if family.types else 0
         for tile in columns_of(board, family):
             units.append(_tile_unit(family, tile, most, macros))
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
-    units += [Unit(path.stem, path, (simd,)) for path in common]
+    units += [TranslationUnit(path.stem, path, (simd,)) for path in common]
     units += nna_units(board)
     units += sparse_units(board)
     units += _outlier_units(board)
     units += half_units(board)
     units.append(features_unit(board))
-    units.append(Unit("pool", folder / "runtime/thread_pool.c"))
+    units.append(TranslationUnit("pool", folder / "runtime/thread_pool.c"))
     return units
 
 
-def c_api_units(board: BoardProfile) -> list[Unit]:
+def c_api_units(board: BoardProfile) -> list[TranslationUnit]:
     """The files behind the headers for programs in C."""
     of_half = (("EK_COMPUTES_HALF", "1"),) if board.computes_half else ()
     folder = kernels_folder() / "c_api"
-    return [Unit(f"api_{name}", folder / f"{name}.c", of_half) for name in _API_FILES]
+    return [TranslationUnit(f"api_{name}", folder / f"{name}.c", of_half) for name in _API_FILES]
 
 
-def half_units(board: BoardProfile) -> list[Unit]:
+def half_units(board: BoardProfile) -> list[TranslationUnit]:
     """The product of f16 matrices, with the tile that models use; none for cores that do not
     compute in half precision. The rest of the library does not need the feature."""
     if not board.computes_half:
@@ -131,34 +133,40 @@ def half_units(board: BoardProfile) -> list[Unit]:
         *(("EK_FEATURES", f'"{isa.half_feature}"'), ("EK_VLEN_BITS", str(board.vlen_bits))),
     )
     return [
-        Unit(packed, folder / "product/packed.c", (("NAME", packed), *macros), extras=extras),
-        Unit("half", folder / "product/half.c", (("PACKED", packed), *macros), extras=extras),
-        Unit("half_features", folder / "runtime/features.c", features, plain=True),
+        TranslationUnit(
+            packed, folder / "product/packed.c", (("NAME", packed), *macros), extras=extras
+        ),
+        TranslationUnit(
+            "half", folder / "product/half.c", (("PACKED", packed), *macros), extras=extras
+        ),
+        TranslationUnit("half_features", folder / "runtime/features.c", features, plain=True),
     ]
 
 
-def sparse_units(board: BoardProfile) -> list[Unit]:
+def sparse_units(board: BoardProfile) -> list[TranslationUnit]:
     """The files that build and multiply sparse matrices, for one board."""
     folder = kernels_folder() / "sparse"
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     plain = ("rows", "build", "fill", "pieces", "stream")
-    units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
+    units = [TranslationUnit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
     in_order = (("EK_IN_ORDER", "1"),) if board.in_order else ()
-    units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
+    units.append(TranslationUnit("sparse_dispatch", folder / "dispatch.c", (simd,)))
     for number, name in enumerate(STORED):
         for product in ("spmv", "spmm"):
             symbol = f"ek_{product}_{name}"
             macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd, *in_order)
             if symbol != "ek_spmv_s8f":  # float vector times bytes: used by SpMM only
-                units.append(Unit(symbol, folder / f"{product}.c", macros))
+                units.append(TranslationUnit(symbol, folder / f"{product}.c", macros))
     return units
 
 
-def _outlier_units(board: BoardProfile) -> list[Unit]:
+def _outlier_units(board: BoardProfile) -> list[TranslationUnit]:
     """The outlier kernels and their callers, for one board."""
     folder = kernels_folder() / "outlier"
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
-    return [Unit(f"outlier_{name}", folder / f"{name}.c", (simd,)) for name in _OUTLIER_FILES]
+    return [
+        TranslationUnit(f"outlier_{name}", folder / f"{name}.c", (simd,)) for name in _OUTLIER_FILES
+    ]
 
 
 def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:
@@ -173,7 +181,7 @@ def _is_common(path: Path) -> bool:
     return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
 
 
-def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
+def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> TranslationUnit:
     """ek_missing_feature, compiled to run on any CPU of the architecture.
 
     `extras` are required features besides those of every bundle for `board`.
@@ -182,10 +190,10 @@ def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
         ("EK_FEATURES", f'"{",".join((*board.features, *extras))}"'),
         ("EK_VLEN_BITS", str(board.vlen_bits)),
     )
-    return Unit("features", kernels_folder() / "runtime/features.c", macros, plain=True)
+    return TranslationUnit("features", kernels_folder() / "runtime/features.c", macros, plain=True)
 
 
-def default_unit(board: BoardProfile) -> Unit:
+def default_unit(board: BoardProfile) -> TranslationUnit:
     """ek_gemm_default with a board's caches, tiles and costs, and the constants of the rule."""
     caches, columns = caches_of(board), board.isa.columns
 
@@ -211,7 +219,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_I8_COSTS", costed("s8")),
         *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),
     )
-    return Unit("default", kernels_folder() / "gemm/default.c", macros)
+    return TranslationUnit("default", kernels_folder() / "gemm/default.c", macros)
 
 
 def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
@@ -248,12 +256,16 @@ def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
     )
 
 
-def _tile_unit(family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]) -> Unit:
+def _tile_unit(
+    family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]
+) -> TranslationUnit:
     symbol, for_amx = _gemm_symbol(family, tile), 0 < most < tile.mr
     amx = (("AMX_MOST", str(tile.mr)),) if for_amx else ()
     mr = most if for_amx else tile.mr
     own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *amx)
-    return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
+    return TranslationUnit(
+        symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros)
+    )
 
 
 def _gemm_symbol(family: _Family, tile: Tile) -> str:

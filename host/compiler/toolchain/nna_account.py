@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.device.runtime.arrays.nna_account import (
-    Account,
+    NnaAccount,
     layer_work,
     make_account,
     matmul_work,
@@ -35,10 +35,10 @@ from edgekit.host.compiler.costs.nna import ProductForm, product_form
 from edgekit.host.compiler.ir.nna import NnaForm, product_of
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
 from edgekit.host.compiler.ir.types import Array, Graph, Node
-from edgekit.host.compiler.lowering.nna.nna import Layer, layer_of
+from edgekit.host.compiler.lowering.nna.nna import NnaLayer, layer_of
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.nna_units import nna_units
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit
 from edgekit.kb.targets.board import LOCAL, load_board
 
 _ABI = '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'
@@ -50,7 +50,7 @@ class LayerAccount:
 
     name: str
     form: NnaForm | ProductForm
-    account: Account
+    account: NnaAccount
 
 
 def account_of_node(chip: NnaChip, graph: Graph, node: Node) -> LayerAccount:
@@ -60,14 +60,14 @@ def account_of_node(chip: NnaChip, graph: Graph, node: Node) -> LayerAccount:
         stack, m, k, n = product_of(graph, node)
         form = product_form(chip, m, k, n)
         one = _values_account(chip, m, k, n) if form == "values" else _points_account(chip, m, k, n)
-        return LayerAccount(node.name, form, Account(**totals([one] * stack)))
+        return LayerAccount(node.name, form, NnaAccount(**totals([one] * stack)))
     assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     layer = layer_of(op, x, w, graph.tensors[node.outputs[0]])
     return LayerAccount(node.name, layer.form, _layer_account(chip, layer))
 
 
-def _layer_account(chip: NnaChip, layer: Layer) -> Account:
+def _layer_account(chip: NnaChip, layer: NnaLayer) -> NnaAccount:
     (ins, outs), (height, width), window = layer.groups, layer.extent, layer.window
     (rows, columns), inputs, outputs = window.y[1:3], window.x[3], window.y[3]
     if layer.form == "points":
@@ -84,7 +84,7 @@ def _layer_account(chip: NnaChip, layer: Layer) -> Account:
     return make_account(chip, counters, work)
 
 
-def _points_account(chip: NnaChip, points: int, inputs: int, outputs: int) -> Account:
+def _points_account(chip: NnaChip, points: int, inputs: int, outputs: int) -> NnaAccount:
     ins, outs = (math.ceil(count / CHANNELS) for count in (inputs, outputs))
     pixels = np.zeros((ins, points, CHANNELS), np.int8)
     weights = np.zeros((outs, ins, CHANNELS, CHANNELS), np.int8)
@@ -94,7 +94,7 @@ def _points_account(chip: NnaChip, points: int, inputs: int, outputs: int) -> Ac
     return make_account(chip, counters, layer_work(chip, "points", points, 1, inputs, outputs))
 
 
-def _values_account(chip: NnaChip, m: int, k: int, n: int) -> Account:
+def _values_account(chip: NnaChip, m: int, k: int, n: int) -> NnaAccount:
     a, b, sums = np.zeros((m, k), np.int8), np.zeros((k, n), np.int8), np.empty((m, n), np.int32)
     rest = np.zeros((k, n % CHANNELS), np.int8)
     arrays = _data_pointers(a, b, rest, sums)
@@ -111,7 +111,7 @@ def _build_emulator() -> NativeNna:
     """Builds the emulator by itself, since the complete kernel library takes half a minute."""
     board, folder = load_board(LOCAL), cache_folder() / "objects"
     library = Toolchain(board, folder).build(
-        [*nna_units(board), features_unit(board), Unit("abi", _ABI)], "nna.so"
+        [*nna_units(board), features_unit(board), TranslationUnit("abi", _ABI)], "nna.so"
     )
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / "nna.so"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 
 
-def nna_units(board: BoardProfile) -> list[Unit]:
+def nna_units(board: BoardProfile) -> list[TranslationUnit]:
     """The native emulator, for one board."""
     macros = (
         ("EK_SIMD", f'"simd/{board.simd}.h"'),
         ("NV", str(board.isa.nna_vectors)),
     )
-    return [Unit("nna", kernels_folder() / "nna/nna.c", macros)]
+    return [TranslationUnit("nna", kernels_folder() / "nna/nna.c", macros)]

@@ -69,7 +69,7 @@ Run = Callable[[Sequence[str], Mapping[str, str], float], subprocess.CompletedPr
 
 
 @dataclass(frozen=True)
-class Unit:
+class TranslationUnit:
     """One C file to compile, as text or as a path in device/kernels, with macros.
 
     `plain` builds for the baseline architecture instead of the board's core; `extras` are features
@@ -113,12 +113,12 @@ class Toolchain:
         self._precompiling = threading.Lock()
         self._seen: set[Path] = set()  # precompiled headers verified by this process
 
-    def build(self, units: Sequence[Unit], soname: str = "model.so") -> bytes:
+    def build(self, units: Sequence[TranslationUnit], soname: str = "model.so") -> bytes:
         """Links all units into one shared library; compiles uncached ones in parallel."""
         with in_use(self._cache):
             return self._build_library(units, soname)
 
-    def _build_library(self, units: Sequence[Unit], soname: str) -> bytes:
+    def _build_library(self, units: Sequence[TranslationUnit], soname: str) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             objects = list(threads.map(self._build_object, units))
         key = hashlib.sha256(repr((self._target_flags(), self._extra, self._version)).encode())
@@ -133,12 +133,12 @@ class Toolchain:
         cpu = "+".join((self._board.cpu, *extras))
         return ("-target", self._board.target, f"-mcpu={cpu}")
 
-    def _compile_flags(self, unit: Unit) -> tuple[str, ...]:
+    def _compile_flags(self, unit: TranslationUnit) -> tuple[str, ...]:
         target = ("-target", self._board.target) if unit.plain else self._target_flags(unit.extras)
         in_order = ("-DEK_IN_ORDER=1",) if self._board.in_order else ()
         return (*target, *in_order, *_FLAGS, *self._extra)
 
-    def _precompiled_flags(self, unit: Unit) -> tuple[str, ...]:
+    def _precompiled_flags(self, unit: TranslationUnit) -> tuple[str, ...]:
         """The options that use the precompiled system headers of `unit`."""
         names, flags = system_headers(unit.macros, kernels_folder()), self._compile_flags(unit)
         if not names:
@@ -160,7 +160,7 @@ class Toolchain:
             self._seen.add(target)
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
-    def _build_object(self, unit: Unit) -> Path:
+    def _build_object(self, unit: TranslationUnit) -> Path:
         flags = (*self._compile_flags(unit), *unit.defines())
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
@@ -175,7 +175,7 @@ class Toolchain:
                 self._compile(unit, flags, target)
         return target
 
-    def _compile(self, unit: Unit, flags: Sequence[str], target: Path) -> None:
+    def _compile(self, unit: TranslationUnit, flags: Sequence[str], target: Path) -> None:
         include = f"-I{kernels_folder()}"
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             if isinstance(unit.source, str):

@@ -17,7 +17,7 @@ from edgekit.device.runtime.agent.kernels import (
     ReferenceProduct,
 )
 from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, ModelRef, parse_manifest
-from edgekit.device.runtime.agent.specs import GoldenFiles, Memory, TensorSpec
+from edgekit.device.runtime.agent.specs import BoardMemory, GoldenFiles, TensorSpec
 from edgekit.device.runtime.arrays.nna_chip import NNA2
 from edgekit.device.runtime.dtypes import BY_NPY
 from edgekit.device.version import VERSION
@@ -58,7 +58,7 @@ def build_kernels_bundle(
         counter=counter,
         model=ModelRef(f"{KERNELS_OF}{board.platform}", hashlib.sha256(library).hexdigest()),
         board=board_needs(board, board.features),
-        memory=Memory(0, 0, len(library)),
+        memory=BoardMemory(0, 0, len(library)),
         inputs=(),
         outputs=(),
         operators=(),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgekit.host.common.checked_files import WORK, in_use
 from edgekit.host.common.paths import cache_folder, data_folder
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit
 from edgekit.host.deploy.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError
 from edgekit.kb.targets.board import BoardProfile
@@ -89,7 +89,9 @@ def _check_compiler(profile: BoardProfile, cache: Path) -> Finding:
                 (cache / name).mkdir(exist_ok=True)
                 (Path(folder) / name).symlink_to(cache / name)
             library = Path(folder) / "doctor.so"
-            library.write_bytes(Toolchain(profile, Path(folder)).build([Unit("doctor", _SOURCE)]))
+            library.write_bytes(
+                Toolchain(profile, Path(folder)).build([TranslationUnit("doctor", _SOURCE)])
+            )
             if profile.name != "local":
                 return Finding("compiler", Verdict.OK, f"{found} compiles C for {profile.name}")
             caller = [sys.executable, "-I", "-S", "-c", _CALL, str(library)]

@@ -12,7 +12,11 @@ from edgekit.host.deploy.release.application import (
 )
 from edgekit.host.deploy.release.deploy import deploy
 from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
-from edgekit.host.deploy.release.inference import Session, open_session, variants_of_signature
+from edgekit.host.deploy.release.inference import (
+    InferenceSession,
+    open_session,
+    variants_of_signature,
+)
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.deploy.release.preview import plan_deploy
 from edgekit.host.deploy.release.probed import folder_advice, probe
@@ -21,8 +25,9 @@ from edgekit.host.deploy.release.types import (
     ApplicationState,
     Benchmark,
     BoardStatus,
-    Conditions,
+    ClockReadings,
     DeployPlan,
+    DeployProgress,
     InstructionCount,
     ModelHotspots,
     OnStep,
@@ -30,7 +35,6 @@ from edgekit.host.deploy.release.types import (
     PlannedFile,
     Release,
     ReleaseInfo,
-    Step,
     Timings,
 )
 from edgekit.host.deploy.release.use import (
@@ -49,8 +53,10 @@ __all__ = [
     "Benchmark",
     "BoardCalls",
     "BoardStatus",
-    "Conditions",
+    "ClockReadings",
     "DeployPlan",
+    "DeployProgress",
+    "InferenceSession",
     "InstructionCount",
     "ModelHotspots",
     "OnStep",
@@ -58,8 +64,6 @@ __all__ = [
     "PlannedFile",
     "Release",
     "ReleaseInfo",
-    "Session",
-    "Step",
     "Timings",
     "application_log",
     "application_status",

@@ -17,7 +17,13 @@ from edgekit.host.deploy.release.enroll import enroll_host
 from edgekit.host.deploy.release.probed import check_folder, probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
 from edgekit.host.deploy.release.session import DeployLock, forget, is_stale, owner
-from edgekit.host.deploy.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
+from edgekit.host.deploy.release.types import (
+    DeployPlan,
+    DeployProgress,
+    OnStep,
+    PlannedFile,
+    Release,
+)
 from edgekit.host.deploy.release.watch import StateTimeout
 from edgekit.host.deploy.transport import LinkLostError
 from edgekit.host.errors import (
@@ -177,7 +183,7 @@ class _Deploy:
         def on_bytes(count: int) -> None:
             nonlocal done
             done += count
-            self._progress(Step("transfer", done, plan.send_bytes, plan.release))
+            self._progress(DeployProgress("transfer", done, plan.send_bytes, plan.release))
 
         for path in plan.send:
             self._upload(path, self._bundle.files[path], on_bytes)
@@ -261,7 +267,7 @@ class _Deploy:
 
     def _enter_state(self, state: str) -> None:
         self._state, self._ends = state, time.monotonic() + self._deadlines[state]
-        self._progress(Step(state, release=self._bundle.manifest.id))
+        self._progress(DeployProgress(state, release=self._bundle.manifest.id))
 
     def _seconds_left(self) -> float:
         """Returns the seconds left in this state."""

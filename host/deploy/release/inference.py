@@ -90,7 +90,7 @@ def variants_of_signature(variants: Sequence[Chosen], signature: str) -> tuple[C
         raise InputError(str(error)) from None
 
 
-class Session:
+class InferenceSession:
     """Runs the release that was current when the session was opened, regardless of later deploys.
 
     The model is loaded once, and a streaming model keeps its state between runs until `reset`. Only
@@ -202,7 +202,7 @@ def placement_args(request: PlacementRequest) -> list[str]:
     return [*options, "--cluster", request.cluster] if request.cluster else options
 
 
-def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
+def open_session(board: BoardCalls, request: PlacementRequest) -> InferenceSession:
     """Starts the deployed release and waits until it is loaded; InputError if nothing is
     deployed."""
     stream = board.talk_to_release("serve-session", *placement_args(request), magic=MAGIC)
@@ -212,7 +212,7 @@ def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
         hello, _ = receive(
             lambda n: _receive_exactly(stream, name, n, QUICK_SECONDS), 0, MAGIC + rest
         )
-        return Session(stream, name, _parse_hello(hello))
+        return InferenceSession(stream, name, _parse_hello(hello))
     except DeviceInputError as error:
         stream.close(deadline=0)
         raise _protocol_error(name, error) from None

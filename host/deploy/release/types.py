@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class DeployProgress:
     """Progress of a deploy: a `state` of agent/states.py; `done` of `total` bytes sent.
 
     `release` is the one being deployed, including an application it keeps.
@@ -29,7 +29,7 @@ class Step:
     release: str = ""
 
 
-OnStep = Callable[[Step], None]
+OnStep = Callable[[DeployProgress], None]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class ClockReadings:
     """The board's clock before and after a benchmark; None where it is not readable."""
 
     governor: str | None
@@ -214,8 +214,8 @@ class Benchmark:
     operators: tuple[OperatorTime, ...]
     arena_bytes: int
     weights_bytes: int
-    before: Conditions
-    after: Conditions
+    before: ClockReadings
+    after: ClockReadings
     load_ms: float | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     noise: Noise | None = None

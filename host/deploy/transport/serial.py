@@ -29,8 +29,8 @@ from edgekit.host.deploy.transport.serial_session import (
     Exit,
     LateError,
     Ready,
-    RefusedError,
-    Session,
+    RequestFailedError,
+    SerialSession,
     Whole,
     answer,
     refusal,
@@ -86,7 +86,7 @@ class SerialTransport:
                     f"board '{self.board}': expected '{name}' to end, found the line "
                     f"{self._target.url} lost: {error}; check the cable, then try again"
                 ) from None
-            except RefusedError as error:
+            except RequestFailedError as error:
                 raise cannot_run(self.board, command[0], error) from None
             except LateError:
                 self._kill_command(session)
@@ -111,7 +111,7 @@ class SerialTransport:
         done = _Progress(len(data), on_bytes)
         request = {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
-        def send(session: Session, end: float) -> None:
+        def send(session: SerialSession, end: float) -> None:
             session.send(messages.PUT, document=request)
             there = answer(session.expect(messages.READY, end), Ready)
             offset = there["offset"]
@@ -135,7 +135,7 @@ class SerialTransport:
         done = _Progress(None, on_bytes)
         identity = ""
 
-        def fetch(session: Session, end: float) -> str:
+        def fetch(session: SerialSession, end: float) -> str:
             nonlocal identity
             request = {"path": path, "offset": len(data), "identity": identity}
             session.send(messages.GET, document=request)
@@ -145,7 +145,7 @@ class SerialTransport:
             while (message := session.next(end)).kind == messages.DATA:
                 data.extend(message.payload)
                 if len(data) > LARGEST_FILE:
-                    raise RefusedError(f"a file of more than {LARGEST_FILE} bytes")
+                    raise RequestFailedError(f"a file of more than {LARGEST_FILE} bytes")
                 done.reach(len(data))
             if message.kind == messages.FAILED:
                 raise refusal(message)
@@ -160,7 +160,7 @@ class SerialTransport:
         return bytes(data)
 
     def remove(self, path: str, *, deadline: float) -> None:
-        def ask(session: Session, end: float) -> None:
+        def ask(session: SerialSession, end: float) -> None:
             session.send(messages.REMOVE, document={"path": path})
             session.expect(messages.READY, end)
 
@@ -176,7 +176,7 @@ class SerialTransport:
         if not good:
             self._on_line_lost()
 
-    def _ensure_session(self, end: float) -> Session:
+    def _ensure_session(self, end: float) -> SerialSession:
         if self._held.stream is not None:
             raise InputError(
                 f"board '{self.board}': expected the line {self._target.url} to be free, found a "
@@ -190,9 +190,11 @@ class SerialTransport:
         if not self._held.session:
             connected = min(end, time.monotonic() + CONNECT_SECONDS)
             try:
-                self._held.session = Session(self._target, self._root, connected, self._was_cut)
+                self._held.session = SerialSession(
+                    self._target, self._root, connected, self._was_cut
+                )
                 self._was_cut = False
-            except RefusedError as error:
+            except RequestFailedError as error:
                 raise IncompatibleError(
                     f"board '{self.board}': expected to write in {self._root}, found: {error}; "
                     "make it writable, log in as a user who may, or name another, to `edgekit "
@@ -202,7 +204,7 @@ class SerialTransport:
 
     def _run_resumable(
         self,
-        transfer: Callable[[Session, float], Answer],
+        transfer: Callable[[SerialSession, float], Answer],
         path: str,
         deadline: float,
         done: _Progress,
@@ -214,7 +216,7 @@ class SerialTransport:
             while True:
                 try:
                     return transfer(self._ensure_session(end), end)
-                except RefusedError as error:
+                except RequestFailedError as error:
                     raise TransferError(
                         f"board '{self.board}': {path}: expected to read or write it, found: "
                         f"{error}; {MEND}"
@@ -253,11 +255,11 @@ class SerialTransport:
         self._held.close()
         self._was_cut = True
 
-    def _kill_command(self, session: Session) -> None:
+    def _kill_command(self, session: SerialSession) -> None:
         session.send(messages.KILL)
         try:
             _collect_output(session, time.monotonic() + _KILL_SECONDS, None)
-        except (LateError, LineLostError, RefusedError):
+        except (LateError, LineLostError, RequestFailedError):
             self._held.close()
 
 
@@ -265,7 +267,7 @@ class _Held:
     """A transport's session, which outlives the transport until it is closed."""
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self.session: SerialSession | None = None
         self.stream: SerialStream | None = None
         self.lock = threading.RLock()  # held by the thread that uses the line
 
@@ -310,7 +312,7 @@ class _Progress:
         )
 
 
-def _collect_output(session: Session, end: float, on_line: OnLine | None) -> Completed:
+def _collect_output(session: SerialSession, end: float, on_line: OnLine | None) -> Completed:
     """Collects a command's output until it exits; standard error also line by line."""
     stdout, stderr = bytearray(), bytearray()
     shown = 0
@@ -318,7 +320,7 @@ def _collect_output(session: Session, end: float, on_line: OnLine | None) -> Com
         if message.kind == messages.FAILED:
             raise refusal(message)
         if len(stdout) + len(stderr) > LARGEST_OUTPUT:
-            raise RefusedError(f"more than {LARGEST_OUTPUT} bytes of output")
+            raise RequestFailedError(f"more than {LARGEST_OUTPUT} bytes of output")
         (stdout if message.kind == messages.OUT else stderr).extend(message.payload)
         while on_line and (newline := stderr.find(b"\n", shown)) >= 0:
             on_line(stderr[shown:newline].decode("utf-8", "replace"))

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from edgekit.device.runtime.agent import messages
 from edgekit.device.runtime.agent.console import SILENCE_SECONDS
-from edgekit.device.runtime.agent.messages import BrokenStreamError, Channel, Message
+from edgekit.device.runtime.agent.messages import BrokenStreamError, Message, MessageChannel
 from edgekit.host.common.decode import Count, NotAnAnswerError, Text, decode
 from edgekit.host.deploy.transport.serial_line import Line, LineLostError, SerialTarget
 from edgekit.host.deploy.transport.serial_login import Shell
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 _POLL_SECONDS = 0.5  # upper bound on how long `cancel` goes unnoticed
 
 
-class RefusedError(Exception):
+class RequestFailedError(Exception):
     """The board could not fulfill the request; the message gives the reason."""
 
 
@@ -64,15 +64,15 @@ def answer(message: Message, kind: type[_T]) -> _T:
     try:
         return decode(message.payload, kind)
     except NotAnAnswerError as error:
-        raise RefusedError(f"its program answers differently: {error}") from None
+        raise RequestFailedError(f"its program answers differently: {error}") from None
 
 
-def refusal(message: Message) -> RefusedError:
+def refusal(message: Message) -> RequestFailedError:
     """Converts the board's refusal."""
-    return RefusedError(answer(message, _Found)["found"])
+    return RequestFailedError(answer(message, _Found)["found"])
 
 
-class Session:
+class SerialSession:
     """Opens the line, logs in and starts our program before `end`; `cut` if this is a reconnect.
 
     Raises the errors of Line and Shell, RefusedError if `root` cannot be created and, like all
@@ -88,7 +88,7 @@ class Session:
             self.python = self._shell.find_python()
             session = secrets.randbits(32)
             self._shell.start_agent(self.python, root, session)
-            self._channel = Channel(session, time.monotonic(), caller=True)
+            self._channel = MessageChannel(session, time.monotonic(), caller=True)
             self._arrived: list[Message] = []
             self._spoke_at = 0.0
             self.send(messages.PING)

@@ -15,8 +15,8 @@ from edgekit.host.deploy.transport.serial_session import (
     CancelledError,
     Exit,
     LateError,
-    RefusedError,
-    Session,
+    RequestFailedError,
+    SerialSession,
     answer,
     refusal,
 )
@@ -34,7 +34,7 @@ class SerialStream:
 
     def __init__(
         self,
-        session: Session,
+        session: SerialSession,
         lock: threading.RLock,
         board: str,
         command: Sequence[str],
@@ -114,7 +114,7 @@ class SerialStream:
         try:
             with self._lock:
                 yield time.monotonic() + deadline
-        except RefusedError as error:
+        except RequestFailedError as error:
             self._set_ended(127, good=True)
             raise cannot_run(self._board, self._program, error) from None
         except LateError:
@@ -136,6 +136,6 @@ class SerialStream:
     def _keep_alive(self) -> None:
         """Errors are ignored here; the next call reports them."""
         while not self._over.wait(_PING_SECONDS):
-            with self._lock, contextlib.suppress(LineLostError, LateError, RefusedError):
+            with self._lock, contextlib.suppress(LineLostError, LateError, RequestFailedError):
                 self._session.send(messages.PING)
                 self._session.drain(0, time.monotonic() + _PING_SECONDS)

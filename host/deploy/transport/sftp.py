@@ -40,7 +40,7 @@ _TRIED = 4  # answers before the minimum round trip is trusted
 _SERVED_SECONDS = 0.005  # of a round trip: processing at both ends, with nothing on the wire
 
 
-class Channel(Protocol):
+class SftpChannel(Protocol):
     """The part of a paramiko channel's interface that is used."""
 
     def sendall(self, data: bytes) -> None: ...
@@ -78,7 +78,7 @@ class Sftp:
     Raises the errors above and the channel's own.
     """
 
-    def __init__(self, channel: Channel, root: str) -> None:
+    def __init__(self, channel: SftpChannel, root: str) -> None:
         self._channel = channel
         self._root = root
         self._received = bytearray()

@@ -31,11 +31,11 @@ from edgekit.host.deploy.transport.base import (
 from edgekit.host.deploy.transport.sftp import NotSftpError, Sftp, SftpEndedError, SftpError
 from edgekit.host.deploy.transport.ssh_command import (
     FloodError,
-    LateError,
     NoStatusError,
     NotStartedError,
     Order,
     RemoteCommand,
+    StillRunningError,
     find_python,
     kill_line,
     make_folder,
@@ -48,12 +48,12 @@ from edgekit.host.deploy.transport.ssh_files import (
     CallbackError,
     Download,
     Patience,
-    Progress,
+    TransferProgress,
     Upload,
 )
 from edgekit.host.deploy.transport.ssh_link import (
     Deadline,
-    Link,
+    SshLink,
     closed_after,
     fetch_host_key,
     open_link,
@@ -94,7 +94,7 @@ class SshTransport:
         self._folder = ""  # the path of `root`, known after the first connection, if it exists
         self._connect_seconds = connect_seconds
         self._most_output = most_output
-        self._link: Link | None = None
+        self._link: SshLink | None = None
         self._sftp: Sftp | None = None
         self._serves = False  # our SFTP server runs there, in place of one that does not work
         self._python: str | None = None
@@ -129,7 +129,7 @@ class SshTransport:
             order = start(self._root, self._with_python(command), create=False)
             return self._start_stream(link, channel, order, end)
 
-    def _new_channel(self, name: str, seconds: float) -> tuple[Link, Any]:
+    def _new_channel(self, name: str, seconds: float) -> tuple[SshLink, Any]:
         """Retries: nothing has been asked of the board yet, so a cut link is harmless."""
         return self._run_retrying(name, seconds, lambda link, _: (link, _open_channel(link)))
 
@@ -139,10 +139,10 @@ class SshTransport:
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
-        progress = Progress(on_bytes)
+        progress = TransferProgress(on_bytes)
         upload = Upload(path, data, progress)
 
-        def attempt(link: Link, end: Deadline) -> None:
+        def attempt(link: SshLink, end: Deadline) -> None:
             try:
                 with self._sftp_session(link, end) as sftp:
                     upload.attempt(sftp, functools.partial(self._prefix_hash, link, end))
@@ -154,10 +154,10 @@ class SshTransport:
         self._run_transfer(f"sending {path!r}", path, deadline, progress, attempt)
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
-        progress = Progress(on_bytes)
+        progress = TransferProgress(on_bytes)
         download = Download(path, progress)
 
-        def attempt(link: Link, end: Deadline) -> None:
+        def attempt(link: SshLink, end: Deadline) -> None:
             with self._sftp_session(link, end) as sftp:
                 download.attempt(sftp)
 
@@ -189,12 +189,12 @@ class SshTransport:
         self,
         doing: str,
         seconds: float,
-        act: Callable[[Link, Deadline], _T],
-        progress: Progress | None = None,
+        act: Callable[[SshLink, Deadline], _T],
+        progress: TransferProgress | None = None,
     ) -> _T:
         """Runs an idempotent operation, reconnecting whenever the link is cut."""
         end = Deadline(seconds)
-        patience = Patience(end, progress or Progress(None))
+        patience = Patience(end, progress or TransferProgress(None))
         self._closed = False
 
         def attempt() -> _T:
@@ -217,8 +217,8 @@ class SshTransport:
         doing: str,
         path: str,
         seconds: float,
-        progress: Progress,
-        act: Callable[[Link, Deadline], None],
+        progress: TransferProgress,
+        act: Callable[[SshLink, Deadline], None],
     ) -> None:
         try:
             self._run_retrying(doing, seconds, act, progress)
@@ -263,7 +263,7 @@ class SshTransport:
                 f"({str(error) or type(error).__name__}); check power, cable and network"
             ) from None
 
-    def _ensure_link(self, end: Deadline) -> Link:
+    def _ensure_link(self, end: Deadline) -> SshLink:
         """Returns the link, or a new one. After a first connection, an unreachable board counts as
         a cut."""
         if self._link is not None and self._link.is_up:
@@ -280,7 +280,7 @@ class SshTransport:
             self._folder, self._python = self._find_python(link, end)
         return link
 
-    def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
+    def _find_python(self, link: SshLink, end: Deadline) -> tuple[str, str]:
         """Returns the board's folder, "" if it does not exist, and the interpreter."""
         found = self._run_order(link, _open_channel(link), find_python(self._root), end)
         if found.exit_code != 0:
@@ -296,13 +296,13 @@ class SshTransport:
             )
         return lines[0], lines[1]
 
-    def _make_folder(self, link: Link, end: Deadline) -> str:
+    def _make_folder(self, link: SshLink, end: Deadline) -> str:
         made = self._run_order(link, _open_channel(link), make_folder(self._root), end)
         return made.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
 
     def _run_order(
         self,
-        link: Link,
+        link: SshLink,
         channel: Any,
         order: Order,
         end: Deadline,
@@ -315,7 +315,7 @@ class SshTransport:
         except KeyboardInterrupt:
             self._kill_group(link, running.group)  # leaves no process behind
             raise
-        except LateError:
+        except StillRunningError:
             self._kill_group(link, running.group)
             raise UnreachableError(
                 f"board '{self.board}': expected '{order.name}' to end within {end.seconds:.3g} s, "
@@ -332,7 +332,7 @@ class SshTransport:
         finally:
             self._running = None
 
-    def _start_stream(self, link: Link, channel: Any, order: Order, end: Deadline) -> SshStream:
+    def _start_stream(self, link: SshLink, channel: Any, order: Order, end: Deadline) -> SshStream:
         channel.exec_command(order.line)
         stream = SshStream(channel, self.board, order.name, lambda g: self._kill_group(link, g))
         try:
@@ -341,7 +341,7 @@ class SshTransport:
             raise start_error(self.board, order, error) from None
         return stream
 
-    def _kill_group(self, link: Link, group: int | None) -> None:
+    def _kill_group(self, link: SshLink, group: int | None) -> None:
         if group is None or not link.is_up:
             return
         with (
@@ -353,13 +353,13 @@ class SshTransport:
             channel.recv_exit_status()
             channel.close()
 
-    def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
+    def _prefix_hash(self, link: SshLink, end: Deadline, path: str, size: int) -> str | None:
         order = start(self._root, prefix_hash(self.python, path, size))
         found = self._run_order(link, _open_channel(link), order, end)
         return found.stdout.decode("ascii", "replace").strip() if found.exit_code == 0 else None
 
     @contextlib.contextmanager
-    def _sftp_session(self, link: Link, end: Deadline) -> Iterator[Sftp]:
+    def _sftp_session(self, link: SshLink, end: Deadline) -> Iterator[Sftp]:
         """Yields an SFTP session, reused for the next file unless requests were left unanswered."""
         try:
             if self._sftp is None:
@@ -374,7 +374,7 @@ class SshTransport:
                 sftp.close()
             raise
 
-    def _open_sftp(self, link: Link, end: Deadline) -> Sftp:
+    def _open_sftp(self, link: SshLink, end: Deadline) -> Sftp:
         if not self._serves:
             try:
                 return subsystem_session(_open_channel(link), self._folder)
@@ -396,5 +396,5 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and len(text) <= _LONGEST_PATH
 
 
-def _open_channel(link: Link) -> Any:
+def _open_channel(link: SshLink) -> Any:
     return link.board.open_session(timeout=STALL_SECONDS)

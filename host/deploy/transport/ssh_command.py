@@ -66,7 +66,7 @@ _PREFIX_HASH = (
 )
 
 
-class Channel(Protocol):
+class CommandChannel(Protocol):
     """The part of a paramiko session's interface that is used."""
 
     def exec_command(self, command: str) -> None: ...
@@ -78,7 +78,7 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class LateError(Exception):
+class StillRunningError(Exception):
     """The command was still running at its deadline; `group` is its process group, if known."""
 
     def __init__(self, group: int | None) -> None:
@@ -156,7 +156,7 @@ class RemoteCommand:
     once known."""
 
     def __init__(
-        self, channel: Channel, on_line: OnLine | None, most: int = LARGEST_OUTPUT
+        self, channel: CommandChannel, on_line: OnLine | None, most: int = LARGEST_OUTPUT
     ) -> None:
         self._channel = channel
         self._on_line = on_line
@@ -200,7 +200,7 @@ class RemoteCommand:
     def _check_limits(self, end: float) -> None:
         self._check_flood()
         if time.monotonic() >= end:
-            raise LateError(self.group)
+            raise StillRunningError(self.group)
 
     def _check_flood(self) -> None:
         if self._stdout.flooded or self._stderr.flooded:

@@ -47,7 +47,7 @@ class CallbackError(Exception):
         self.cause = cause
 
 
-class Progress:
+class TransferProgress:
     """Reports the progress of a transfer; counts each byte once, however often it is sent."""
 
     def __init__(self, on_bytes: OnBytes | None) -> None:
@@ -70,7 +70,7 @@ class Progress:
 class Patience:
     """The retry policy: short intervals as long as bytes get through."""
 
-    def __init__(self, end: Deadline, progress: Progress) -> None:
+    def __init__(self, end: Deadline, progress: TransferProgress) -> None:
         self._end = end
         self._progress = progress
         self._seen = progress.changed
@@ -89,7 +89,7 @@ class Patience:
 class Upload:
     """An upload of `data` to `path`."""
 
-    def __init__(self, path: str, data: bytes, progress: Progress) -> None:
+    def __init__(self, path: str, data: bytes, progress: TransferProgress) -> None:
         self._path = path
         self._data = memoryview(data)
         self._progress = progress
@@ -199,7 +199,7 @@ class Upload:
 class Download:
     """A download; `data` is the part received so far."""
 
-    def __init__(self, path: str, progress: Progress) -> None:
+    def __init__(self, path: str, progress: TransferProgress) -> None:
         self._path = path
         self._progress = progress
         self._facts: FileFacts | None = None

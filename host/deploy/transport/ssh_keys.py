@@ -96,7 +96,7 @@ def fingerprint(line: str) -> str:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class KeyCandidate:
     """One of our keys, and its name for messages."""
 
     label: str
@@ -107,7 +107,7 @@ class Candidate:
 class Candidates:
     """Keys to offer, and notes about keys that cannot be offered."""
 
-    keys: tuple[Candidate, ...]
+    keys: tuple[KeyCandidate, ...]
     notes: tuple[str, ...]
 
 
@@ -115,7 +115,7 @@ def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
     """Returns identity files first, each through the agent if it has a passphrase; then agent
     keys."""
     held = list(_agent_keys())
-    keys: list[Candidate] = []
+    keys: list[KeyCandidate] = []
     notes: list[str] = []
     for path in identities:
         public = _public_blob(path)
@@ -125,7 +125,7 @@ def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
                 break
         else:
             try:
-                keys.append(Candidate(str(path), _load_key(path)))
+                keys.append(KeyCandidate(str(path), _load_key(path)))
             except AuthenticationError as error:
                 notes.append(str(error))
     if use_agent:
@@ -133,10 +133,10 @@ def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
     return Candidates(tuple(keys), tuple(notes))
 
 
-def _agent_keys() -> Iterator[Candidate]:
+def _agent_keys() -> Iterator[KeyCandidate]:
     try:
         for key in paramiko.Agent().get_keys():
-            yield Candidate(f"agent key {HostKey('', key.asbytes()).fingerprint}", key)
+            yield KeyCandidate(f"agent key {HostKey('', key.asbytes()).fingerprint}", key)
     except (paramiko.SSHException, OSError):
         return  # an unresponsive agent counts as none
 

@@ -54,7 +54,7 @@ def closed_after(seconds: float, close: Callable[[], None]) -> Iterator[None]:
         timer.join()
 
 
-class Link:
+class SshLink:
     """Logins from here to the board, each tunneled through the previous one."""
 
     def __init__(self, transports: Sequence[paramiko.Transport]) -> None:
@@ -73,7 +73,7 @@ class Link:
             transport.close()
 
 
-def open_link(target: SshTarget, deadline: Deadline) -> Link:
+def open_link(target: SshTarget, deadline: Deadline) -> SshLink:
     """Logs in to the board.
 
     Raises UnreachableError, naming the step that got no answer; AuthenticationError if the host key
@@ -131,11 +131,11 @@ class _Way:
         self._open: list[paramiko.Transport | socket.socket] = []
         self._transports: list[paramiko.Transport] = []
 
-    def walk(self) -> Link:
+    def walk(self) -> SshLink:
         for hop in self._hops[:-1]:
             self._connect_hop(hop, self._jump_expects(hop))
         self._connect_hop(self._hops[-1], self._board_expects())
-        return Link(tuple(self._transports))
+        return SshLink(tuple(self._transports))
 
     def last_key(self) -> HostKey:
         for hop in self._hops[:-1]:

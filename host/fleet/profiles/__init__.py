@@ -3,30 +3,30 @@
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.calls import CallTimes, call_times
 from edgekit.host.fleet.profiles.catalog import BoardSummary
-from edgekit.host.fleet.profiles.compare import Change, Comparison, compare
+from edgekit.host.fleet.profiles.compare import ReleaseComparison, TimeChange, compare
 from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
 from edgekit.host.fleet.profiles.pull import Pulled, pull, switch
-from edgekit.host.fleet.profiles.query import Answer, Source, asking, export, query
+from edgekit.host.fleet.profiles.query import QueryResult, Source, asking, export, query
 from edgekit.host.fleet.profiles.server import ProfileServer
 from edgekit.host.fleet.profiles.shared import SharedStore
-from edgekit.host.fleet.profiles.store import ProfileStore, Stored
-from edgekit.host.fleet.profiles.writer import ProfileWriter, Written
+from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
+from edgekit.host.fleet.profiles.writer import ProfileWriter, WriterCounts
 
 __all__ = [
-    "Answer",
     "BoardSummary",
     "Bus",
     "CallTimes",
-    "Change",
-    "Comparison",
     "ProfileServer",
     "ProfileStore",
     "ProfileWriter",
     "Pulled",
+    "QueryResult",
+    "ReleaseComparison",
     "SharedStore",
     "Source",
-    "Stored",
-    "Written",
+    "StoredBatches",
+    "TimeChange",
+    "WriterCounts",
     "asking",
     "call_times",
     "compare",

@@ -19,7 +19,7 @@ _MOST_KEYS = 16_384  # of a quota, before those that are full again are removed
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """Limits on simultaneous connections and on their duration."""
 
     queueing: int = 512  # before the handshake
@@ -31,13 +31,13 @@ class Limits:
     body_seconds: float = 600.0
 
 
-class Connection(Protocol):
+class Closable(Protocol):
     """A connection that can be closed; it leaves its queue soon after."""
 
     def end(self) -> None: ...
 
 
-_T = TypeVar("_T", bound=Connection)
+_T = TypeVar("_T", bound=Closable)
 
 
 class Quota:

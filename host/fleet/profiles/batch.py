@@ -41,7 +41,7 @@ class Spread(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     max_ns: _Count
 
 
-class Operator(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class OperatorSpread(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     name: _Text
     op: _Text
     kernel: _Text
@@ -81,7 +81,7 @@ class Batch(Struct, forbid_unknown_fields=True, frozen=True):
     inferences: _Count
     every: _Number
     whole: Spread
-    operators: Annotated[tuple[Operator, ...], Meta(max_length=_MOST_OPERATORS)]
+    operators: Annotated[tuple[OperatorSpread, ...], Meta(max_length=_MOST_OPERATORS)]
     environment: Environment
 
 
@@ -116,7 +116,7 @@ def decode_batch(body: bytes) -> Batch:
     return found
 
 
-def _check_call(found: Operator, threads: int) -> None:
+def _check_call(found: OperatorSpread, threads: int) -> None:
     """InputError unless a program could have computed this product in this time."""
     try:
         call = parse_call(Call(found.op.removesuffix(TRIAL), found.name, found.kernel))

@@ -56,7 +56,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Message:
+class BatchMessage:
     """A stream of batches of `board`, received at `received`, in seconds since 1970."""
 
     number: int
@@ -139,7 +139,7 @@ class Bus:
 
     def read(
         self, partition: int, after: int, until: int | None, most: int, most_bytes: int
-    ) -> list[Message]:
+    ) -> list[BatchMessage]:
         """Consecutive messages after number `after`, up to number `until`: at most `most` of them,
         or about `most_bytes` unpacked."""
         work = self._read_messages(f"{_SUBJECTS}.{partition}", after, until, most, most_bytes)
@@ -271,7 +271,7 @@ class Bus:
 
     async def _read_messages(
         self, subject: str, after: int, until: int | None, most: int, most_bytes: int
-    ) -> list[Message]:
+    ) -> list[BatchMessage]:
         api = self._nats.js.api
         config = api.ConsumerConfig(
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
@@ -282,7 +282,7 @@ class Bus:
             mem_storage=True,
         )
         source = await self._js.pull_subscribe(subject, stream=_STREAM, config=config)
-        found: list[Message] = []
+        found: list[BatchMessage] = []
         size = 0
         try:
             left = int((await source.consumer_info()).num_pending or 0)
@@ -296,7 +296,7 @@ class Bus:
                     stream = zlib.decompress(message.data)
                     board = message.headers["Edgekit-Board"]
                     came = about.timestamp.timestamp()
-                    found.append(Message(about.sequence.stream, board, came, stream))
+                    found.append(BatchMessage(about.sequence.stream, board, came, stream))
                     size, left = size + len(stream), about.num_pending
         except self._nats.errors.TimeoutError:
             pass  # other writers removed the rest, or the server is gone; keep this prefix

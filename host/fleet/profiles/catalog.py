@@ -31,7 +31,7 @@ _ASKED = 500  # UUIDs per query
 
 
 @dataclass(frozen=True)
-class Part:
+class ParquetPart:
     """A Parquet file, by its path relative to the store."""
 
     path: str
@@ -104,7 +104,7 @@ class Catalog:
             found.update(row[0] for row in rows)
         return found
 
-    def add(self, stored: Iterable[tuple[Part, Sequence[Arrival]]]) -> None:
+    def add(self, stored: Iterable[tuple[ParquetPart, Sequence[Arrival]]]) -> None:
         """Adds Parquet files and their batches to the store in one transaction."""
         with self._transaction():
             for part, arrivals in stored:
@@ -120,7 +120,7 @@ class Catalog:
                     map(_board_row, arrivals),
                 )
 
-    def replace(self, old: Sequence[Part], new: Part | None) -> None:
+    def replace(self, old: Sequence[ParquetPart], new: ParquetPart | None) -> None:
         """Replaces files by one, or removes them if `new` is None; their UUIDs are remembered
         forever."""
         with self._transaction():
@@ -129,9 +129,9 @@ class Catalog:
             for part in old:
                 self._db.execute("DELETE FROM parts WHERE path = ?", (part.path,))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ParquetPart]:
         rows = self._query("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
-        return [Part(*row) for row in rows]
+        return [ParquetPart(*row) for row in rows]
 
     def boards(self) -> list[BoardSummary]:
         rows = self._query(
@@ -148,7 +148,7 @@ class Catalog:
         except sqlite3.Error as error:
             raise self._catalog_error(error) from None
 
-    def _add_part(self, part: Part) -> None:
+    def _add_part(self, part: ParquetPart) -> None:
         self._db.execute(
             "INSERT INTO parts VALUES (?, ?, ?, ?)", (part.path, part.bytes, part.rows, part.date)
         )

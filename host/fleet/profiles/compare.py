@@ -45,7 +45,7 @@ _Sides = tuple[_Vector, _Vector]
 
 
 @dataclass(frozen=True)
-class Change:
+class TimeChange:
     """`ratio` is the time after divided by the time before; `low` and `high` are its 95 %
     confidence interval. `sure` is a lower bound corrected for the number of comparisons, so that
     all such bounds hold together with the same confidence."""
@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReleaseComparison:
     """`paired`: only boards that ran both releases count. If there are none, all boards of one
     release are compared with all of the other. `left_out` are operators that only one release
     has."""
@@ -73,11 +73,11 @@ class Comparison:
     boards: int
     paired: bool
     batches: tuple[int, int]
-    whole: Change
-    operators: tuple[Change, ...]
+    whole: TimeChange
+    operators: tuple[TimeChange, ...]
     left_out: tuple[str, ...]
 
-    def slower(self, limit: float) -> list[Change]:
+    def slower(self, limit: float) -> list[TimeChange]:
         """Changes that are significantly slower by more than `limit`: the complete inference, and
         operators that take at least 1 % of the time."""
         least = _LEAST_SHARE * self.whole.after_us
@@ -85,7 +85,7 @@ class Comparison:
         return [c for c in (self.whole, *heavy) if c.sure > 1 + limit]
 
 
-def compare(store: Source, before: str, after: str) -> Comparison:
+def compare(store: Source, before: str, after: str) -> ReleaseComparison:
     """Compares two releases, each given by a prefix of its id. InputError if one is not found, if
     they are for different types of boards, or if there are too few batches."""
     with asking(store) as database:
@@ -112,7 +112,7 @@ def compare(store: Source, before: str, after: str) -> Comparison:
     changes = {
         n: _estimate_change(n, kinds[n], both[n], len(common) + 1) for n in (_WHOLE, *common)
     }
-    return Comparison(
+    return ReleaseComparison(
         first,
         second,
         model,
@@ -194,7 +194,7 @@ def _pool(side: Mapping[str, _Vector]) -> _Vector:
     return np.sort(np.concatenate([*side.values()]))
 
 
-def _estimate_change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> Change:
+def _estimate_change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> TimeChange:
     random = np.random.default_rng(_SEED)
     count = len(boards)
     weights = random.multinomial(count, [1 / count] * count, size=_DRAWS) / count
@@ -206,7 +206,7 @@ def _estimate_change(name: str, op: str, boards: Mapping[str, _Sides], compared:
     before, after = (float(us) for us in np.exp(medians.mean(axis=0)) / 1e3)
     tail = (1 - _LEVEL) / 2
     low, high, sure = map(float, np.exp(np.quantile(logs, [tail, 1 - tail, tail / compared])))
-    return Change(name, op, before, after, after / before, low, high, sure)
+    return TimeChange(name, op, before, after, after / before, low, high, sure)
 
 
 def _drawn_medians(ordered: _Vector, random: np.random.Generator) -> _Vector:

@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from edgekit.host.fleet.profiles.admission import Limits
+from edgekit.host.fleet.profiles.admission import ConnectionLimits
 from edgekit.host.fleet.profiles.request import MOST_HEAD, Head, RefusedError, parse_head
 
 _MOST_STREAM = 2 << 20  # unpacked; boards send 256 KiB, or one batch of up to 1 MiB
@@ -66,7 +66,7 @@ async def read_head(reader: asyncio.StreamReader, seconds: float) -> Head:
         raise RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why) from None
 
 
-async def read_body(reader: asyncio.StreamReader, length: int, limits: Limits) -> bytes:
+async def read_body(reader: asyncio.StreamReader, length: int, limits: ConnectionLimits) -> bytes:
     """The `length` bytes of a body; RefusedError if they do not come in time."""
     parts, left = [], length
     try:
@@ -93,7 +93,7 @@ def unpack(packed: bytes) -> bytes:
     return stream if unpacker.eof else b""
 
 
-async def send(writer: asyncio.StreamWriter, data: bytes, limits: Limits) -> None:
+async def send(writer: asyncio.StreamWriter, data: bytes, limits: ConnectionLimits) -> None:
     """Sends an answer; TimeoutError if the client does not read it."""
     writer.write(data)
     async with asyncio.timeout(limits.silent_seconds):

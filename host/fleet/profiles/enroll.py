@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.device.runtime.agent.batch import bodies
-from edgekit.device.runtime.agent.push import Home, home_bytes
+from edgekit.device.runtime.agent.push import PushTarget, home_bytes
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
-from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 
 BITS_PER_SECOND = 64_000
 _SECONDS = 60.0
@@ -23,13 +23,13 @@ def enroll(
     host: str,
     port: int,
     bits_per_second: int = BITS_PER_SECOND,
-) -> Home:
+) -> PushTarget:
     """Gives a board a token and the certificate of the store's server at `host`. Invalidates any
     earlier token of the board once the board has the new one."""
     fingerprint = certificate_of(store)[1]
     board.call("profile", "--most-bytes", "1", deadline=_SECONDS)  # creates the spool folder
     with tokens_of(store).issuing(board.name) as token:
-        home = Home(host, port, board.name, token, fingerprint, bits_per_second)
+        home = PushTarget(host, port, board.name, token, fingerprint, bits_per_second)
         board.transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
     return home
 
@@ -46,7 +46,7 @@ def revoke(store: ProfileStore, board: str) -> None:
     tokens_of(store).revoke(board)
 
 
-def upload(store: ProfileStore, board: str, folder: Path) -> tuple[Stored, tuple[str, ...]]:
+def upload(store: ProfileStore, board: str, folder: Path) -> tuple[StoredBatches, tuple[str, ...]]:
     """Stores the spool files in `folder` as batches of `board`, without deleting them; also returns
     why any files were rejected. InputError if there are none."""
     files = sorted(folder.rglob("*.batch"))
@@ -55,7 +55,7 @@ def upload(store: ProfileStore, board: str, folder: Path) -> tuple[Stored, tuple
             f"{folder}: expected files of a board's spool, *.batch, found none; "
             "on the board they are in ~/.edgekit/spool"
         )
-    stored, damaged, waiting = Stored(), [], b""
+    stored, damaged, waiting = StoredBatches(), [], b""
     for file in files:
         data = file.read_bytes() if file.stat().st_size <= _STREAM_BYTES else b""
         try:

@@ -15,7 +15,7 @@ from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles.batch import Arrival
-from edgekit.host.fleet.profiles.catalog import Part
+from edgekit.host.fleet.profiles.catalog import ParquetPart
 
 if TYPE_CHECKING:
     import pyarrow
@@ -87,7 +87,7 @@ def write_part(
     date: str,
     tables: Iterable[pyarrow.Table],
     sync: Callable[[int], None] = os.fsync,
-) -> Part:
+) -> ParquetPart:
     """Writes a Parquet file with these rows; durable on return, but not yet in the catalog. `sync`
     makes the file or folder of a descriptor durable."""
     pa, _ = libraries()
@@ -99,7 +99,7 @@ def write_part(
         write_table(table, file)
     for parent in (target.parent, target.parent.parent, folder):
         sync_folder(parent, sync)
-    return Part(path, target.stat().st_size, table.num_rows, date)
+    return ParquetPart(path, target.stat().st_size, table.num_rows, date)
 
 
 def part_path(profile: str, date: str, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.errors import TransferError
-from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 
 _SECONDS = 300.0
 _MOST_BYTES = 8 << 20  # of a response, unpacked
@@ -21,7 +21,7 @@ class Pulled:
     """The batches pulled, the board's totals of dropped and quarantined ones, and whether it
     samples."""
 
-    stored: Stored
+    stored: StoredBatches
     dropped: int
     quarantined: int
     on: bool
@@ -29,7 +29,7 @@ class Pulled:
 
 def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
     """Pulls all waiting batches. On any failure a batch is in the store or still on the board."""
-    stored, receipt = Stored(), ""
+    stored, receipt = StoredBatches(), ""
     for _ in range(_MOST_ROUNDS):
         options = ("--acknowledge", receipt) if receipt else ()
         found = board.call("profile", *options, deadline=_SECONDS)

@@ -33,7 +33,7 @@ _FORMULA = r"^[=+\-@\t\r]"
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """Columns and rows; `more` if the result was truncated."""
 
     columns: tuple[str, ...]
@@ -51,14 +51,14 @@ class Source(Protocol):
     def reading(self) -> AbstractContextManager[tuple[Any, Sequence[Path]]]: ...
 
 
-def query(store: Source, sql: str, most_rows: int) -> Answer:
+def query(store: Source, sql: str, most_rows: int) -> QueryResult:
     """Runs a query on the views `operators` and `batches`; InputError if it fails."""
     with _sql_errors(), asking(store) as connection:
         _check(connection, sql)
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchmany(most_rows + 1)
-        return Answer(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
+        return QueryResult(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
 
 
 def export(store: Source, target: Path, sql: str = "FROM operators") -> int:

@@ -26,7 +26,7 @@ _MOST_REASONS = 20  # per file
 
 
 @dataclass(frozen=True)
-class Limits:
+class StorageLimits:
     """How much is kept of one board, and of all."""
 
     board_files: int = 64
@@ -35,11 +35,11 @@ class Limits:
     bytes: int = 64 << 20
 
 
-_LIMITS = Limits()
+_LIMITS = StorageLimits()
 
 
 def keep_refused(
-    folder: Path, board: str, refused: Sequence[tuple[bytes, str]], limits: Limits = _LIMITS
+    folder: Path, board: str, refused: Sequence[tuple[bytes, str]], limits: StorageLimits = _LIMITS
 ) -> None:
     """Keeps bodies with the reasons, durably, unless they are there already. The oldest files above
     `limits` are deleted and counted in the log."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.errors import EdgekitError, TransferError
-from edgekit.host.fleet.profiles.admission import Crowd, Known, Limits, Quota
+from edgekit.host.fleet.profiles.admission import ConnectionLimits, Crowd, Known, Quota
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.certificate import certificate, server_context
 from edgekit.host.fleet.profiles.connection import (
@@ -41,7 +41,7 @@ from edgekit.host.fleet.profiles.connection import (
 )
 from edgekit.host.fleet.profiles.parquet import libraries
 from edgekit.host.fleet.profiles.request import Head, RefusedError, answer
-from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ _PACE_SECONDS = 0.001  # between all handshakes, so that other work gets on
 _PAUSE_SECONDS = 0.1  # where the system has no more descriptors
 _BUSY_SECONDS = 30.0
 _COMPACT_EVERY = 32
-_LIMITS = Limits()
+_LIMITS = ConnectionLimits()
 
 
 def tokens_of(store: ProfileStore) -> Tokens:
@@ -89,7 +89,7 @@ class ProfileServer:
         most_bytes: int | None = None,
         bus: Bus | None = None,
         compact_every: int = _COMPACT_EVERY,
-        limits: Limits = _LIMITS,
+        limits: ConnectionLimits = _LIMITS,
     ) -> None:
         libraries()  # takes seconds on a busy host, for which no board should wait
         self.store = store
@@ -148,7 +148,7 @@ class ProfileServer:
         for workers in (self._workers, self._worker_of_costly, self._worker_of_merges):
             workers.shutdown()
 
-    def store_stream(self, board: str, stream: bytes) -> Stored:
+    def store_stream(self, board: str, stream: bytes) -> StoredBatches:
         """Stores a stream durably; occasionally has small files merged and old ones deleted."""
         if self._bus is not None:
             return self.store.hand_over(board, stream, self._bus, _MOST_BATCHES)
@@ -315,7 +315,7 @@ class ProfileServer:
             if not own:
                 del self._boards[board]
 
-    async def _work(self, board: str, packed: bytes) -> Stored:
+    async def _work(self, board: str, packed: bytes) -> StoredBatches:
         """Stores a body in another thread, one at a time of each board."""
         if board in self._working:
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "one request at a time", 1)
@@ -333,7 +333,7 @@ class ProfileServer:
         finally:
             self._working.discard(board)
 
-    def _store_body(self, board: str, stream: bytes) -> Stored:
+    def _store_body(self, board: str, stream: bytes) -> StoredBatches:
         begin = time.thread_time()
         try:
             stored = self.store_stream(board, stream)

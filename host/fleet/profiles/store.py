@@ -31,7 +31,7 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.errors import EdgekitError, InputError, TransferError
 from edgekit.host.fleet.profiles.batch import Arrival, Batch, decode_batch
 from edgekit.host.fleet.profiles.bus import Bus
-from edgekit.host.fleet.profiles.catalog import BoardSummary, Catalog, Part
+from edgekit.host.fleet.profiles.catalog import BoardSummary, Catalog, ParquetPart
 from edgekit.host.fleet.profiles.grouped import Grouped
 from edgekit.host.fleet.profiles.parquet import (
     damaged,
@@ -46,7 +46,7 @@ from edgekit.host.fleet.profiles.refused import keep_refused
 if TYPE_CHECKING:
     import pyarrow
 
-WritePart = Callable[[Path, str, str, Iterable["pyarrow.Table"]], Part]
+WritePart = Callable[[Path, str, str, Iterable["pyarrow.Table"]], ParquetPart]
 _MOST_BATCHES = 16_384  # of a stream
 _MOST_TYPES = 8  # of boards in a stream, each of which needs a file
 _MOST_REASONS = 10
@@ -55,7 +55,7 @@ _MOST_SMALL = 16  # number of files of a partition that triggers compaction
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredBatches:
     """Counts of batches that were new or already known, and the reasons for refused ones."""
 
     new: int = 0
@@ -63,8 +63,8 @@ class Stored:
     rows: int = 0
     refused: tuple[str, ...] = field(default=())
 
-    def __add__(self, other: Stored) -> Stored:
-        return Stored(
+    def __add__(self, other: StoredBatches) -> StoredBatches:
+        return StoredBatches(
             self.new + other.new,
             self.known + other.known,
             self.rows + other.rows,
@@ -124,7 +124,7 @@ class ProfileStore:
         self._commits = Grouped(self._commit)
         self._is_clean = False  # of what killed processes left, as far as this one knows
 
-    def add(self, board: str, stream: bytes, most_batches: int = _MOST_BATCHES) -> Stored:
+    def add(self, board: str, stream: bytes, most_batches: int = _MOST_BATCHES) -> StoredBatches:
         """Stores the batches of a stream from `board`; durable when this returns.
 
         TransferError if the stream was damaged in transit, or has more than `most_batches`; nothing
@@ -133,17 +133,17 @@ class ProfileStore:
         came, found, refused = self._take_in(board, stream, most_batches)
         new, rows = self._commits.ask(self._tables(board, found)) if found else (0, 0)
         again = came - len(refused) - new
-        return Stored(new, again, rows, tuple(why for _, why in refused))
+        return StoredBatches(new, again, rows, tuple(why for _, why in refused))
 
     def hand_over(
         self, board: str, stream: bytes, bus: Bus, most_batches: int = _MOST_BATCHES
-    ) -> Stored:
+    ) -> StoredBatches:
         """Like `add`, but publishes to the writers behind `bus`, which remove duplicates."""
         _, found, refused = self._take_in(board, stream, most_batches)
         if found:
             bus.publish(board, [body for _, body in found])
         rows = sum(len(batch.operators) for batch, _ in found)
-        return Stored(len(found), 0, rows, tuple(why for _, why in refused))
+        return StoredBatches(len(found), 0, rows, tuple(why for _, why in refused))
 
     def _take_in(
         self, board: str, stream: bytes, most_batches: int
@@ -165,7 +165,7 @@ class ProfileStore:
         gone = 0
         self._make_folder()
         with locked(self.folder / "merging"):
-            small: dict[str, list[Part]] = {}
+            small: dict[str, list[ParquetPart]] = {}
             self._is_clean = False
             with self._exclusive_catalog() as catalog:
                 parts = catalog.parts()
@@ -178,7 +178,7 @@ class ProfileStore:
                     gone += self._merge(tables)
         return gone
 
-    def _merge(self, tables: dict[Part, pyarrow.Table]) -> int:
+    def _merge(self, tables: dict[ParquetPart, pyarrow.Table]) -> int:
         """Replaces files by one; returns the number of files removed."""
         old = list(tables)
         profile = old[0].path.partition("/")[0].partition("=")[2]
@@ -195,7 +195,7 @@ class ProfileStore:
         shutil.rmtree(merged)
         return len(old) if is_current else 0
 
-    def _read_tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
+    def _read_tables(self, parts: Iterable[ParquetPart]) -> dict[ParquetPart, pyarrow.Table]:
         """Reads the rows of files; skips corrupted ones, which readers report."""
         found = {}
         for part in parts:
@@ -219,7 +219,7 @@ class ProfileStore:
             self._delete_parts(parts[:old])
         return old, sum(part.rows for part in parts[:old])
 
-    def _count_older(self, days: int, parts: list[Part]) -> int:
+    def _count_older(self, days: int, parts: list[ParquetPart]) -> int:
         """Number of these parts that arrived more than `days` ago."""
         last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
         return sum(part.date < last.date().isoformat() for part in parts)
@@ -283,7 +283,7 @@ class ProfileStore:
 
     def _write_files(self, catalog: Catalog, files: dict[tuple[str, str], list[_Rows]]) -> None:
         """Writes a file for each board type and day, then all into the catalog."""
-        stored: list[tuple[Part, list[Arrival]]] = []
+        stored: list[tuple[ParquetPart, list[Arrival]]] = []
         try:
             for (profile, date), some in files.items():
                 part = self._write(self._parts, profile, date, [rows.table for rows in some])
@@ -326,12 +326,12 @@ class ProfileStore:
         private_folder(self.folder)
         self._parts.mkdir(mode=0o700, exist_ok=True)
 
-    def _is_intact(self, part: Part) -> bool:
+    def _is_intact(self, part: ParquetPart) -> bool:
         """Whether the file exists with its recorded size; Parquet itself checks the footer."""
         path = self._parts / part.path
         return path.is_file() and path.stat().st_size == part.bytes
 
-    def _delete_parts(self, parts: Iterable[Part]) -> None:
+    def _delete_parts(self, parts: Iterable[ParquetPart]) -> None:
         for part in parts:
             with contextlib.suppress(OSError):  # a leftover file is deleted by the next change
                 (self._parts / part.path).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
 from edgekit.host.fleet.profiles.batch import Arrival, decode_batch
-from edgekit.host.fleet.profiles.bus import Bus, Cursor, Message, PendingBatches
+from edgekit.host.fleet.profiles.bus import BatchMessage, Bus, Cursor, PendingBatches
 from edgekit.host.fleet.profiles.parquet import part_path, table_of
 from edgekit.host.fleet.profiles.shared import SharedStore
 
@@ -45,7 +45,7 @@ _PART = re.compile(r"p([0-9]{3})-([0-9a-f]{8})-[0-9]{12}-([0-9]{12})\.parquet")
 
 
 @dataclass(frozen=True)
-class Written:
+class WriterCounts:
     """Counts of a writer: batches and rows written, known batches, refused batches, files."""
 
     batches: int = 0
@@ -54,8 +54,8 @@ class Written:
     refused: int = 0
     files: int = 0
 
-    def __add__(self, other: Written) -> Written:
-        return Written(
+    def __add__(self, other: WriterCounts) -> WriterCounts:
+        return WriterCounts(
             self.batches + other.batches,
             self.rows + other.rows,
             self.known + other.known,
@@ -79,10 +79,12 @@ class ProfileWriter:
         self._since: dict[int, float] = {}  # when messages started to wait, by partition
         self._plans: dict[int, tuple[int, float]] = {}  # others' plans: revision and first seen
         self._idle = False  # nothing was waiting at the last check
-        self.written = Written()
+        self.written = WriterCounts()
         store.make()
 
-    def run(self, stopped: threading.Event, once: bool, trouble: Callable[[str], None]) -> Written:
+    def run(
+        self, stopped: threading.Event, once: bool, trouble: Callable[[str], None]
+    ) -> WriterCounts:
         """Runs until `stopped`, or with `once` until all waiting batches are written. Errors are
         reported to `trouble` and retried; with `once` only an UnreachableError is retried, a
         limited number of times."""
@@ -159,8 +161,8 @@ class ProfileWriter:
         return plan.by == self._me or time.monotonic() - seen[1] >= self._lease
 
     def _write_batches(
-        self, partition: int, done: int, plan: PendingBatches, messages: Sequence[Message]
-    ) -> tuple[Written, list[_Name]]:
+        self, partition: int, done: int, plan: PendingBatches, messages: Sequence[BatchMessage]
+    ) -> tuple[WriterCounts, list[_Name]]:
         """Writes the new batches; returns the counts and their names. The result depends only on
         the messages and on what is written up to `done`, so all writers produce the same files."""
         arrivals: dict[_Name, Arrival] = {}
@@ -190,7 +192,7 @@ class ProfileWriter:
             self._store.write(part_path(profile, date, file), table)
             rows += table.num_rows
         new = [name for name in arrivals if name not in known]
-        written = Written(len(new), rows, came - refused - len(new), refused, len(files))
+        written = WriterCounts(len(new), rows, came - refused - len(new), refused, len(files))
         return written, new
 
 
@@ -255,7 +257,7 @@ class _Known:
         self._db.execute("COMMIT")
 
 
-def _decode_bodies(message: Message) -> list[bytes]:
+def _decode_bodies(message: BatchMessage) -> list[bytes]:
     found: list[bytes] = []
     with contextlib.suppress(DeviceInputError):
         found.extend(bodies(message.stream))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.process import Worker
 from edgekit.host.lab.bench.worker import KERNEL_SETS
-from edgekit.host.lab.zoo.cases import Cases, Samples, make_cases
+from edgekit.host.lab.zoo.cases import Cases, ZooInputs, make_cases
 
 _CUSTOM = b"Convolution2DTransposeBias"
 _TRANSPOSE_CONV = 67
@@ -82,7 +82,7 @@ Array = NDArray[Any]
 _FLOAT_TOLERANCE = 1e-5
 
 
-class Verdict(enum.Enum):
+class Agreement(enum.Enum):
     """How an output compares over all its calls; the worst call decides."""
 
     EQUAL = "as the reference"
@@ -108,7 +108,7 @@ class OutputAgreement:
     worst: float
     nearest: float
     spread: float
-    verdict: Verdict
+    verdict: Agreement
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class ModelAgreement:
     outputs: tuple[OutputAgreement, ...]
 
     @property
-    def verdict(self) -> Verdict:
-        order = list(Verdict)
+    def verdict(self) -> Agreement:
+        order = list(Agreement)
         return max((o.verdict for o in self.outputs), key=order.index)
 
 
@@ -153,7 +153,7 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
 
 
 def compare_release(
-    release: Path, model: Path, samples: Samples, count: int, steps: int, scratch: Path
+    release: Path, model: Path, samples: ZooInputs, count: int, steps: int, scratch: Path
 ) -> ModelAgreement:
     """compare_with_litert on `count` inputs, or on sequences of `steps` calls if stateful."""
     with Worker("edgekit", release) as worker:
@@ -181,11 +181,11 @@ def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> Output
     spread = _max_spread(list(flat.values())) / scale
     good = from_reference <= tolerance
     if good.all():
-        verdict = Verdict.EQUAL
+        verdict = Agreement.EQUAL
     else:
         # Judged over all calls: in a single call, the three sets may happen to be close together.
         between = nearest.max() <= max(spread.max(), tolerance)
-        verdict = Verdict.BETWEEN if between else Verdict.APART
+        verdict = Agreement.BETWEEN if between else Agreement.APART
     top = reference[np.arange(calls), mine.argmax(axis=1)]
     same_top = top >= reference.max(axis=1) - tolerance * scale
     return OutputAgreement(

@@ -32,8 +32,8 @@ from edgekit.host.simulator.emulator import Emulator, find_emulator
 from edgekit.host.simulator.identity import view_of
 from edgekit.host.simulator.report import cost_document
 from edgekit.host.simulator.root import SystemRoot, system_root, wheels
-from edgekit.host.simulator.run import Cost, Job, Run, run_job
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.run import SimulatedCost, SimulatorJob, SimulatorRun, run_job
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.core import Core
 
 Tell = Callable[[str], None]
@@ -81,7 +81,7 @@ class PeerEstimate:
     name: str
     version: str = ""
     missing: str = ""
-    cost: Cost | None = None
+    cost: SimulatedCost | None = None
     milliseconds: float = 0.0
     precision: str = "f32"
     error: float = 0.0
@@ -107,7 +107,7 @@ class PeerJob:
     threads, only float32 if `f32`, and a limit in seconds."""
 
     model: Path
-    target: Target
+    target: SimulatedCore
     threads: int
     shapes: Shapes
     f32: bool
@@ -159,7 +159,7 @@ class Tools:
     root: Callable[[str, Tell], SystemRoot] = system_root
     site: Callable[[SystemRoot, Sequence[str], Tell], Path] = wheels
     view: Callable[[str, Core, SystemRoot], SystemRoot] = view_of
-    run: Callable[[Emulator, Target, Job], Run] = run_job
+    run: Callable[[Emulator, SimulatedCore, SimulatorJob], SimulatorRun] = run_job
     expected: Callable[[Path, Shapes], Expected] = expected_of
     convert: Callable[[str, Path, Expected, Path, str, Tell], Path] = _convert_for_engine
 
@@ -222,7 +222,7 @@ def _estimate_in(
             driver = folder / _DRIVER
             driver.write_bytes(driver_content())
             command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
-            program = Job(
+            program = SimulatorJob(
                 (*command, made, precision),
                 view.folder,
                 quiet=True,

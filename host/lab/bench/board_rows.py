@@ -36,7 +36,7 @@ from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.model import ModelEstimate, run_model
-from edgekit.host.simulator.target import Target, target_of
+from edgekit.host.simulator.target import SimulatedCore, target_of
 from edgekit.kb.targets.board import BoardProfile, load_board
 
 Tell = Callable[[str], None]
@@ -98,7 +98,7 @@ class BoardRow:
 
 
 @dataclass(frozen=True)
-class Place:
+class BoardSetup:
     """A board by name, the number of threads, the precision that all engines may use (f32 or auto),
     and a limit in seconds for one run."""
 
@@ -108,11 +108,11 @@ class Place:
     seconds: float = 3600.0
 
     @property
-    def target(self) -> Target:
+    def target(self) -> SimulatedCore:
         return target_of(load_board(self.board))
 
 
-def kept_row(model: Path, place: Place) -> BoardRow:
+def kept_row(model: Path, place: BoardSetup) -> BoardRow:
     """The stored row, possibly outdated."""
     try:
         return msgspec.json.decode(_row_path(model, place).read_bytes(), type=BoardRow)
@@ -120,7 +120,7 @@ def kept_row(model: Path, place: Place) -> BoardRow:
         return _empty_row(model, place)
 
 
-def _empty_row(model: Path, place: Place, peers_key: str = "") -> BoardRow:
+def _empty_row(model: Path, place: BoardSetup, peers_key: str = "") -> BoardRow:
     about = (model.stem, place.board, place.threads, place.allowed)
     return BoardRow(*about, peers_key=peers_key)
 
@@ -133,7 +133,7 @@ def _computes_half(ours: ModelEstimate) -> bool:
     return any("half" in operator.spec.kernel for operator in ours.operators)
 
 
-def _run_ours(model: Path, bundle: Bundle, place: Place) -> tuple[ModelEstimate, float]:
+def _run_ours(model: Path, bundle: Bundle, place: BoardSetup) -> tuple[ModelEstimate, float]:
     """Our estimate on the inputs that other engines get, and the largest error of the outputs."""
     expected = expected_of(model, zoo_options(model).shapes)
     inputs = b"".join(np.ascontiguousarray(x).tobytes() for x in expected.inputs.values())
@@ -160,14 +160,14 @@ class Steps:
 
     peer: Callable[[str, PeerJob, Tell], PeerEstimate] = estimate_peer
     bundle: Callable[[Path, BoardProfile, CompileOptions], Bundle] = _compile_bundle
-    ours: Callable[[Path, Bundle, Place], tuple[ModelEstimate, float]] = _run_ours
+    ours: Callable[[Path, Bundle, BoardSetup], tuple[ModelEstimate, float]] = _run_ours
     plugin: Callable[[str], str] = _plugin_name
 
 
 _STEPS = Steps()
 
 
-def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> BoardRow:
+def ask_peers(model: Path, place: BoardSetup, tell: Tell, steps: Steps = _STEPS) -> BoardRow:
     """The row with all engines, each in its fastest precision."""
     row, key = kept_row(model, place), _peers_key(model, place, steps)
     if row.peers_key != key:
@@ -184,7 +184,7 @@ def ask_peers(model: Path, place: Place, tell: Tell, steps: Steps = _STEPS) -> B
     return row
 
 
-def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> BoardRow:
+def ask_ours(model: Path, place: BoardSetup, steps: Steps = _STEPS) -> BoardRow:
     """The row with our result in the precision allowed; compiles, and redoes it on a change. As for
     other engines, half precision counts only if the outputs are close to the reference's."""
     row, target = kept_row(model, place), place.target
@@ -206,23 +206,23 @@ def ask_ours(model: Path, place: Place, steps: Steps = _STEPS) -> BoardRow:
     return row
 
 
-def _row_path(model: Path, place: Place) -> Path:
+def _row_path(model: Path, place: BoardSetup) -> Path:
     name = f"{place.board}-{place.threads}-{place.allowed}-{model.stem}.json"
     return cache_folder() / "performance" / name
 
 
-def _save_row(model: Path, place: Place, row: BoardRow) -> None:
+def _save_row(model: Path, place: BoardSetup, row: BoardRow) -> None:
     path = _row_path(model, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, msgspec.json.encode(row))
 
 
-def _peers_key(model: Path, place: Place, steps: Steps) -> str:
+def _peers_key(model: Path, place: BoardSetup, steps: Steps) -> str:
     driver = hashlib.sha256(driver_content()).hexdigest()
     return _hash_parts(model_hash(model), driver, _environment_digest(place, steps))
 
 
-def _environment_digest(place: Place, steps: Steps) -> str:
+def _environment_digest(place: BoardSetup, steps: Steps) -> str:
     """A digest of what all results depend on: board core, plugin and threads."""
     target = place.target
     plugin = steps.plugin(target.board.arch)

@@ -16,7 +16,7 @@ class UnfitError(Exception):
     """This engine cannot run this model; the message is shown to the user verbatim."""
 
 
-class Contender(Protocol):
+class ModelContender(Protocol):
     """One model loaded by one engine. `inputs`: fully specified shapes and NumPy dtype names."""
 
     version: str

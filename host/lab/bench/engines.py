@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.lab.bench.contender import Array, Contender, Shapes, UnfitError, time_calls
+from edgekit.host.lab.bench.contender import Array, ModelContender, Shapes, UnfitError, time_calls
 
 _CONVERSION_S = 300
 # Not the mnnconvert program: on first use it installs packages, and it sends telemetry.
@@ -242,7 +242,7 @@ def onnx_inputs(model: Path, shapes: Shapes) -> list[tuple[tuple[int, ...], str]
     return found
 
 
-ENGINES: dict[str, Callable[[Path, int, Shapes], Contender]] = {
+ENGINES: dict[str, Callable[[Path, int, Shapes], ModelContender]] = {
     "onnxruntime": OnnxRuntimeContender,
     "openvino": OpenvinoContender,
     "mnn": MnnContender,

@@ -27,7 +27,7 @@ _OFF = "EDGEKIT_NO_FETCH"
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineWheels:
     """modules: required by its worker; wheels: packages that provide them; alone: packages
     installed without dependencies.
 
@@ -43,18 +43,20 @@ class Engine:
 
 
 _ENGINES = {
-    "litert": Engine(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
-    "tflite-runtime": Engine(
+    "litert": EngineWheels(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
+    "tflite-runtime": EngineWheels(
         ("tflite_runtime",),
         ("tflite-runtime", "numpy<2"),
         pythons=("python3.11", "python3.10", "python3.9"),
         suffixes=(".tflite",),
     ),
-    "onnxruntime": Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
-    "openvino": Engine(("openvino",), ("openvino",)),
-    "mnn": Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
+    "onnxruntime": EngineWheels(
+        ("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)
+    ),
+    "openvino": EngineWheels(("openvino",), ("openvino",)),
+    "mnn": EngineWheels(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
     # Only pnnx's program is used, which does not need PyTorch.
-    "ncnn": Engine(
+    "ncnn": EngineWheels(
         ("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",), suffixes=(".onnx",)
     ),
 }
@@ -64,7 +66,7 @@ def interpreter(
     kind: str,
     model: Path,
     tell: Callable[[str], None],
-    engines: Mapping[str, Engine] = _ENGINES,
+    engines: Mapping[str, EngineWheels] = _ENGINES,
 ) -> str:
     """The Python that runs an engine, creating its environment if needed; `tell` reports progress.
 
@@ -90,7 +92,7 @@ def interpreter(
     return str(python)
 
 
-def _create_environment(folder: Path, python: Path, engine: Engine) -> None:
+def _create_environment(folder: Path, python: Path, engine: EngineWheels) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     _run_command([_base_python(engine), "-m", "venv", str(folder)], "a virtual environment")
     _run_command([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
@@ -99,7 +101,7 @@ def _create_environment(folder: Path, python: Path, engine: Engine) -> None:
     (folder / "ready").touch()
 
 
-def _base_python(engine: Engine) -> str:
+def _base_python(engine: EngineWheels) -> str:
     if not engine.pythons:
         return sys.executable
     for name in engine.pythons:

@@ -17,16 +17,16 @@ from typing import Any, Literal
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method
-from edgekit.host.compiler.tables.gemm_table import Answer, KnowledgeBase
+from edgekit.host.compiler.tables.gemm_table import GemmChoice, KnowledgeBase
 from edgekit.host.compiler.toolchain.kernels import write_kernels
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench.gemm_cases import GROUPS, TRANSPOSED, Case, Group
+from edgekit.host.lab.bench.gemm_cases import GROUPS, TRANSPOSED, GemmCase, Group
 from edgekit.host.lab.bench.gemm_contenders import OPENBLAS_LOOP, Edgekit
 from edgekit.host.lab.bench.peers import usable_cores
 from edgekit.host.lab.bench.process import AnsweringProcess
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Cost, Measurer, Question, Timed
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import MeasuredCost, Measurer, Question, TimedProduct
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, cpu_flags
 
@@ -58,9 +58,9 @@ class CaseResult:
     `transposed`, the cost of the transposed product if the weights are the left operand.
     """
 
-    case: Case
+    case: GemmCase
     dtype: Dtype
-    answer: Answer
+    answer: GemmChoice
     cost: float
     spread: float
     gain: float
@@ -83,7 +83,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class Peers:
+class GemmPeers:
     """Versions of the available peers, and why the others are missing."""
 
     versions: dict[str, str]
@@ -102,7 +102,7 @@ class Summary:
     worst: CaseResult | None
 
 
-def fixed_method(board: BoardProfile, dtype: str, threads: int, case: Case) -> Method:
+def fixed_method(board: BoardProfile, dtype: str, threads: int, case: GemmCase) -> Method:
     """The method that a kit with a single method would use for everything, clipped to a product."""
     packed = case.weights
     found = analytic_method(board, _FIXED_FOR, dtype, threads, packed)
@@ -110,7 +110,7 @@ def fixed_method(board: BoardProfile, dtype: str, threads: int, case: Case) -> M
 
 
 def measure_cases(
-    cases: Sequence[tuple[Case, Dtype]],
+    cases: Sequence[tuple[GemmCase, Dtype]],
     board: BoardProfile,
     table: KnowledgeBase,
     threads: int,
@@ -129,7 +129,7 @@ def measure_cases(
         ]
         questions = [
             Question(
-                Product(case.shape, dtype, threads, case.weights),
+                MatrixProduct(case.shape, dtype, threads, case.weights),
                 fixed_method(board, dtype, threads, case),
                 (answer.method.cut(case.shape),),
                 _CASE_SECONDS,
@@ -151,11 +151,11 @@ def _offset_progress(on_case: OnCase, start: int, total: int) -> Callable[[int],
 
 def measured(
     measurer: Measurer, questions: Sequence[Question], on_answer: Callable[[int], None]
-) -> dict[int, Timed]:
+) -> dict[int, TimedProduct]:
     """The answers by question index, without those that the board could not give."""
-    found: dict[int, Timed] = {}
+    found: dict[int, TimedProduct] = {}
 
-    def keep(index: int, timed: Timed | None) -> None:
+    def keep(index: int, timed: TimedProduct | None) -> None:
         if timed is not None:
             found[index] = timed
         on_answer(index + 1)
@@ -164,18 +164,18 @@ def measured(
     return found
 
 
-def _to_result(case: Case, dtype: Dtype, answer: Answer, timed: Timed) -> CaseResult:
+def _to_result(case: GemmCase, dtype: Dtype, answer: GemmChoice, timed: TimedProduct) -> CaseResult:
     (ours,) = timed.methods
     return CaseResult(case, dtype, answer, ours.median, ours.spread, _speedup(timed.default, ours))
 
 
-def _speedup(other: Cost, ours: Cost) -> float:
+def _speedup(other: MeasuredCost, ours: MeasuredCost) -> float:
     return other.low / ours.low if ours.low > 0 else 1.0
 
 
 def beside_peers(
     results: Sequence[CaseResult], board: BoardProfile, threads: int, on_case: OnCase
-) -> tuple[list[CaseResult], Peers]:
+) -> tuple[list[CaseResult], GemmPeers]:
     """Times the same products on other libraries, on this machine.
 
     A missing peer is reported with the reason; one that cannot compute a product is left out of it.
@@ -186,7 +186,7 @@ def beside_peers(
         folder = Path(name)
         write_kernels(folder / "kernels.so", board)
         toolchain = Toolchain(board, cache_folder() / "objects")
-        (folder / "loop.so").write_bytes(toolchain.build([Unit("loop", OPENBLAS_LOOP)]))
+        (folder / "loop.so").write_bytes(toolchain.build([TranslationUnit("loop", OPENBLAS_LOOP)]))
         process = AnsweringProcess(
             "the comparison of products",
             [
@@ -207,7 +207,7 @@ def beside_peers(
         finally:
             process.close()
     versions = {k: v for k, v in hello["versions"].items() if k != Edgekit.name}
-    return found, Peers(versions, hello["missing"])
+    return found, GemmPeers(versions, hello["missing"])
 
 
 def _worker_settings(folder: Path, cpus: Sequence[int]) -> str:

@@ -33,7 +33,7 @@ _MOST_ELEMENTS = 1 << 27  # of one matrix: an acceptable memory demand for a ben
 
 
 @dataclass(frozen=True)
-class Case:
+class GemmCase:
     """One product; `weights` is the operand known at compile time, which may be packed ahead."""
 
     shape: GemmShape
@@ -46,27 +46,27 @@ TRANSPOSED = (
 )
 
 
-def transposed(case: Case) -> Case | None:
+def transposed(case: GemmCase) -> GemmCase | None:
     """The same product with activations as rows and weights as columns, as in channels-last
     convolution; None if the case already has that form."""
     shape = GemmShape(m=case.shape.n, k=case.shape.k, n=case.shape.m)
-    return Case(shape, case.group, "b") if case.weights == "a" else None
+    return GemmCase(shape, case.group, "b") if case.weights == "a" else None
 
 
-def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) -> list[Case]:
+def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) -> list[GemmCase]:
     """The square and irregular products, and `random_count` random ones determined by the seed."""
-    squares = [Case(GemmShape(n, n, n), "square", "b") for n in _SQUARES]
+    squares = [GemmCase(GemmShape(n, n, n), "square", "b") for n in _SQUARES]
     irregular = [
-        Case(GemmShape(m=m, k=k, n=n), "irregular", "b" if m == 1 else "a")
+        GemmCase(GemmShape(m=m, k=k, n=n), "irregular", "b" if m == 1 else "a")
         for m, n, k in _IRREGULAR
     ]
     return [*squares, *irregular, *random_cases(random_count, seed)]
 
 
-def random_cases(count: int, seed: int) -> list[Case]:
+def random_cases(count: int, seed: int) -> list[GemmCase]:
     """Products typical of inference: three quarters convolutions, the rest fully connected."""
     source = random.Random(seed)
-    found: dict[Case, None] = {}
+    found: dict[GemmCase, None] = {}
     for case in _random_cases(source):
         if len(found) == count:
             break
@@ -74,7 +74,7 @@ def random_cases(count: int, seed: int) -> list[Case]:
     return list(found)
 
 
-def _random_cases(source: random.Random) -> Iterator[Case]:
+def _random_cases(source: random.Random) -> Iterator[GemmCase]:
     while True:
         if source.random() < 0.75:
             side, window = source.choice(_IMAGES), source.choice(_WINDOWS)
@@ -83,10 +83,10 @@ def _random_cases(source: random.Random) -> Iterator[Case]:
         else:
             m, k, n = (source.choice(s) for s in (_FEATURES, _FEATURES, _BATCHES))
         if 2 * m * k * n <= _MOST_OPERATIONS and max(m, k) <= _LARGEST:
-            yield Case(GemmShape(m=m, k=k, n=n), "random", "a")
+            yield GemmCase(GemmShape(m=m, k=k, n=n), "random", "a")
 
 
-def given_cases(shapes: list[GemmShape]) -> list[Case]:
+def given_cases(shapes: list[GemmShape]) -> list[GemmCase]:
     """Cases for the shapes of a file; shapes of standard cases become those cases, so that a subset
     can be measured alone. Raises InputError for one too large for a benchmark's memory."""
     standard = {case.shape: case for case in reversed(standard_cases())}
@@ -97,5 +97,6 @@ def given_cases(shapes: list[GemmShape]) -> list[Case]:
                 f"m={shape.m} k={shape.k} n={shape.n}; leave it out"
             )
     return [
-        standard.get(shape) or Case(shape, "file", "a" if shape.n == 1 else "b") for shape in shapes
+        standard.get(shape) or GemmCase(shape, "file", "a" if shape.n == 1 else "b")
+        for shape in shapes
     ]

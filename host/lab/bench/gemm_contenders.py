@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, Operand, Product
 from edgekit.host.common.paths import install_command
-from edgekit.host.lab.bench.gemm_cases import Case
+from edgekit.host.lab.bench.gemm_cases import GemmCase
 from edgekit.host.lab.bench.operands import empty
 
 Array = NDArray[Any]
@@ -33,7 +33,7 @@ class UnavailableError(Exception):
     """The contender is not installed or cannot compute this kind of product."""
 
 
-class Contender(Protocol):
+class GemmContender(Protocol):
     """A library. `name` as in the results, `version` as reported by the library; `left`: it also
     accepts weights as the left operand."""
 
@@ -41,7 +41,7 @@ class Contender(Protocol):
     version: str
     left: bool
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         """Prepares the product of a [m, k] and b [k, n], both float32 or both int8.
 
         Checks its result once. Raises UnavailableError.
@@ -77,7 +77,7 @@ class Edgekit:
         self._library = GemmLibrary(library, table)
         self._threads = threads
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         m, k, n = case.shape.m, case.shape.k, case.shape.n
         dtype = "f32" if a.dtype == np.float32 else "s8"
         how, _ = self._library.lookup(dtype, m, n, k, self._threads, case.weights)
@@ -128,7 +128,7 @@ class OpenBlas:
             ctypes.c_long,
         )
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         if a.dtype != np.float32:
             raise UnavailableError("float32 only")
         c = empty((a.shape[0], b.shape[1]), np.float32)
@@ -185,7 +185,7 @@ class Torch:
         self._torch.set_grad_enabled(False)
         self.version = str(self._torch.__version__)
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         torch = self._torch
         x, y = torch.from_numpy(a), torch.from_numpy(b)
         floats = a.dtype == np.float32
@@ -212,7 +212,7 @@ class OneDnn:
             raise UnavailableError("PyTorch was built without oneDNN")
         self.version = f"in torch {self._torch.__version__}"
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         del case  # weights are b
         if a.dtype != np.float32:
             raise UnavailableError("float32 only")
@@ -248,7 +248,7 @@ class OnnxRuntime:
         # The minimum of many runs: the subtracted time must not include noise.
         self._overhead = min(_timed_runner(nothing)(1) for _ in range(_OVERHEAD_RUNS))
 
-    def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+    def prepare(self, case: GemmCase, a: Array, b: Array) -> Runner:
         del case  # weights are b
         if a.dtype == np.int8:
             # Its fast form: other values, the same work. Larger weights would saturate pairs of

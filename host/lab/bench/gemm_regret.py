@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.bench.gemm import Dtype, OnCase, measured
-from edgekit.host.lab.bench.gemm_cases import Case, random_cases
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Measurer, Question, Timed
+from edgekit.host.lab.bench.gemm_cases import GemmCase, random_cases
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import Measurer, Question, TimedProduct
 from edgekit.kb.targets.board import BoardProfile
 
 REGRET_SEED = 77  # products different from the benchmark's own
@@ -31,7 +31,7 @@ _BATCH = 6  # products per request to the board
 class Regretted:
     """One product: the choice's cost over the best method's, minus 1, from the final round."""
 
-    case: Case
+    case: GemmCase
     dtype: Dtype
     rule: str
     chosen: Method
@@ -41,7 +41,7 @@ class Regretted:
 
 
 @dataclass(frozen=True)
-class Regret:
+class UnmeasuredRegret:
     """Mean and maximum over products that no row of the table was measured on."""
 
     products: tuple[Regretted, ...]
@@ -61,7 +61,7 @@ def unseen_cases(
     count: int,
     most_operations: int | None = None,
     seed: int = REGRET_SEED,
-) -> list[Case]:
+) -> list[GemmCase]:
     """Random products without a row in the table, optionally limited in size."""
     known = {
         row.shape
@@ -78,13 +78,13 @@ def unseen_cases(
 
 
 def measure_regret(
-    cases: Sequence[tuple[Case, Dtype]],
+    cases: Sequence[tuple[GemmCase, Dtype]],
     board: BoardProfile,
     table: KnowledgeBase,
     threads: int,
     measurer: Measurer,
     on_case: OnCase,
-) -> Regret:
+) -> UnmeasuredRegret:
     """Searches every product on the board; skips those that exceed its memory."""
     found: list[Regretted] = []
     for start in range(0, len(cases), _BATCH):
@@ -94,24 +94,24 @@ def measure_regret(
         ]
         found += _measure_regret(asked, measurer)
         on_case(start + len(asked), len(cases))
-    return Regret(tuple(found))
+    return UnmeasuredRegret(tuple(found))
 
 
 @dataclass(frozen=True)
 class _Searched:
     """A product being searched: `question` has the choice as its default and all other methods."""
 
-    case: Case
+    case: GemmCase
     dtype: Dtype
     rule: str
     question: Question
 
 
 def _prepare_search(
-    case: Case, dtype: Dtype, board: BoardProfile, table: KnowledgeBase, threads: int
+    case: GemmCase, dtype: Dtype, board: BoardProfile, table: KnowledgeBase, threads: int
 ) -> _Searched:
     answer = table.choose(board, case.shape, dtype, threads, case.weights)
-    product = Product(case.shape, dtype, threads, case.weights)
+    product = MatrixProduct(case.shape, dtype, threads, case.weights)
     chosen = answer.method.cut(case.shape)
     methods = tuple(m for m in every_method(board, product) if m != chosen)
     return _Searched(case, dtype, answer.rule, Question(product, chosen, methods, _SEARCH_SECONDS))
@@ -129,12 +129,12 @@ def _measure_regret(asked: Sequence[_Searched], measurer: Measurer) -> list[Regr
     return [_regret_of_case(asked[i], last[i], final[i]) for i in sorted(final)]
 
 
-def _finalists(question: Question, timed: Timed) -> tuple[Method, ...]:
+def _finalists(question: Question, timed: TimedProduct) -> tuple[Method, ...]:
     costs = sorted(zip(timed.methods, question.methods, strict=True), key=lambda each: each[0].low)
     return tuple(method for _, method in costs[:_FINALISTS])
 
 
-def _regret_of_case(asked: _Searched, final: Question, timed: Timed) -> Regretted:
+def _regret_of_case(asked: _Searched, final: Question, timed: TimedProduct) -> Regretted:
     best, cost = final.default, timed.default.low
     for method, found in zip(final.methods, timed.methods, strict=True):
         if found.low < cost:
@@ -150,7 +150,7 @@ def _regret_of_case(asked: _Searched, final: Question, timed: Timed) -> Regrette
     )
 
 
-def every_method(board: BoardProfile, product: Product) -> list[Method]:
+def every_method(board: BoardProfile, product: MatrixProduct) -> list[Method]:
     """All tiles in the library, normal and transposed, with several block depths and every packing
     that the product allows."""
     shape, dtype, threads = product.shape, product.dtype, product.threads
@@ -165,7 +165,7 @@ def every_method(board: BoardProfile, product: Product) -> list[Method]:
     return list(dict.fromkeys(method.cut(shape) for method in found))
 
 
-def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+def _candidate_tiles(board: BoardProfile, product: MatrixProduct) -> Iterator[tuple[int, int]]:
     vl, shape = board.isa.vl, product.shape
     for nv, height in enumerate(board.isa.columns.of(product.dtype), 1):
         heights = sorted({height, max(height * 2 // 3, 1)})

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgekit.host.lab.bench.gemm import CaseResult, Peers, Summary, bytes_over_floats, summarize
+from edgekit.host.lab.bench.gemm import CaseResult, GemmPeers, Summary, bytes_over_floats, summarize
 from edgekit.host.lab.bench.gemm_lookup import LookupSpeed
-from edgekit.host.lab.bench.gemm_regret import Regret
+from edgekit.host.lab.bench.gemm_regret import UnmeasuredRegret
 
 SCHEMA = "edgekit.bench.gemm/2"
 
@@ -25,9 +25,9 @@ class GemmReport:
     emulated: bool
     results: tuple[CaseResult, ...]
     refused: int
-    peers: Peers | None = None
+    peers: GemmPeers | None = None
     lookup: LookupSpeed | None = None
-    regret: Regret | None = None
+    regret: UnmeasuredRegret | None = None
 
     @property
     def unit(self) -> str:
@@ -96,7 +96,7 @@ def _summary_to_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _regret_to_json(regret: Regret | None) -> dict[str, Any] | None:
+def _regret_to_json(regret: UnmeasuredRegret | None) -> dict[str, Any] | None:
     if regret is None:
         return None
     return {

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.lab.bench.answering import Answer, Message, answer_questions
-from edgekit.host.lab.bench.gemm_cases import TRANSPOSED, Case, transposed
+from edgekit.host.lab.bench.gemm_cases import TRANSPOSED, GemmCase, transposed
 from edgekit.host.lab.bench.gemm_contenders import (
     Array,
-    Contender,
     Edgekit,
+    GemmContender,
     OneDnn,
     OnnxRuntime,
     OpenBlas,
@@ -63,12 +63,12 @@ class Settings:
     peers: bool
 
 
-def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]]:
+def open_contenders(settings: Settings) -> tuple[list[GemmContender], dict[str, str]]:
     """Our contender and the available peers; and why the other peers are missing."""
     threads = settings.threads
-    found: list[Contender] = [Edgekit(Path(settings.library), Path(settings.table), threads)]
+    found: list[GemmContender] = [Edgekit(Path(settings.library), Path(settings.table), threads)]
     missing: dict[str, str] = {}
-    peers: dict[str, Callable[[], Contender]] = {
+    peers: dict[str, Callable[[], GemmContender]] = {
         OpenBlas.name: lambda: OpenBlas(Path(settings.loop), threads),
         OnnxRuntime.name: lambda: OnnxRuntime(threads),
         OneDnn.name: lambda: OneDnn(threads),
@@ -82,10 +82,12 @@ def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]
     return found, missing
 
 
-def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool) -> dict[str, Any]:
+def time_case(
+    contenders: list[GemmContender], case: GemmCase, dtype: str, settle: bool
+) -> dict[str, Any]:
     """Times one product with every contender that can compute it."""
     a, b = _random_operands(case.shape, dtype)
-    forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
+    forms: list[tuple[str, GemmCase, Array, Array]] = [("", case, a, b)]
     if (other := transposed(case)) is not None:
         columns, rows = (aligned(operand.T) for operand in (a, b))
         forms.append((TRANSPOSED, other, rows, columns))
@@ -179,7 +181,7 @@ def main(text: str) -> None:
 
         def answer(question: Message) -> Message:
             shape = GemmShape(question["m"], question["k"], question["n"])
-            case = Case(shape, "file", question["weights"])
+            case = GemmCase(shape, "file", question["weights"])
             return time_case(contenders, case, question["dtype"], settings.threads > 1)
 
         return {"versions": {c.name: c.version for c in contenders}, "missing": missing}, answer

@@ -35,7 +35,7 @@ _DISK_FAULTS = 10.0  # per second
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProgramVerdict:
     """The program's bottleneck: memory, io, others, heat, clock, waiting, overhead or kernel;
     advice; and its slowest operators."""
 
@@ -45,7 +45,7 @@ class Verdict:
     operators: tuple[HotOperator, ...]
 
 
-def judge(timing: Benchmark, found: ModelHotspots, target: BenchTarget) -> Verdict:
+def judge(timing: Benchmark, found: ModelHotspots, target: BenchTarget) -> ProgramVerdict:
     """Determines the bottleneck of a benchmark with hot spots."""
     decided = {o["name"]: o for o in target.explained["operators"]} if target.explained else {}
     cached = _is_cached(timing, target.profile)
@@ -62,31 +62,33 @@ def judge(timing: Benchmark, found: ModelHotspots, target: BenchTarget) -> Verdi
         _check_small_operators(timing, target),
     ):
         if kind:
-            return Verdict(kind, why, advice, operators)
+            return ProgramVerdict(kind, why, advice, operators)
     if not operators:
-        return Verdict(
+        return ProgramVerdict(
             "overhead", "the model has no operators", fewer_threads(timing.threads, target), ()
         )
     first = operators[0]
     why = f"{first.name} ({first.op}, {first.share:.0%} of the time): {first.why}"
-    return Verdict(first.kind, why, first.advice, operators)
+    return ProgramVerdict(first.kind, why, first.advice, operators)
 
 
 _Reason = tuple[str, str, str]
 _NONE: _Reason = ("", "", "")
 
 
-def estimated(estimate: ModelEstimate | None, target: BenchTarget) -> Verdict:
+def estimated(estimate: ModelEstimate | None, target: BenchTarget) -> ProgramVerdict:
     """The verdict for an emulated board, whose times are meaningless: based on the estimate, if
     there is one."""
     advice = f"edgekit estimate {target.model} --board {target.profile.name}"
     if estimate is None:
         why = "an emulator's times do not show the bottleneck of a core"
-        return Verdict("emulated", why, f"estimate with the core's timing model: {advice}", ())
+        return ProgramVerdict(
+            "emulated", why, f"estimate with the core's timing model: {advice}", ()
+        )
     operators = judge_operators(estimate, target)[:SHOWN]
     first = operators[0] if operators else None
     why = f"{first.name} ({first.op}, {first.share:.0%}): {first.why}" if first else "no operators"
-    return Verdict("estimated", why, first.advice if first else advice, operators)
+    return ProgramVerdict("estimated", why, first.advice if first else advice, operators)
 
 
 def _check_disturbances(timing: Benchmark, seen: ThreadHotspots, target: BenchTarget) -> _Reason:

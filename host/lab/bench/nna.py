@@ -24,7 +24,7 @@ from edgekit.device.runtime.arrays.nna import (
     emulate_matmul,
     emulate_pointwise,
 )
-from edgekit.device.runtime.arrays.nna_account import Account, trace_document
+from edgekit.device.runtime.arrays.nna_account import NnaAccount, trace_document
 from edgekit.host.common.files import atomic_write
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board
@@ -133,7 +133,7 @@ class NnaBenchmark:
     board: str
     product: Product
     unit: NnaUnit
-    account: Account
+    account: NnaAccount
     correct: bool
     native: Timing
     native_account: Timing

@@ -9,19 +9,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgekit.device.runtime.arrays.outlier import THRESHOLD, explain_path
-from edgekit.device.runtime.arrays.outlier_library import Options, Report
+from edgekit.device.runtime.arrays.outlier_library import Options, OutlierReport
 from edgekit.host.common.decode import fitting
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.deploy.release.product_answers import OutlierAnswer
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark, cell_of
-from edgekit.host.lab.bench.outlier_contenders import FLOATS, INT8, OURS, Layer
+from edgekit.host.lab.bench.outlier_contenders import FLOATS, INT8, OURS, OutlierLayer
 from edgekit.host.lab.bench.outlier_worker import layer_of
 from edgekit.host.lab.tune.board_kernels import BoardKernels, median_cost
 from edgekit.host.simulator.outlier import outlier_costs
 from edgekit.host.simulator.products import Multiplication, product_costs
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.host.simulator.timed import RunnerCalls
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
@@ -40,8 +40,8 @@ class OutlierMeasurer(Protocol):
     def unit(self) -> str: ...
 
     def measure(
-        self, layer: Layer, dense: Method, threads: int
-    ) -> tuple[Report, float, Sequence[float]]:
+        self, layer: OutlierLayer, dense: Method, threads: int
+    ) -> tuple[OutlierReport, float, Sequence[float]]:
         """What the split reports, its relative error, and the costs of `_PATHS` and of the float
         product by the method `dense`."""
 
@@ -64,7 +64,7 @@ def bench_measured(
     return OutlierBenchmark(name, threads, tuple(cells), {}, {}, measurer.unit)
 
 
-def _cell(shape: GemmShape, report: Report, error: float, costs: Sequence[float]) -> Cell:
+def _cell(shape: GemmShape, report: OutlierReport, error: float, costs: Sequence[float]) -> Cell:
     answer = {
         "times": {name: [cost] for name, cost in zip(_NAMES, costs, strict=True)},
         "errors": {OURS: error},
@@ -85,14 +85,14 @@ class EstimatedOutlier:
 
     unit = "seconds"
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SimulatedCore) -> None:
         """InputError if there is no emulator."""
         self.board = target.board
         self._calls, self._table = RunnerCalls(target), table_of(target.board)
 
     def measure(
-        self, layer: Layer, dense: Method, threads: int
-    ) -> tuple[Report, float, Sequence[float]]:
+        self, layer: OutlierLayer, dense: Method, threads: int
+    ) -> tuple[OutlierReport, float, Sequence[float]]:
         operands = layer.x, layer.values, layer.scale
         found = outlier_costs(self._calls, self._table, *operands, int(THRESHOLD), threads, _PATHS)
         (m, k), n = layer.x.shape, layer.values.shape[1]
@@ -113,8 +113,8 @@ class BoardOutlier:
         self.unit = self._kernels.unit
 
     def measure(
-        self, layer: Layer, dense: Method, threads: int
-    ) -> tuple[Report, float, Sequence[float]]:
+        self, layer: OutlierLayer, dense: Method, threads: int
+    ) -> tuple[OutlierReport, float, Sequence[float]]:
         exact = _exact(layer).astype(np.float32)
         operands = {"x": layer.x, "values": layer.values, "scale": layer.scale, "y": exact}
         request: dict[str, Any] = {
@@ -127,11 +127,11 @@ class BoardOutlier:
         found = fitting(answer, OutlierAnswer)
         costs = [median_cost(found["paths"][path]) for path in _PATHS]
         return (
-            Report(**found["report"]),
+            OutlierReport(**found["report"]),
             found["relative_error"],
             [*costs, median_cost(found["dense"])],
         )
 
 
-def _exact(layer: Layer) -> Any:
+def _exact(layer: OutlierLayer) -> Any:
     return layer.x.astype(np.float64) @ layer.weights.astype(np.float64)

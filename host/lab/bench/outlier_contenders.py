@@ -31,7 +31,7 @@ BYTES_ALONE = "bytes alone"
 
 
 @dataclass(frozen=True)
-class Layer:
+class OutlierLayer:
     """Activations [m, k], weights as int8 [k, n] with a scale per column, and as floats."""
 
     x: NDArray[np.float32]
@@ -43,11 +43,11 @@ class Layer:
         return self.values.astype(np.float32) * self.scale
 
 
-Prepare = Callable[[Layer, int], Callable[[], Array]]  # threads -> one product, its result
+Prepare = Callable[[OutlierLayer, int], Callable[[], Array]]  # threads -> one product, its result
 
 
 @dataclass(frozen=True)
-class Peers:
+class OutlierPeers:
     """The peers by name, versions of their libraries, and why some are missing."""
 
     prepare: dict[str, Prepare]
@@ -64,7 +64,7 @@ def our_contenders() -> dict[str, Prepare]:
     }
 
 
-def peer_contenders() -> Peers:
+def peer_contenders() -> OutlierPeers:
     """The installed peers."""
     found: dict[str, Prepare] = {OPERATORS[1]: _numpy_operators}
     versions: dict[str, str] = {"numpy": np.__version__}
@@ -83,7 +83,7 @@ def peer_contenders() -> Peers:
         found[BITSANDBYTES] = _bitsandbytes_call
     except ImportError as error:
         missing[BITSANDBYTES] = f"{error}; install it: pip install bitsandbytes"
-    return Peers(found, versions, missing)
+    return OutlierPeers(found, versions, missing)
 
 
 def runner_of(call: Callable[[], Array]) -> Runner:
@@ -98,7 +98,7 @@ def runner_of(call: Callable[[], Array]) -> Runner:
     return run
 
 
-def _outlier_call(layer: Layer, threads: int, path: str) -> Callable[[], Array]:
+def _outlier_call(layer: OutlierLayer, threads: int, path: str) -> Callable[[], Array]:
     weights = OutlierWeights.from_int8(layer.values, layer.scale)
     return lambda: outlier_matmul(layer.x, weights, threads=threads, path=path)
 
@@ -108,7 +108,7 @@ def _gemm_library() -> GemmLibrary:
     return GemmLibrary(*find_library())
 
 
-def bytes_alone(layer: Layer, threads: int) -> Runner:
+def bytes_alone(layer: OutlierLayer, threads: int) -> Runner:
     """Our bare int8 product: a lower bound for every split."""
     (m, k), n = layer.x.shape, layer.values.shape[1]
     library = _gemm_library()
@@ -124,12 +124,12 @@ def bytes_alone(layer: Layer, threads: int) -> Runner:
     return library.timer(product, how, threads, keep=(codes, packed, sums))
 
 
-def _our_floats(layer: Layer, threads: int) -> Callable[[], Array]:
+def _our_floats(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     weights = layer.weights
     return lambda: gemm(layer.x, weights, threads)
 
 
-def _numpy_operators(layer: Layer, threads: int) -> Callable[[], Array]:
+def _numpy_operators(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     """NumPy lacks a fast int8 matmul: float32 holds the sums exactly up to 2^24, which they do not
     reach in practice; the weights are converted ahead."""
     del threads
@@ -149,7 +149,7 @@ def _numpy_operators(layer: Layer, threads: int) -> Callable[[], Array]:
     return multiply
 
 
-def _torch_layer(layer: Layer, threads: int) -> tuple[Any, Any, Any, Any]:
+def _torch_layer(layer: OutlierLayer, threads: int) -> tuple[Any, Any, Any, Any]:
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
@@ -157,7 +157,7 @@ def _torch_layer(layer: Layer, threads: int) -> tuple[Any, Any, Any, Any]:
     return (torch, *tensors)
 
 
-def _torch_operators(layer: Layer, threads: int) -> Callable[[], Array]:
+def _torch_operators(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     torch, x, values, scale = _torch_layer(layer, threads)
 
     def multiply() -> Array:
@@ -172,7 +172,7 @@ def _torch_operators(layer: Layer, threads: int) -> Callable[[], Array]:
     return multiply
 
 
-def _torch_int8(layer: Layer, threads: int) -> Callable[[], Array]:
+def _torch_int8(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     torch, x, values, scale = _torch_layer(layer, threads)
 
     def multiply() -> Array:
@@ -183,13 +183,13 @@ def _torch_int8(layer: Layer, threads: int) -> Callable[[], Array]:
     return multiply
 
 
-def _torch_floats(layer: Layer, threads: int) -> Callable[[], Array]:
+def _torch_floats(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     torch, x, _, _ = _torch_layer(layer, threads)
     weights = torch.from_numpy(layer.weights)
     return lambda: np.asarray(torch.mm(x, weights))
 
 
-def _bitsandbytes_call(layer: Layer, threads: int) -> Callable[[], Array]:
+def _bitsandbytes_call(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
     torch, x, _, _ = _torch_layer(layer, threads)
     nn: Any = importlib.import_module("bitsandbytes.nn")
     k, n = layer.values.shape

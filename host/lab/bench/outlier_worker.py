@@ -22,8 +22,8 @@ from edgekit.host.lab.bench.gemm_contenders import UnavailableError
 from edgekit.host.lab.bench.gemm_worker import in_turns
 from edgekit.host.lab.bench.outlier_contenders import (
     BYTES_ALONE,
-    Layer,
-    Peers,
+    OutlierLayer,
+    OutlierPeers,
     Prepare,
     bytes_alone,
     our_contenders,
@@ -36,7 +36,7 @@ _OUTLIER = 20.0  # factor applied to outlier channels
 _WRONG = 0.1  # a relative error too large to come from quantization
 
 
-def layer_of(m: int, k: int, n: int) -> Layer:
+def layer_of(m: int, k: int, n: int) -> OutlierLayer:
     """Random activations with some outlier channels, and weights distributed like trained ones."""
     rng = np.random.default_rng(m * 7919 + k * 31 + n)
     x = np.clip(rng.standard_normal((m, k), dtype=np.float32), -5, 5)
@@ -44,10 +44,10 @@ def layer_of(m: int, k: int, n: int) -> Layer:
     x[:, outliers] *= np.float32(_OUTLIER)
     w = rng.standard_normal((k, n), dtype=np.float32) / np.float32(k**0.5)
     scale = np.abs(w).max(axis=0) / np.float32(127)
-    return Layer(x, np.rint(w / scale).astype(np.int8), scale)
+    return OutlierLayer(x, np.rint(w / scale).astype(np.int8), scale)
 
 
-def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> dict[str, Any]:
+def time_layer(layer: OutlierLayer, contenders: dict[str, Prepare], threads: int) -> dict[str, Any]:
     """Times one product with every contender that can compute it, after checking the result, and
     the bare int8 product."""
     exact = layer.x.astype(np.float64) @ layer.weights.astype(np.float64)
@@ -84,7 +84,7 @@ def main(text: str) -> None:
         settings = json.loads(text)
         os.sched_setaffinity(0, settings["cpus"])
         contenders = our_contenders()
-        peers = peer_contenders() if settings["peers"] else Peers({}, {}, {})
+        peers = peer_contenders() if settings["peers"] else OutlierPeers({}, {}, {})
         contenders |= peers.prepare
 
         def answer(question: Message) -> Message:

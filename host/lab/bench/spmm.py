@@ -25,7 +25,7 @@ from edgekit.host.lab.bench.gemm import geometric_mean
 from edgekit.host.lab.tune.board_kernels import BoardKernels, median_cost
 from edgekit.host.simulator.products import Multiplication, product_costs
 from edgekit.host.simulator.spmm import panel_of, spmm_cost
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.host.simulator.timed import RunnerCalls
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
@@ -37,7 +37,7 @@ SIDES: tuple[Side, ...] = ("none", "a")
 
 
 @dataclass(frozen=True)
-class Layer:
+class SparseLayer:
     """Weights [outputs, inputs] of a 1x1 convolution; `pixels` if the model determines them."""
 
     name: str
@@ -80,7 +80,7 @@ class SpmmMeasurer(Protocol):
         the lower of unpacked weights ("none") and weights packed ahead ("a")."""
 
 
-def layers_of(path: Path | None) -> list[Layer]:
+def layers_of(path: Path | None) -> list[SparseLayer]:
     """The pruned 1x1 convolutions of a model or the arrays of an .npz, one layer per shape;
     without a path, standard layers at density 0.3.
 
@@ -91,7 +91,7 @@ def layers_of(path: Path | None) -> list[Layer]:
         made = []
         for shape in _STANDARD:
             values = rng.standard_normal(shape).astype(np.float32)
-            made.append(Layer(f"{shape[0]} x {shape[1]}", _prune_random(rng, values)))
+            made.append(SparseLayer(f"{shape[0]} x {shape[1]}", _prune_random(rng, values)))
         return made
     if path.suffix.lower() != ".npz":
         return _of_model(path)
@@ -103,20 +103,20 @@ def layers_of(path: Path | None) -> list[Layer]:
         raise InputError(f"{path}: expected an .npz of weights, found: {found}") from None
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: expected an .npz of weights, found: {error}") from None
-    layers: dict[tuple[int, ...], Layer] = {}
+    layers: dict[tuple[int, ...], SparseLayer] = {}
     for name, array in arrays.items():
         if array.ndim >= 2 and array.size and array.dtype.kind == "f":
             flat = array.reshape(array.shape[0], -1).astype(np.float32)
-            layers.setdefault(flat.shape, Layer(name, flat))
+            layers.setdefault(flat.shape, SparseLayer(name, flat))
     if not layers:
         raise InputError(f"{path}: expected weights of 2 dimensions or more, found none")
     return list(layers.values())
 
 
-def _of_model(path: Path) -> list[Layer]:
+def _of_model(path: Path) -> list[SparseLayer]:
     """Layers with zeros, one per shape and number of pixels."""
     graph, _ = run_passes(import_model(path))
-    layers: dict[tuple[int, ...], Layer] = {}
+    layers: dict[tuple[int, ...], SparseLayer] = {}
     for node in graph.nodes:
         if not isinstance(node.op, Conv2D):
             continue
@@ -126,7 +126,7 @@ def _of_model(path: Path) -> list[Layer]:
         flat = w.data.reshape(w.shape[0], -1)
         pixels = y.elements // y.shape[3]
         if np.count_nonzero(flat) < flat.size:
-            layers.setdefault((*flat.shape, pixels), Layer(node.name, flat, pixels))
+            layers.setdefault((*flat.shape, pixels), SparseLayer(node.name, flat, pixels))
     if not layers:
         raise InputError(f"{path}: expected pruned 1x1 convolutions of f32, found none")
     return list(layers.values())
@@ -134,7 +134,7 @@ def _of_model(path: Path) -> list[Layer]:
 
 def bench_layer(
     measurer: SpmmMeasurer,
-    layer: Layer,
+    layer: SparseLayer,
     pixels: int,
     threads: int,
     seconds: float,
@@ -155,7 +155,7 @@ class EstimatedSpmm:
 
     unit = "seconds"
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SimulatedCore) -> None:
         """InputError if there is no emulator."""
         self.board = target.board
         self._calls = RunnerCalls(target)

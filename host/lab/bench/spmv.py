@@ -30,7 +30,7 @@ Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Contender:
+class LibraryTime:
     """Seconds per product in one library, or why it is missing. ratio: its time over ours, per
     turn, then the median: above 1 we are faster."""
 
@@ -56,8 +56,8 @@ class SpmvResult:
     padding: float
     moved: int
     threads: int
-    ours: Contender
-    peers: tuple[Contender, ...]
+    ours: LibraryTime
+    peers: tuple[LibraryTime, ...]
     triad: float
     product: float
     gathers: float
@@ -90,13 +90,13 @@ def bench_matrix(
     x = rng.random(matrix.shape[1]).astype(numpy_type(OPERANDS[stored]))
     expected = mine.matvec(x, threads)
     calls: list[Call] = []
-    found: list[Contender] = []
+    found: list[LibraryTime] = []
     for peer in peers:
         made = _prepare_call(peer, matrix, x, threads, expected)
         if isinstance(made, str):
-            found.append(Contender(peer, missing=made))
+            found.append(LibraryTime(peer, missing=made))
         else:
-            found.append(Contender(peer, _package_version(peer)))
+            found.append(LibraryTime(peer, _package_version(peer)))
             calls.append(made)
     y = np.empty_like(expected)
     calls += [lambda: mine.matvec(x, threads, out=y), lambda: mine.matvec(x, threads)]
@@ -106,7 +106,7 @@ def bench_matrix(
         gathers, *times, product, own = interleave(timers, seconds, cutoff=math.inf)
     theirs = iter(times)
     timed = [c if c.missing else _with_times(c, next(theirs), own) for c in found]
-    ours = _with_times(Contender("edgekit"), own, own)
+    ours = _with_times(LibraryTime("edgekit"), own, own)
     moved = mine.form.streamed + x.nbytes + expected.nbytes
     sizes = (matrix.shape, mine.nnz, mine.form.padding, moved, threads)
     medians = [summary(times)["median_us"] * 1e-6 for times in (product, gathers)]
@@ -126,7 +126,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def _with_times(contender: Contender, nanoseconds: list[float], ours: list[float]) -> Contender:
+def _with_times(contender: LibraryTime, nanoseconds: list[float], ours: list[float]) -> LibraryTime:
     s = summary(nanoseconds)
     median, p10, p90 = (s[name] * 1e-6 for name in ("median_us", "p10_us", "p90_us"))
     ratio = statistics.median(a / b for a, b in zip(nanoseconds, ours, strict=True))

@@ -33,7 +33,7 @@ sys.path += filter(None, os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep)
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.lab.bench.contender import (
     Array,
-    Contender,
+    ModelContender,
     Shapes,
     UnfitError,
     time_calls,
@@ -51,12 +51,12 @@ class EdgekitContender:
     """Our compiled model in the same runtime as on a board."""
 
     def __init__(self, folder: Path, threads: int) -> None:
-        from edgekit.device.runtime.agent.model import Model
+        from edgekit.device.runtime.agent.model import LoadedModel
         from edgekit.device.runtime.dtypes import BY_NAME
         from edgekit.device.version import VERSION
 
         self.version = VERSION
-        self._model = Model(ReleaseFiles(folder), threads=threads)
+        self._model = LoadedModel(ReleaseFiles(folder), threads=threads)
         description = self._model.description
         self._names = [spec.name for spec in description.inputs]
         self._outputs = [
@@ -124,7 +124,7 @@ class TfliteContender:
         return time_calls(self._interpreter.invoke, count)
 
 
-def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Contender:
+def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> ModelContender:
     engine, _, kernels = kind.partition(":")
     if engine == "edgekit":
         return EdgekitContender(model, threads)
@@ -135,7 +135,7 @@ def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Cont
     return TfliteContender(_PACKAGES[engine], kernels, model, threads, shapes)
 
 
-def run_file(contender: Contender, inputs: Path, outputs: Path, steps: int) -> None:
+def run_file(contender: ModelContender, inputs: Path, outputs: Path, steps: int) -> None:
     """Runs each row of `inputs` and stacks the outputs into `outputs`."""
     with np.load(inputs, allow_pickle=False) as stored:
         arrays = [stored[f"in{i}"] for i in range(len(stored.files))]
@@ -148,7 +148,7 @@ def run_file(contender: Contender, inputs: Path, outputs: Path, steps: int) -> N
     np.savez(outputs, allow_pickle=False, **stacked)
 
 
-def answer(contender: Contender, question: dict[str, Any]) -> dict[str, Any]:
+def answer(contender: ModelContender, question: dict[str, Any]) -> dict[str, Any]:
     if question["do"] == "time":
         return {"ns": contender.time(question["count"])}
     paths = Path(question["inputs"]), Path(question["outputs"])

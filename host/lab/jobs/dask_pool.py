@@ -17,7 +17,7 @@ from typing import Any
 from edgekit.host.common.optional import optional
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
-from edgekit.host.lab.jobs.task import Report, Task, lost, run_task
+from edgekit.host.lab.jobs.task import Task, TaskReport, lost, run_task
 
 SCHEMES = ("tcp://", "tls://")
 _CONNECT_SECONDS = 10.0
@@ -85,7 +85,7 @@ class DaskPool:
         self._futures[future] = task
         future.add_done_callback(lambda done: self._ended.put((task, done)))
 
-    def wait(self) -> tuple[Task, Report]:
+    def wait(self) -> tuple[Task, TaskReport]:
         while True:
             try:
                 task, future = self._ended.get(timeout=_LOOK_SECONDS)
@@ -106,7 +106,7 @@ class DaskPool:
     def _worker_addresses(self) -> list[str]:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
 
-    def _without_workers(self) -> tuple[Task, Report] | None:
+    def _without_workers(self) -> tuple[Task, TaskReport] | None:
         """Gives up and returns a task that no suitable worker has been available for too long."""
         hosts = {_host_of(worker) for worker in self._worker_addresses()}
         for future, task in self._futures.items():
@@ -125,9 +125,9 @@ class DaskPool:
         self._alone_since = None
         return None
 
-    def _report_of(self, future: Any) -> Report:
+    def _report_of(self, future: Any) -> TaskReport:
         try:
-            report: Report = future.result()
+            report: TaskReport = future.result()
         except Exception as error:  # Dask's errors vary if a worker died or lacks a package
             text = str(error).strip().splitlines() or [type(error).__name__]
             return lost(
@@ -137,7 +137,7 @@ class DaskPool:
         return report
 
 
-def _run_leased(task: Task, stop: str) -> Report:
+def _run_leased(task: Task, stop: str) -> TaskReport:
     """Runs a task on a worker while holding the board's lease."""
     from distributed import Event, Semaphore, get_worker
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from edgekit.host.lab.jobs.task import Report, Task, run_task
+from edgekit.host.lab.jobs.task import Task, TaskReport, run_task
 
 
 class Pool(Protocol):
@@ -23,7 +23,7 @@ class Pool(Protocol):
         """Queues a task."""
         ...
 
-    def wait(self) -> tuple[Task, Report]:
+    def wait(self) -> tuple[Task, TaskReport]:
         """Waits for the next task to finish, in any order."""
         ...
 
@@ -40,13 +40,13 @@ class LocalPool:
     def __init__(self, size: int | None = None) -> None:
         self._threads = ThreadPoolExecutor(size or os.cpu_count() or 1)
         self._stop = threading.Event()
-        self._ended: queue.SimpleQueue[tuple[Task, Future[Report]]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[Task, Future[TaskReport]]] = queue.SimpleQueue()
 
     def start(self, task: Task) -> None:
         future = self._threads.submit(run_task, task, self._stop.is_set)
         future.add_done_callback(lambda done: self._ended.put((task, done)))
 
-    def wait(self) -> tuple[Task, Report]:
+    def wait(self) -> tuple[Task, TaskReport]:
         task, done = self._ended.get()
         return task, done.result()
 
@@ -58,7 +58,7 @@ class LocalPool:
 def work_off(
     pool: Pool,
     tasks: Iterable[Task],
-    then: Callable[[Task, Report], Task | None],
+    then: Callable[[Task, TaskReport], Task | None],
 ) -> None:
     """Runs tasks, and the follow-up that `then` returns for each, until there are none left.
 

@@ -45,7 +45,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MeasuredRows:
     """Measurements of products and of operators of models."""
 
     products: tuple[Measurement, ...] = ()
@@ -62,26 +62,26 @@ class Task:
     board: str
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     leased: bool = False
-    rows: Rows = field(default_factory=Rows, repr=False)
+    rows: MeasuredRows = field(default_factory=MeasuredRows, repr=False)
     kit: str = VERSION
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskReport:
     """The exit code of a task's command, its JSON document or last line, and for a leased task the
     worker's history of the board; `worker`: where it ran."""
 
     code: int
     document: Mapping[str, Any] | None = None
     message: str = ""
-    rows: Rows = field(default_factory=Rows, repr=False)
+    rows: MeasuredRows = field(default_factory=MeasuredRows, repr=False)
     worker: str = ""
 
 
-def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Report:
+def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> TaskReport:
     """Runs a task here; polls `stopped` and, when true, ends early with the partial results."""
     if task.kit != VERSION:
-        return Report(
+        return TaskReport(
             IncompatibleError.exit_code,
             message=f"worker {worker}: expected edgekit {task.kit}, the version of the caller, "
             f"found {VERSION}; install the same on both",
@@ -90,30 +90,30 @@ def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Repor
     if task.leased:
         _merge_rows(task.rows)
     code, out, message = _run_child(_command_line(task), stopped)
-    rows = rows_of(task.board) if task.leased else Rows()
+    rows = rows_of(task.board) if task.leased else MeasuredRows()
     document = _parse_json_object(out) if code == 0 else None
     if code == 0 and document is None:
         code, message = 1, f"worker {worker}: expected a JSON document, found: {out[:80]!r}"
-    return Report(code, document, message, rows, worker)
+    return TaskReport(code, document, message, rows, worker)
 
 
-def lost(message: str) -> Report:
+def lost(message: str) -> TaskReport:
     """The report of a task that no worker could finish."""
-    return Report(UnreachableError.exit_code, message=message)
+    return TaskReport(UnreachableError.exit_code, message=message)
 
 
-def rows_of(board: str) -> Rows:
+def rows_of(board: str) -> MeasuredRows:
     """This host's history of a board, for this kit version."""
     with History() as history:
         products = history.read().measurements
         operators = history.read_operators().measurements
-    return Rows(
+    return MeasuredRows(
         tuple(m for m in products if (m.board, m.kit_version) == (board, VERSION)),
         tuple(m for m in operators if (m.board, m.kit_version) == (board, VERSION)),
     )
 
 
-def _merge_rows(rows: Rows) -> int:
+def _merge_rows(rows: MeasuredRows) -> int:
     """Merges rows from elsewhere into the local history; returns how many were new."""
     if not (rows.products or rows.operators):
         return 0
@@ -121,7 +121,7 @@ def _merge_rows(rows: Rows) -> int:
         return history.merge(rows.products, rows.operators)
 
 
-def bring_home(report: Report) -> int:
+def bring_home(report: TaskReport) -> int:
     """Stores a worker's measurements; returns how many rows were new here."""
     return _merge_rows(report.rows)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.host.lab.jobs.pool import Pool, work_off
-from edgekit.host.lab.jobs.task import Report, Rows, Sent, Task, bring_home, rows_of
+from edgekit.host.lab.jobs.task import MeasuredRows, Sent, Task, TaskReport, bring_home, rows_of
 
 _SLICE_SECONDS = 60.0
 
@@ -23,7 +23,7 @@ class Tuning:
     """The state of a board's tuning: last report, number of new measurements, and slices."""
 
     board: str
-    report: Report | None = None
+    report: TaskReport | None = None
     measured: int = 0
     slices: int = 0
     ends: float = field(default=0.0, repr=False)
@@ -57,7 +57,7 @@ def tune_boards(
             return None
         budget = max(1, round(min(left, _SLICE_SECONDS)))
         words = (*command, "--board", tuning.board, "--budget", f"{budget}s", "--json")
-        rows = rows_of(tuning.board) if pool.remote else Rows()
+        rows = rows_of(tuning.board) if pool.remote else MeasuredRows()
         return Task(words, tuning.board, files, leased=True, rows=rows)
 
     def first(tuning: Tuning) -> Task:
@@ -66,7 +66,7 @@ def tune_boards(
         assert begun is not None
         return begun
 
-    def then(done: Task, report: Report) -> Task | None:
+    def then(done: Task, report: TaskReport) -> Task | None:
         tuning = found[done.board]
         if pool.remote:
             bring_home(report)

@@ -15,7 +15,7 @@ from edgekit.host.lab.history.operator_history import (
     operator_rows,
     without_operator_repeats,
 )
-from edgekit.host.lab.tune.method_stats import Kind, by_kind
+from edgekit.host.lab.tune.method_stats import MeasurementKind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
 from edgekit.kb.targets.board import BoardProfile
 
@@ -93,7 +93,7 @@ def build_table(
 
 
 def keys_of(
-    kind: Kind, shapes: Iterable[GemmShape], sequences: Sequences, platform: int
+    kind: MeasurementKind, shapes: Iterable[GemmShape], sequences: Sequences, platform: int
 ) -> dict[GemmKey, list[GemmShape]]:
     """Groups the products of one kind by their keys."""
     groups: dict[GemmKey, list[GemmShape]] = defaultdict(list)

@@ -16,7 +16,7 @@ AnyRow = GemmRow | OperatorRow
 
 
 @dataclass(frozen=True)
-class Difference:
+class TableDifference:
     """Rows found in only one table, of products and of operators, and pairs whose method differs;
     `same` counts the others."""
 
@@ -27,13 +27,13 @@ class Difference:
     same: int
 
 
-def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
+def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> TableDifference:
     """Compares tables; rows are matched by form, platform, dtype, threads and the product they
     were measured on."""
     before, after = _by_product(old), _by_product(new)
     both = sorted(before.keys() & after.keys())
     changed = [(before[k], after[k]) for k in both if before[k].method != after[k].method]
-    return Difference(
+    return TableDifference(
         sequences_differ=old.sequences != new.sequences,
         added=tuple(after[k] for k in sorted(after.keys() - before.keys())),
         removed=tuple(before[k] for k in sorted(before.keys() - after.keys())),
@@ -60,7 +60,7 @@ def _by_product(table: KnowledgeBase) -> dict[tuple[str | int, ...], AnyRow]:
 
 
 @dataclass(frozen=True)
-class Change:
+class MethodChange:
     """An operator row that is new or has a different method, and why. A method of None means no
     row: the analytic rule applies."""
 
@@ -72,7 +72,7 @@ class Change:
 
 def changed_operators(
     before: KnowledgeBase, after: KnowledgeBase, history: Sequence[OperatorMeasurement]
-) -> tuple[Change, ...]:
+) -> tuple[MethodChange, ...]:
     """Operator rows whose method changed, by key; none if the meaning of keys changed."""
     if before.for_operators != after.for_operators or before.platforms != after.platforms:
         return ()
@@ -88,7 +88,7 @@ def changed_operators(
         assert row is not None
         methods = was.method if was else None, now.method if now else None
         if methods[0] != methods[1]:
-            found.append(Change(row, *methods, _explain_change(methods, measured[key])))
+            found.append(MethodChange(row, *methods, _explain_change(methods, measured[key])))
     return tuple(found)
 
 

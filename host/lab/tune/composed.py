@@ -8,17 +8,17 @@ from typing import Protocol
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.lab.tune.parts import parts_of
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Cost, Question, Timed
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
 from edgekit.host.simulator.products import Multiplication, Part
-from edgekit.host.simulator.run import Cost as Cycles
+from edgekit.host.simulator.run import SimulatedCost as Cycles
 
 _FINALISTS = 2  # per question
 _GAIN = 0.98  # ratio to the default from which a method is worth running on the whole product
 _COMPOSED = 0.03  # spread of a cost composed from parts: what it is typically off by
 
 
-class Timer(Protocol):
+class PartTimer(Protocol):
     """The cost of parts of a product on a simulated core; `ProductTimer` is one."""
 
     def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cycles, ...]: ...
@@ -34,19 +34,19 @@ class ComposedMeasurer:
 
     unit = "cycles"
 
-    def __init__(self, timer: Timer, vl: int, thorough: int = 0) -> None:
+    def __init__(self, timer: PartTimer, vl: int, thorough: int = 0) -> None:
         """`thorough`: the number of methods per question that run on the whole product even if
         none seems to beat the default."""
         self._timer, self._vl, self._thorough = timer, vl, thorough
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         """Raises InputError if a run fails."""
         for index, question in enumerate(questions):
             on_answer(index, self._answer(question))
 
-    def _answer(self, question: Question) -> Timed:
+    def _answer(self, question: Question) -> TimedProduct:
         product, methods = question.product, (question.default, *question.methods)
         guessed = self._compose(product, methods)
         known = {how: cost.low for how, cost in guessed.items() if cost.spread == 0.0}
@@ -57,14 +57,16 @@ class ComposedMeasurer:
         scale = known.get(methods[0], guessed[methods[0]].low) / guessed[methods[0]].low
         least = min((known[how] for how in finalists), default=0.0)
         costs = [
-            Cost(known[how], 0.0, known[how])
+            MeasuredCost(known[how], 0.0, known[how])
             if how in known
             else _composed(max(guessed[how].low * scale, least))
             for how in methods
         ]
-        return Timed(costs[0], tuple(costs[1:]))
+        return TimedProduct(costs[0], tuple(costs[1:]))
 
-    def _finalists(self, methods: Sequence[Method], guessed: Mapping[Method, Cost]) -> list[Method]:
+    def _finalists(
+        self, methods: Sequence[Method], guessed: Mapping[Method, MeasuredCost]
+    ) -> list[Method]:
         """The default and those that seem best, if any is worth it."""
         default, *others = methods
         limit = math.inf if self._thorough else _GAIN * guessed[default].low
@@ -73,7 +75,9 @@ class ComposedMeasurer:
         best = worth[: self._thorough or _FINALISTS]
         return [default, *best] if best or self._thorough else []
 
-    def _compose(self, product: Product, methods: Sequence[Method]) -> dict[Method, Cost]:
+    def _compose(
+        self, product: MatrixProduct, methods: Sequence[Method]
+    ) -> dict[Method, MeasuredCost]:
         """The cost of each method from the costs of its parts; exact if that is the product."""
         made = {method: parts_of(product, method, self._vl) for method in methods}
         asked = [(part.shape, how) for how, each in made.items() for part in each]
@@ -81,16 +85,16 @@ class ComposedMeasurer:
         sums = {how: sum(p.weight * next(cycles) for p in each) for how, each in made.items()}
         exact = {how for how, each in made.items() if each[0].shape == product.shape}
         return {
-            how: Cost(total, 0.0, total) if how in exact else _composed(total)
+            how: MeasuredCost(total, 0.0, total) if how in exact else _composed(total)
             for how, total in sums.items()
         }
 
-    def _run(self, product: Product, parts: Sequence[Part]) -> list[float]:
+    def _run(self, product: MatrixProduct, parts: Sequence[Part]) -> list[float]:
         if not parts:
             return []
         whole = Multiplication(product.shape, product.dtype, product.packed, product.threads)
         return [float(cost.cycles) for cost in self._timer.part_costs(whole, parts)]
 
 
-def _composed(cycles: float) -> Cost:
-    return Cost(cycles, _COMPOSED, cycles)
+def _composed(cycles: float) -> MeasuredCost:
+    return MeasuredCost(cycles, _COMPOSED, cycles)

@@ -42,7 +42,7 @@ Groups = Mapping[str, Floats]  # cycles of each amount
 
 
 @dataclass(frozen=True)
-class Operator:
+class RatedOperator:
     """The work of an operator, its memory-bound cycles, and its recorded cycles if known."""
 
     work: Work
@@ -56,7 +56,7 @@ class Recorded:
 
     name: str
     cycles: float
-    operators: tuple[Operator, ...]
+    operators: tuple[RatedOperator, ...]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sample:
+class OperatorSample:
     """One operator of a model: its work, and the median of its times in microseconds."""
 
     model: str
@@ -46,20 +46,22 @@ class Accuracy:
 
 def samples_of(
     model: str, graph: Graph, costs: CostModel, times: Mapping[str, float]
-) -> list[Sample]:
+) -> list[OperatorSample]:
     """The operators of a scheduled graph that have a time and do any work."""
     found = []
     for node in graph.nodes:
         work = costs.work(graph, node)
         measured = times.get(node.name, 0.0)
         if work.kind != "none" and measured > 0:
-            found.append(Sample(model, node.name, work, measured))
+            found.append(OperatorSample(model, node.name, work, measured))
     return found
 
 
-def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) -> Calibration:
+def calibrate(
+    samples: Sequence[OperatorSample], board: BoardProfile, emulated: bool
+) -> Calibration:
     """Fits the constants to the samples, separately for each family."""
-    families: dict[str, list[Sample]] = defaultdict(list)
+    families: dict[str, list[OperatorSample]] = defaultdict(list)
     for sample in samples:
         families[sample.work.family].append(sample)
     fitted = {
@@ -72,13 +74,13 @@ def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) ->
     return Calibration(board.name, emulated, float(np.median(ratios)), fitted)
 
 
-def accuracy(samples: Sequence[Sample], costs: CostModel) -> Accuracy:
+def accuracy(samples: Sequence[OperatorSample], costs: CostModel) -> Accuracy:
     """The accuracy of a cost model on the samples."""
     return _accuracy([(costs.cost_of(s.work), s.measured_us) for s in samples])
 
 
 def accuracy_elsewhere(
-    samples: Sequence[Sample], board: BoardProfile, emulated: bool
+    samples: Sequence[OperatorSample], board: BoardProfile, emulated: bool
 ) -> Accuracy | None:
     """Cross-validated accuracy: operators predicted only from other models; None for one model.
 
@@ -122,7 +124,7 @@ def _accuracy(pairs: Sequence[tuple[float, float]]) -> Accuracy:
     )
 
 
-def _fit_costs(samples: Sequence[Sample]) -> tuple[float, ...]:
+def _fit_costs(samples: Sequence[OperatorSample]) -> tuple[float, ...]:
     """Nonnegative microseconds per amount, minimizing relative errors.
 
     Iteratively reweighted to reduce the influence of outliers, so that the typical operator

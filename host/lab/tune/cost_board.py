@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.lab.tune.cost import Sample, samples_of
+from edgekit.host.lab.tune.cost import OperatorSample, samples_of
 from edgekit.host.lab.zoo.models import zoo_options
 from edgekit.kb.targets.board import load_board
 
@@ -23,7 +23,7 @@ def measure(
     seconds: int,
     tell: Callable[[str], None],
     take: Callable[[Bundle], None] = lambda _: None,
-) -> list[Sample]:
+) -> list[OperatorSample]:
     """Runs each model by itself in `rounds` rounds, leaving the deployed release alone; returns
     the minimum of each operator's medians. Models that cannot be compiled are reported and
     skipped; `take` gets each other model's bundle once."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from edgekit.host.lab.tune.tuner import Cost, Question, Timed
+from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
 from edgekit.host.simulator.products import Multiplication, ProductTimer
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.target import SimulatedCore
 
 
 class EstimatingMeasurer:
@@ -14,13 +14,13 @@ class EstimatingMeasurer:
 
     unit = "seconds"
 
-    def __init__(self, target: Target, timer: ProductTimer | None = None) -> None:
+    def __init__(self, target: SimulatedCore, timer: ProductTimer | None = None) -> None:
         """InputError if there is no emulator."""
         self._target = target
         self._timer = timer or ProductTimer(target)
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         """Each method is run once, whatever a question's seconds: an estimate has no noise."""
         for index, question in enumerate(questions):
@@ -32,7 +32,7 @@ class EstimatingMeasurer:
                 how: self._target.milliseconds(cost.cycles) / 1e3 for how, cost in costs.items()
             }
             default, *others = (
-                Cost(seconds[how], 0.0, seconds[how])
+                MeasuredCost(seconds[how], 0.0, seconds[how])
                 for how in (question.default, *question.methods)
             )
-            on_answer(index, Timed(default, tuple(others)))
+            on_answer(index, TimedProduct(default, tuple(others)))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.common.files import atomic_write
-from edgekit.host.compiler.costs.layout_table import CHAIN, Case, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import CHAIN, KernelWork, LayoutCase, LayoutTable
 from edgekit.host.compiler.costs.layouts import chain_work
 from edgekit.host.compiler.driver import build_graph
 from edgekit.host.compiler.ir import ops
@@ -89,7 +89,7 @@ class _Operator:
 
     kernel: str
     node: Node
-    work: Work
+    work: KernelWork
 
 
 def tune_layouts(
@@ -138,8 +138,8 @@ def _build_bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
     return sign_bundle(build_bundle(artifact, profile)), cases
 
 
-def _to_cases(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[Case, ...]:
-    return tuple(Case(c.kernel, c.work, costs[c.node.name]) for c in cases)
+def _to_cases(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[LayoutCase, ...]:
+    return tuple(LayoutCase(c.kernel, c.work, costs[c.node.name]) for c in cases)
 
 
 def _write_table(table: LayoutTable, path: Path) -> LayoutTable:
@@ -266,7 +266,7 @@ def _build_operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
     return graph, [_Operator(k, n, _work_of(graph, n, vl)) for k, n in named]
 
 
-def _work_of(graph: Graph, node: Node, vl: int) -> Work:
+def _work_of(graph: Graph, node: Node, vl: int) -> KernelWork:
     if isinstance(node.op, ops.RowChain):
         return chain_work(*members_of(graph, node), vl)
     if isinstance(node.op, ops.FullyConnected):

@@ -13,7 +13,7 @@ from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.deploy.release.answers import CostAnswer, GemmAnswer, GemmCounts, GemmTimes
 from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.errors import IncompatibleError
-from edgekit.host.lab.tune.tuner import Cost, Question, Timed
+from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
 from edgekit.kb.targets.board import BoardProfile
 
 _FOLDER = "kernels"
@@ -45,7 +45,7 @@ class BoardMeasurer:
         return "instructions" if self._emulated else "seconds"
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         """Reports each answer as soon as it arrives; None: the board could not measure it."""
         if not self._sent:
@@ -86,7 +86,9 @@ class BoardMeasurer:
             **({"count": True} if self._emulated else {"seconds": question.seconds}),
         }
 
-    def _parse_answer(self, text: str, questions: Sequence[Question]) -> tuple[int, Timed | None]:
+    def _parse_answer(
+        self, text: str, questions: Sequence[Question]
+    ) -> tuple[int, TimedProduct | None]:
         """The index of a question and its answer."""
         answer = decode(text, GemmAnswer)
         index = answer["index"]
@@ -100,14 +102,14 @@ class BoardMeasurer:
             return index, None
         if self._emulated:
             counts = fitting(answer, GemmCounts)
-            found = Timed(
+            found = TimedProduct(
                 _count_to_cost(counts["default"]),
                 tuple(map(_count_to_cost, counts["instructions"])),
             )
         else:
             times = fitting(answer, GemmTimes)
             costs = tuple(map(_time_to_cost, times["times"]))
-            found = Timed(_time_to_cost(times["default"]), costs, times["cpu"])
+            found = TimedProduct(_time_to_cost(times["default"]), costs, times["cpu"])
         if len(found.methods) != len(questions[index].methods):
             raise NotAnAnswerError(
                 f"expected costs of {len(questions[index].methods)} methods, "
@@ -122,11 +124,11 @@ class BoardMeasurer:
         return _SPARE_SECONDS + 10.0 * work / _EMULATED_RATE
 
 
-def _time_to_cost(found: CostAnswer) -> Cost:
+def _time_to_cost(found: CostAnswer) -> MeasuredCost:
     median = found["median_us"]
     low, high = found["p10_us"], found["p90_us"]
-    return Cost(median * 1e-6, (high - low) / median, low * 1e-6)
+    return MeasuredCost(median * 1e-6, (high - low) / median, low * 1e-6)
 
 
-def _count_to_cost(found: float) -> Cost:
-    return Cost(float(found), 0.0, float(found))
+def _count_to_cost(found: float) -> MeasuredCost:
+    return MeasuredCost(float(found), 0.0, float(found))

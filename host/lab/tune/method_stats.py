@@ -26,7 +26,7 @@ _DIGITS = 3  # of ratios and rates in the table: the rest is noise
 
 
 @dataclass(frozen=True, order=True)
-class Kind:
+class MeasurementKind:
     """Comparable measurements: ratios to the default method of one kit version, since another
     version may have another default."""
 
@@ -44,13 +44,15 @@ class Kind:
         return -UNITS.index(self.unit), numbers, self
 
 
-def kind_of(m: Measurement) -> Kind:
-    return Kind(m.platform, m.dtype, m.threads, m.packed, m.unit, m.kit_version)
+def kind_of(m: Measurement) -> MeasurementKind:
+    return MeasurementKind(m.platform, m.dtype, m.threads, m.packed, m.unit, m.kit_version)
 
 
-def by_kind(history: Iterable[Measurement], board: BoardProfile | None) -> dict[Kind, Experience]:
+def by_kind(
+    history: Iterable[Measurement], board: BoardProfile | None
+) -> dict[MeasurementKind, Experience]:
     """The experience for each kind; independent of the order of the history."""
-    found: dict[Kind, list[Measurement]] = defaultdict(list)
+    found: dict[MeasurementKind, list[Measurement]] = defaultdict(list)
     for m in sorted(history, key=_sort_key):
         found[kind_of(m)].append(m)
     return {kind: Experience(found[kind], board) for kind in sorted(found)}

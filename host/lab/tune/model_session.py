@@ -35,7 +35,7 @@ from edgekit.host.lab.tune.orders import (
     tune_orders,
 )
 from edgekit.host.lab.tune.tables import build_for
-from edgekit.host.simulator.target import Target, target_of
+from edgekit.host.simulator.target import SimulatedCore, target_of
 from edgekit.kb.targets.board import BoardProfile
 
 _FEWEST_ORDERS, _MOST_ORDERS = 2, 6
@@ -51,7 +51,7 @@ class ModelSearch:
     `most_combinations`: as in `ModelPlan`."""
 
     operators: Callable[[TuningTask, Callable[[str], None]], OperatorMeasurer] = EstimatedTimes
-    orders: Callable[[Target, int, Callable[[str], None]], OrderMeasurer] = EstimatedOrders
+    orders: Callable[[SimulatedCore, int, Callable[[str], None]], OrderMeasurer] = EstimatedOrders
     orders_wanted: Callable[[OrderJob], bool] = has_untried_orders
     order_runs: int = _AGAIN
     least: float = LEAST_SECONDS

@@ -12,7 +12,7 @@ from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.release import Benchmark
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.tunable_ops import WORTH, TuningTask
-from edgekit.host.lab.tune.operators import Times
+from edgekit.host.lab.tune.operators import ModelCosts
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import ModelEstimate, estimate_model
@@ -43,7 +43,9 @@ class MeasuredTimes:
     def close(self) -> None:
         self._stack.close()
 
-    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+    def measure(
+        self, table: KnowledgeBase, default: KnowledgeBase
+    ) -> tuple[ModelCosts, ModelCosts]:
         if self._default is None:
             self._default = self._stack.enter_context(self._device.temporary())
             self._default.deploy(_build_bundle(self._subject, default))
@@ -80,20 +82,22 @@ class EstimatedTimes:
         Raises InputError if there is no model of the board's core, or no emulator.
         """
         self._subject = subject
-        self._usual: Times | None = None
+        self._usual: ModelCosts | None = None
         self._target = target_of(subject.board)
         self.per_ms = 1e3 * self._target.core.clock_mhz
         if estimate is None:
             find_emulator(subject.board.arch, tell)
         self._estimate = estimate or self._estimate_or_recall
 
-    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+    def measure(
+        self, table: KnowledgeBase, default: KnowledgeBase
+    ) -> tuple[ModelCosts, ModelCosts]:
         """Estimates the default only once, since the result is deterministic."""
         times = self._estimate_times(table)
         self._usual = self._usual or self._estimate_times(default)
         return times, self._usual
 
-    def _estimate_times(self, table: KnowledgeBase) -> Times:
+    def _estimate_times(self, table: KnowledgeBase) -> ModelCosts:
         found = self._estimate(table)
         if not found.operators:
             raise InputError(
@@ -101,7 +105,7 @@ class EstimatedTimes:
                 f"{self._subject.board.name}, found some that overlap; tune it on the board itself"
             )
         by_name = {o.spec.name: float(o.cost.cycles) for o in found.operators}
-        return Times(by_name, float(found.cost.cycles))
+        return ModelCosts(by_name, float(found.cost.cycles))
 
     def _estimate_or_recall(self, table: KnowledgeBase) -> ModelEstimate:
         """The estimate of the model compiled with a table, which may be in the cache."""
@@ -121,11 +125,11 @@ def _build_bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:
     return sign_bundle(build_bundle(artifact, s.board))
 
 
-def _minimum_times(found: tuple[Benchmark, ...]) -> Times:
+def _minimum_times(found: tuple[Benchmark, ...]) -> ModelCosts:
     """The minimum of several medians, since disturbances only ever add time."""
     names = {o.name for each in found for o in each.operators}
     seconds = {
         name: min(o.median_us for each in found for o in each.operators if o.name == name) * 1e-6
         for name in names
     }
-    return Times(seconds, min(each.median_ms for each in found) * 1e-3)
+    return ModelCosts(seconds, min(each.median_ms for each in found) * 1e-3)

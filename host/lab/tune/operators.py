@@ -33,7 +33,7 @@ _MOST_SETTLED = 4  # attempts to find a combination that is not slower than befo
 
 
 @dataclass(frozen=True)
-class Times:
+class ModelCosts:
     """The costs of operators, by name, and of the entire model, in the measurer's unit."""
 
     operators: Mapping[str, float]
@@ -56,16 +56,16 @@ class OperatorMeasurer(Protocol):
     @property
     def worth(self) -> float: ...
 
-    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+    def measure(
+        self, table: KnowledgeBase, default: KnowledgeBase
+    ) -> tuple[ModelCosts, ModelCosts]:
         """Measures both tables, alternately if times vary between runs."""
-        ...
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What to tune: `board` is its name; `seconds` of budget. `check` raises if the board has
-    become too noisy to continue; measurements up to then are kept. `most_combinations`: of best
-    methods, measured together."""
+    """What to tune. `check` raises if `board` has become too noisy to continue; measurements up to
+    then are kept. `most_combinations`: of best methods, measured together."""
 
     board: str
     subject: TuningTask
@@ -121,7 +121,7 @@ class _State:
     known: KnownRatios
     measured: int = 0
     rounds: int = 0
-    default: Times | None = None
+    default: ModelCosts | None = None
     totals: dict[_Whole, float] = field(default_factory=dict)  # relative to the default's
 
 
@@ -296,7 +296,7 @@ class ModelTuner:
         return total
 
     def _collateral_loss(
-        self, methods: Mapping[GemmKey, OperatorMethod], times: Times, default: Times
+        self, methods: Mapping[GemmKey, OperatorMethod], times: ModelCosts, default: ModelCosts
     ) -> float:
         """The loss of operators without a new method, relative to the default cost of those with
         one: different code and weights shift cache contents for neighboring operators."""

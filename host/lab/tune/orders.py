@@ -21,17 +21,17 @@ from edgekit.host.compiler.options import CompileOptions, Order
 from edgekit.host.compiler.schedule.dag import dag_of
 from edgekit.host.compiler.schedule.memory import buffers_of
 from edgekit.host.compiler.schedule.orders import shuffled
-from edgekit.host.compiler.schedule.schedule import Part, parts_of, schedule
+from edgekit.host.compiler.schedule.schedule import SubgraphRange, parts_of, schedule
 from edgekit.host.compiler.tables.orders import OrderRow, write_orders
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.lab.history.orders import WORTH, OrderMeasurement, order_rows
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune.operators import Times
+from edgekit.host.lab.tune.operators import ModelCosts
 from edgekit.host.simulator.emulator import find_emulator
 from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import estimate_model
-from edgekit.host.simulator.target import Target
+from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.board import BoardProfile
 
 _STEPS_PER_NODE = 100  # of the Markov chain that draws a random order
@@ -40,7 +40,7 @@ _TOGETHER = "the best of each subgraph"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OrderCandidate:
     """An order to try: its origin, the graph in that order, and the cost model's prediction."""
 
     origin: str
@@ -50,10 +50,10 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedOrder:
     """A candidate that ran: its bundle, arena size, and median latency."""
 
-    candidate: Candidate
+    candidate: OrderCandidate
     bundle: Bundle
     measured_us: float
 
@@ -75,7 +75,7 @@ class Kept:
 class OrderOutcome:
     """The orders that ran, best first; the orders remembered for parts; and the table's path."""
 
-    timed: list[Timed]
+    timed: list[TimedOrder]
     kept: list[Kept]
     table: Path
 
@@ -88,7 +88,7 @@ class OrderMeasurer(Protocol):
     unit: str
     per_us: float
 
-    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+    def times(self, bundles: Sequence[Bundle]) -> list[list[ModelCosts]]:
         """The costs of operators and of the entire model, per bundle and round."""
 
 
@@ -103,17 +103,17 @@ class BoardOrders:
         self._device, self._threads, self._tell = device, threads, tell
         self._rounds, self._seconds = rounds, seconds
 
-    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+    def times(self, bundles: Sequence[Bundle]) -> list[list[ModelCosts]]:
         with ExitStack() as stack:
             places = [stack.enter_context(self._device.temporary()) for _ in bundles]
             for place, bundle in zip(places, bundles, strict=True):
                 place.deploy(bundle)
-            found: list[list[Times]] = [[] for _ in bundles]
+            found: list[list[ModelCosts]] = [[] for _ in bundles]
             for turn, (i, place) in itertools.product(range(self._rounds), enumerate(places)):
                 self._tell(f"round {turn + 1} of {self._rounds}, order {i + 1} of {len(places)}")
                 timing = place.bench(threads=self._threads, seconds=self._seconds)
                 by_name = {o.name: o.median_us * 1e-6 for o in timing.operators}
-                found[i].append(Times(by_name, timing.median_ms * 1e-3))
+                found[i].append(ModelCosts(by_name, timing.median_ms * 1e-3))
             return found
 
 
@@ -122,13 +122,13 @@ class EstimatedOrders:
 
     source, unit = "estimate", "cycles"
 
-    def __init__(self, target: Target, threads: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, target: SimulatedCore, threads: int, tell: Callable[[str], None]) -> None:
         """Raises InputError if there is no emulator."""
         self._target, self._threads, self._tell = target, threads, tell
         self.per_us = float(target.core.clock_mhz)
         find_emulator(target.board.arch, tell)
 
-    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+    def times(self, bundles: Sequence[Bundle]) -> list[list[ModelCosts]]:
         found = []
         for i, bundle in enumerate(bundles):
             self._tell(f"estimating order {i + 1} of {len(bundles)}")
@@ -138,7 +138,7 @@ class EstimatedOrders:
                 made = estimate_model(manifest, bundle.files, self._target, threads)
                 remember(manifest.id, self._target.board, threads, made)
             by_name = {o.spec.name: float(o.cost.cycles) for o in made.operators}
-            found.append([Times(by_name, float(made.cost.cycles))])
+            found.append([ModelCosts(by_name, float(made.cost.cycles))])
         return found
 
 
@@ -202,9 +202,9 @@ class _Runs:
         self.graph = self._made.graph
         self._place = {node.name: i for i, node in enumerate(self.graph.nodes)}
         self.parts = parts_of(self.graph, job.profile)
-        self._costs: dict[tuple[Part, tuple[int, ...]], float] = {}
+        self._costs: dict[tuple[SubgraphRange, tuple[int, ...]], float] = {}
 
-    def run(self, found: Sequence[Candidate]) -> list[Timed]:
+    def run(self, found: Sequence[OrderCandidate]) -> list[TimedOrder]:
         """Times orders alternately; the searched one must be among them."""
         bundles = [self._build_bundle(each) for each in found]
         turns = self._measurer.times(bundles)
@@ -222,11 +222,11 @@ class _Runs:
             history.add_orders(measured)
         totals = [statistics.median(t.total for t in each) for each in turns]
         return [
-            Timed(each, bundle, total / self._measurer.per_us)
+            TimedOrder(each, bundle, total / self._measurer.per_us)
             for each, bundle, total in zip(found, bundles, totals, strict=True)
         ]
 
-    def together(self, found: Sequence[Candidate]) -> Candidate | None:
+    def together(self, found: Sequence[OrderCandidate]) -> OrderCandidate | None:
         """The best order of each part, if any part gains from an order other than the searched."""
         (searched,) = (each.graph for each in found if each.origin == _SEARCHED)
         nodes, gains = list[Node](), False
@@ -240,7 +240,7 @@ class _Runs:
         graph = replace(self.graph, nodes=tuple(nodes))
         return _make_candidate(_TOGETHER, graph, self._job.profile) if gains else None
 
-    def _build_bundle(self, candidate: Candidate) -> Bundle:
+    def _build_bundle(self, candidate: OrderCandidate) -> Bundle:
         job = self._job
         job.tell(f"compiling order {candidate.origin}")
         made, options = (
@@ -251,7 +251,7 @@ class _Runs:
         artifact = build_graph(made, digest, job.profile, options=options)
         return sign_bundle(build_bundle(artifact, job.profile))
 
-    def _part_cost(self, part: Part, turns: Sequence[Times]) -> float:
+    def _part_cost(self, part: SubgraphRange, turns: Sequence[ModelCosts]) -> float:
         """The cost of the part's operators together, median of all turns; views cost nothing."""
         nodes = part.nodes(self.graph)
         return statistics.median(
@@ -260,7 +260,7 @@ class _Runs:
 
     def _to_measurement(
         self,
-        part: Part,
+        part: SubgraphRange,
         order: tuple[int, ...],
         cost: float,
         searched: tuple[int, ...],
@@ -285,10 +285,12 @@ class _Runs:
         )
 
 
-def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -> list[Candidate]:
+def candidates(
+    graph: Graph, board: BoardProfile, most: int, random_seed: int
+) -> list[OrderCandidate]:
     """Up to `most` different orders: the searched one, the importer's, the one of least memory,
     and random ones."""
-    found: dict[tuple[str, ...], Candidate] = {}
+    found: dict[tuple[str, ...], OrderCandidate] = {}
 
     def add(origin: str, ordered: Graph) -> None:
         names = tuple(n.name for n in ordered.nodes)
@@ -309,8 +311,8 @@ def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -
     return list(found.values())
 
 
-def _make_candidate(origin: str, graph: Graph, board: BoardProfile) -> Candidate:
+def _make_candidate(origin: str, graph: Graph, board: BoardProfile) -> OrderCandidate:
     kept = schedule(graph, board, CompileOptions(order="import"))
     size = len(graph.nodes)
     peak = buffers_of(graph, 0, size).peak(range(size))
-    return Candidate(origin, graph, kept.makespan_us, peak)
+    return OrderCandidate(origin, graph, kept.makespan_us, peak)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.costs.methods.tile_cost import parts
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.isa import BYTES
 
@@ -31,7 +31,7 @@ class WeightedPart:
     weight: float
 
 
-def parts_of(product: Product, method: Method, vl: int) -> tuple[WeightedPart, ...]:
+def parts_of(product: MatrixProduct, method: Method, vl: int) -> tuple[WeightedPart, ...]:
     """Parts for a method on a core with vectors of `vl` lanes; the whole product alone if it has a
     vector, runs on several threads, or is hardly larger than its parts."""
     shape = product.shape

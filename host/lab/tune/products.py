@@ -37,7 +37,7 @@ _SEED = 1
 
 
 @dataclass(frozen=True, order=True)
-class Product:
+class MatrixProduct:
     """One matrix product with the dtype of A, on a number of threads."""
 
     shape: GemmShape
@@ -81,14 +81,14 @@ def shapes_of_file(path: Path) -> list[GemmShape]:
     return list(dict.fromkeys(found))
 
 
-def products_of_model(model: Path, threads: int) -> list[Product]:
+def products_of_model(model: Path, threads: int) -> list[MatrixProduct]:
     """The products that a model consists of, largest first; their weights, B, are packed.
 
     Raises InputError if there are none.
     """
     graph, _ = run_passes(import_model(model))
     pairs = {pair for node in graph.nodes for pair in _of_node(graph, node)}
-    found = [Product(shape, dtype, threads, "b") for shape, dtype in pairs]
+    found = [MatrixProduct(shape, dtype, threads, "b") for shape, dtype in pairs]
     if not found:
         raise InputError(
             f"{model}: expected a model with convolutions or fully connected layers, found none; "

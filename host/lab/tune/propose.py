@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgekit.host.compiler.costs.methods.gemm import Method, analytic_method, method_of_tile
 from edgekit.host.compiler.costs.methods.tile_cost import tile_cost
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
 
@@ -17,13 +17,13 @@ _MOST_TILES = 8
 _WORTH = 1.5  # measure tiles up to this multiple of the least analytic cost
 
 
-def default_method(board: BoardProfile, product: Product) -> Method:
+def default_method(board: BoardProfile, product: MatrixProduct) -> Method:
     """The baseline of all measurements: the analytic method, clipped to the product."""
     p = product
     return analytic_method(board, p.shape, p.dtype, p.threads, p.packed).cut(p.shape)
 
 
-def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
+def first_methods(board: BoardProfile, product: MatrixProduct, counted: bool) -> list[Method]:
     """The default method, then each register tile with its own blocks, packing B or not. If B was
     packed ahead and A is at least half of L2, also with packed blocks of A.
 
@@ -42,7 +42,7 @@ def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[
     return list(dict.fromkeys(found))
 
 
-def _is_large(board: BoardProfile, product: Product) -> bool:
+def _is_large(board: BoardProfile, product: MatrixProduct) -> bool:
     m, k = product.shape.m, product.shape.k
     return (
         1 not in (m, product.shape.n) and m * k * BYTES[product.dtype] >= caches_of(board).l2 // 2
@@ -60,7 +60,7 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
     return replace(made, kc=kc, mc=mc, pack_a=True)
 
 
-def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+def _candidate_tiles(board: BoardProfile, product: MatrixProduct) -> Iterator[tuple[int, int]]:
     """The tiles worth trying, normal and transposed. Only the smallest with a given
     number of panels, because panels have equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
@@ -76,7 +76,9 @@ def _candidate_tiles(board: BoardProfile, product: Product) -> Iterator[tuple[in
     return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * costs[0][0])
 
 
-def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool) -> list[Method]:
+def neighbors(
+    board: BoardProfile, product: MatrixProduct, best: Method, counted: bool
+) -> list[Method]:
     """Methods one step from the best: another block size, packing, or axis split among threads.
 
     None when instructions are `counted`, since a count does not reflect these changes.
@@ -93,7 +95,7 @@ def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool
     return list(dict.fromkeys(kept))
 
 
-def _whole_depth(best: Method, product: Product, caches: Caches) -> Method:
+def _whole_depth(best: Method, product: MatrixProduct, caches: Caches) -> Method:
     """Accumulates over all of k at once: good if few panels share a block, which then need not
     stay in L1."""
     k = product.shape.k
@@ -109,7 +111,7 @@ def _other_blocks(best: Method) -> Iterator[Method]:
             yield replace(best, **{name: rounded})
 
 
-def _other_packing(best: Method, product: Product) -> Iterator[Method]:
+def _other_packing(best: Method, product: MatrixProduct) -> Iterator[Method]:
     if product.packed != "b" and product.dtype == "f32":  # int8 must be interleaved anyway
         yield replace(best, pack_b=not best.pack_b)
     if product.packed != "a":

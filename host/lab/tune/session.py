@@ -13,31 +13,31 @@ from edgekit.host.deploy.release.session import owner
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Measurer, Outcome, Progress, Tuner, TuningPlan
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import Measurer, Tuner, TuningOutcome, TuningPlan, TuningProgress
 from edgekit.kb.features import Sequences
 from edgekit.kb.targets.board import BoardProfile
 
 
 @dataclass(frozen=True)
-class Job:
+class TuningJob:
     """What to tune; `now` returns the time of day as text. `given`: see `TuningPlan`."""
 
     board: str
     profile: BoardProfile
-    products: tuple[Product, ...]
+    products: tuple[MatrixProduct, ...]
     seconds: float
     now: Callable[[], str]
-    given: Mapping[Product, Method] = field(default_factory=dict)
+    given: Mapping[MatrixProduct, Method] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
 
 
 def tune(
-    job: Job,
+    job: TuningJob,
     make_measurer: Callable[[], Measurer],
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[TuningProgress], None],
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> TuningOutcome:
     """Tunes a board; everything measured is in the history, however this ends.
 
     `make_measurer` may take long, which counts as part of the budget; `clock` returns seconds.

@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.runtime.arrays.sparse_input import Csr, library
 from edgekit.device.runtime.arrays.sparse_library import VALUE_BYTES
-from edgekit.device.runtime.arrays.sparse_table import Answer, SpmvRow, key_of
+from edgekit.device.runtime.arrays.sparse_table import SparseChoice, SpmvRow, key_of
 from edgekit.host.compiler.lowering.sparse.strips import strip_height
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.lab.tune.spmv_board import BoardResult, SpmvMeasurer
@@ -32,7 +32,7 @@ class TunedMatrix:
     tried: int
 
 
-def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
+def settings_for(board: BoardProfile, matrix: Csr) -> SparseChoice:
     """The settings for a matrix from the board's table, else from the patent's rule."""
     found = library().features(matrix.rows())
     height = strip_height(board.isa, found.stored)

@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.device.runtime.agent.hotspots import Bottleneck, HotFunction, HotInstruction, Hotspots
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr
-from edgekit.device.runtime.arrays.sparse_table import Features
+from edgekit.device.runtime.arrays.sparse_table import MatrixFeatures
 from edgekit.host.common.decode import NotAnAnswerError, fitting
 from edgekit.host.deploy.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
 from edgekit.host.deploy.release.runtime import BoardCalls
@@ -37,7 +37,7 @@ class FormCost:
 class BoardResult:
     """A board's measurements; triad: bytes per second of STREAM's triad, None if not requested."""
 
-    features: Features
+    features: MatrixFeatures
     height: int
     forms: tuple[FormCost, ...]
     triad: float | None
@@ -85,10 +85,10 @@ class SpmvMeasurer:
                 f"expected costs of {len(settings)} forms, found {len(answer['results'])}"
             )
         found_features: dict[str, Any] = dict(answer["features"])
-        features = {key: found_features[key] for key in Features.__dataclass_fields__}
+        features = {key: found_features[key] for key in MatrixFeatures.__dataclass_fields__}
         forms = tuple(_to_form_cost(result) for result in answer["results"])
         rate = answer["triad_bytes_per_second"]
-        return BoardResult(Features(**features), answer["height"], forms, rate)
+        return BoardResult(MatrixFeatures(**features), answer["height"], forms, rate)
 
     def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
         """Where the board spends its time on one thread, and its bottleneck."""

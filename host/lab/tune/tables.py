@@ -14,27 +14,27 @@ from edgekit.host.compiler.tables.supported import drop_unsupported_rows
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.build import build_table
-from edgekit.host.lab.tune.compare import Change, changed_operators
+from edgekit.host.lab.tune.compare import MethodChange, changed_operators
 from edgekit.host.lab.tune.field_calls import FieldCalls, field_calls
 from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
 from edgekit.host.lab.tune.learn import Regret, learn_sequences, regret_of
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.kb.features import Packed
 from edgekit.kb.targets.board import BoardProfile
 
 
 def methods_of_rows(
     table: KnowledgeBase, platform: str, dtype: str | None, threads: int, packed: Packed | None
-) -> dict[Product, Method]:
+) -> dict[MatrixProduct, Method]:
     """The methods of a platform's rows, clipped to the products they were measured on; optionally
     for one dtype and `packed`."""
-    found: dict[Product, Method] = {}
+    found: dict[MatrixProduct, Method] = {}
     for row in table.rows:
         key = row.key
         wanted = (dtype or key.dtype, threads, packed or key.packed)
         same = (key.dtype, key.threads, key.packed) == wanted
         if row.method and same and table.platforms[key.platform] == platform:
-            product = Product(row.shape, key.dtype, key.threads, key.packed)
+            product = MatrixProduct(row.shape, key.dtype, key.threads, key.packed)
             found[product] = row.method.cut(row.shape)
     return found
 
@@ -55,7 +55,7 @@ class Built:
     regret: Regret
     field: FieldHistory
     calls: FieldCalls
-    changes: tuple[Change, ...]
+    changes: tuple[MethodChange, ...]
     written: bool = True
     kept: tuple[int, int] = (0, 0)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from edgekit.host.compiler.costs.methods.gemm import Method, limits_of
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.features import GemmKey, Sequences, key_of
 from edgekit.kb.targets.board import BoardProfile
@@ -31,7 +31,7 @@ Known = dict[Method, list[float]]  # ratios to the default
 
 
 @dataclass(frozen=True)
-class Cost:
+class MeasuredCost:
     """The cost of one product, in the measurer's unit: median, (p90 - p10) / median, and p10.
 
     Disturbances on a board only ever add time. On a busy board the low end still reflects a
@@ -47,18 +47,18 @@ class Cost:
 class Question:
     """Methods to measure on one product, alternating with its default; `seconds` in total."""
 
-    product: Product
+    product: MatrixProduct
     default: Method
     methods: tuple[Method, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedProduct:
     """The answer: costs of the default and of the methods in order, and the x86 CPU's name."""
 
-    default: Cost
-    methods: tuple[Cost, ...]
+    default: MeasuredCost
+    methods: tuple[MeasuredCost, ...]
     cpu: str = ""
 
 
@@ -69,7 +69,7 @@ class Measurer(Protocol):
     def unit(self) -> str: ...
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         """Reports each answer by question index as soon as it arrives; None: not measurable."""
 
@@ -83,16 +83,16 @@ class TuningPlan:
 
     board: str
     profile: BoardProfile
-    products: tuple[Product, ...]
+    products: tuple[MatrixProduct, ...]
     seconds: float
     kit_version: str
-    given: Mapping[Product, Method] = field(default_factory=dict)
+    given: Mapping[MatrixProduct, Method] = field(default_factory=dict)
     sequences: Sequences = field(default_factory=Sequences)
     check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
-class Progress:
+class TuningProgress:
     """`done` of `total` products in this round; `gain`: geometric mean over the default."""
 
     step: int
@@ -101,28 +101,28 @@ class Progress:
     measured: int
     gain: float
     seconds_left: float
-    product: Product
+    product: MatrixProduct
 
 
 @dataclass(frozen=True)
-class Best:
+class BestMethod:
     """The best method found for a product; `ratio` is its cost over the default's."""
 
-    product: Product
+    product: MatrixProduct
     method: Method
     ratio: float
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """Numbers of ratios `measured` now and `known` before; `finished`: nothing is left to try.
     `refused` products exceed the board's memory."""
 
-    best: tuple[Best, ...]
+    best: tuple[BestMethod, ...]
     measured: int
     known: int
     finished: bool
-    refused: tuple[Product, ...]
+    refused: tuple[MatrixProduct, ...]
 
 
 class Tuner:
@@ -142,9 +142,9 @@ class Tuner:
         self._known = self._read_back()
         self._before = sum(len(ratios) for k in self._known.values() for ratios in k.values())
         self._measured = 0
-        self._refused: set[Product] = set()
+        self._refused: set[MatrixProduct] = set()
 
-    def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
+    def run(self, on_progress: Callable[[TuningProgress], None]) -> TuningOutcome:
         """Searches until the budget is used or nothing is left to try.
 
         First measures the analytic candidates of every product, then alternates local search
@@ -167,7 +167,7 @@ class Tuner:
                 return self._make_outcome(finished=False)
         return self._make_outcome(finished=True)
 
-    def _step_question(self, product: Product, step: int) -> Question | None:
+    def _step_question(self, product: MatrixProduct, step: int) -> Question | None:
         """The question for one step of a product, unless the answers are already known."""
         known, profile = self._known[product], self._plan.profile
         if product in self._plan.given:
@@ -178,7 +178,7 @@ class Tuner:
             wanted = neighbors(profile, product, _search_center(known), self._counting)
         return self._question_new(product, wanted)
 
-    def _ask_of_others(self, product: Product) -> Question | None:
+    def _ask_of_others(self, product: MatrixProduct) -> Question | None:
         """Asks for the best methods of the other products sharing a row with this one."""
         if self._counting or not self._may_share(product):
             return None
@@ -188,15 +188,15 @@ class Tuner:
         made = (limits_of(method, mate.shape, profile, mate.dtype) for method, mate in best)
         return self._question_new(product, [method.cut(product.shape) for method in made])
 
-    def _may_share(self, product: Product) -> bool:
+    def _may_share(self, product: MatrixProduct) -> bool:
         done = product in self._refused or product in self._plan.given
         return not done and bool(self._known[product])
 
-    def _gemm_key(self, product: Product) -> GemmKey:
+    def _gemm_key(self, product: MatrixProduct) -> GemmKey:
         p = product
         return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
 
-    def _confirm_question(self, product: Product) -> Question | None:
+    def _confirm_question(self, product: MatrixProduct) -> Question | None:
         """Asks for the best methods again; only times vary from run to run."""
         if self._measurer.unit != "seconds" or product in self._refused:
             return None
@@ -204,13 +204,13 @@ class Tuner:
         best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
         return self._make_question(product, [m for m in best if len(known[m]) == 1])
 
-    def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
+    def _question_new(self, product: MatrixProduct, wanted: Iterable[Method]) -> Question | None:
         """A question for the unknown methods, up to the limit per product."""
         known = self._known[product]
         missing = [m for m in dict.fromkeys(wanted) if m not in known]
         return self._make_question(product, missing[: max(_MOST_METHODS - len(known), 0)])
 
-    def _make_question(self, product: Product, methods: list[Method]) -> Question | None:
+    def _make_question(self, product: MatrixProduct, methods: list[Method]) -> Question | None:
         if not methods:
             return None
         default = default_method(self._plan.profile, product)
@@ -221,7 +221,7 @@ class Tuner:
         self,
         questions: Sequence[Question],
         step: int,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[TuningProgress], None],
     ) -> bool:
         """Asks the board batch by batch; returns False if the budget runs out first."""
         done = 0
@@ -232,7 +232,10 @@ class Tuner:
             self._plan.check()
 
             def on_answer(
-                index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done
+                index: int,
+                timed: TimedProduct | None,
+                batch: Sequence[Question] = batch,
+                done: int = done,
             ) -> None:
                 self._store_times(batch[index], timed)
                 product = batch[index].product
@@ -242,7 +245,7 @@ class Tuner:
             done += len(batch)
         return True
 
-    def _store_times(self, question: Question, timed: Timed | None) -> None:
+    def _store_times(self, question: Question, timed: TimedProduct | None) -> None:
         product = question.product
         if timed is None:
             self._refused.add(product)
@@ -260,7 +263,7 @@ class Tuner:
         return self._measurer.unit == "instructions"
 
     def _to_measurement(
-        self, product: Product, method: Method, cost: Cost, timed: Timed
+        self, product: MatrixProduct, method: Method, cost: MeasuredCost, timed: TimedProduct
     ) -> Measurement:
         return Measurement(
             board=self._plan.board,
@@ -280,11 +283,11 @@ class Tuner:
             cpu=timed.cpu,
         )
 
-    def _read_back(self) -> dict[Product, Known]:
+    def _read_back(self) -> dict[MatrixProduct, Known]:
         """Known ratios of these products in the history, from this board and kit version."""
-        known: dict[Product, Known] = {product: {} for product in self._plan.products}
+        known: dict[MatrixProduct, Known] = {product: {} for product in self._plan.products}
         for m in self._history.read(self._plan.profile.platform).measurements:
-            product = Product(m.shape, m.dtype, m.threads, m.packed)
+            product = MatrixProduct(m.shape, m.dtype, m.threads, m.packed)
             same = (m.board, m.kit_version, m.unit) == (
                 self._plan.board,
                 self._plan.kit_version,
@@ -294,19 +297,23 @@ class Tuner:
                 known[product].setdefault(m.method, []).append(m.ratio)
         return known
 
-    def _make_progress(self, step: int, done: int, total: int, product: Product) -> Progress:
+    def _make_progress(
+        self, step: int, done: int, total: int, product: MatrixProduct
+    ) -> TuningProgress:
         ratios = [_best_ratio(known) for known in self._known.values() if known]
         left = self._end - self._clock()
-        return Progress(step, done, total, self._measured, _mean_speedup(ratios), left, product)
+        return TuningProgress(
+            step, done, total, self._measured, _mean_speedup(ratios), left, product
+        )
 
-    def _make_outcome(self, finished: bool) -> Outcome:
+    def _make_outcome(self, finished: bool) -> TuningOutcome:
         best = tuple(
-            Best(product, _best_method(known), _best_ratio(known))
+            BestMethod(product, _best_method(known), _best_ratio(known))
             for product, known in self._known.items()
             if known
         )
         refused = tuple(sorted(self._refused))
-        return Outcome(best, self._measured, self._before, finished, refused)
+        return TuningOutcome(best, self._measured, self._before, finished, refused)
 
 
 def _split_batches(questions: Sequence[Question], emulated: bool) -> Iterator[list[Question]]:
@@ -344,6 +351,6 @@ def _mean_speedup(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(logs)) if logs else 1.0
 
 
-def gain_of(outcome: Outcome) -> float:
+def gain_of(outcome: TuningOutcome) -> float:
     """The geometric mean speedup of the best methods over the default method."""
     return _mean_speedup(best.ratio for best in outcome.best)

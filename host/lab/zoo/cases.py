@@ -26,7 +26,7 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
-class Samples:
+class ZooInputs:
     """Real inputs: pictures uint8 [h, w, 3]; sounds as log spectra, float [frames, bins];
     sequences of calls for a particular model, [calls, *shape] in its dtype.
     """
@@ -49,7 +49,7 @@ class Cases:
 
 def load_samples(
     pictures: Sequence[Path], sounds: Sequence[Path], sequences: Sequence[Path] = ()
-) -> Samples:
+) -> ZooInputs:
     """Reads picture files (needs Pillow), 16-bit mono .wav files and .npz files with in0."""
     from PIL import Image
 
@@ -62,11 +62,11 @@ def load_samples(
         with np.load(path, allow_pickle=False) as stored:
             recorded.append(stored["in0"])
     spectra = tuple(_log_spectra(path) for path in sounds)
-    return Samples(tuple(loaded), spectra, tuple(recorded))
+    return ZooInputs(tuple(loaded), spectra, tuple(recorded))
 
 
 def make_cases(
-    specs: Sequence[InputSpec], count: int, samples: Samples, steps: int = 1, seed: int = 0
+    specs: Sequence[InputSpec], count: int, samples: ZooInputs, steps: int = 1, seed: int = 0
 ) -> Cases:
     """`count` sequences of `steps` calls; deterministic for given arguments."""
     rng = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def make_cases(
 _Maker = Callable[[np.random.Generator, int], Array]
 
 
-def _fixed_inputs(spec: InputSpec, samples: Samples) -> list[_Maker]:
+def _fixed_inputs(spec: InputSpec, samples: ZooInputs) -> list[_Maker]:
     """A maker per sequence, picture and constant; each returns [steps, *shape] of its dtype."""
     dtype = np.dtype(spec.dtype)
     fitting = [s for s in samples.sequences if (s.shape[1:], s.dtype) == (spec.shape, dtype)]
@@ -108,7 +108,7 @@ def _fixed_inputs(spec: InputSpec, samples: Samples) -> list[_Maker]:
     return [*map(replay, fitting), *map(repeat, values)]
 
 
-def _varied_inputs(spec: InputSpec, samples: Samples) -> list[_Maker]:
+def _varied_inputs(spec: InputSpec, samples: ZooInputs) -> list[_Maker]:
     """Makers that return different values each time."""
     dtype = np.dtype(spec.dtype)
     low, high = _value_limits(dtype)

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.lab.zoo.cases import Samples, load_samples
+from edgekit.host.lab.zoo.cases import ZooInputs, load_samples
 from edgekit.kb.targets.board import load_board
 
 # Shapes of the dynamic inputs of zoo models, by file stem.
@@ -28,7 +28,7 @@ class Zoo:
     sounds: tuple[Path, ...]
     sequences: tuple[Path, ...]
 
-    def samples(self) -> Samples:
+    def samples(self) -> ZooInputs:
         """All inputs, decoded; needs Pillow."""
         return load_samples(self.pictures, self.sounds, self.sequences)
 

@@ -27,7 +27,7 @@ _FORMATS = {"float32": "f", "int32": "i", "int64": "q", "int8": "b", "uint8": "B
 
 
 @dataclass(frozen=True)
-class Value:
+class GuestTensor:
     """An input or output: `shape`, NumPy name of its type, and raw values."""
 
     name: str
@@ -47,14 +47,14 @@ class Engine:
 
     version: str
     run: Callable[[], Any]
-    outputs: Callable[[Any], Sequence[Value]]
+    outputs: Callable[[Any], Sequence[GuestTensor]]
 
 
-def _values(arrays: Sequence[Any]) -> list[Value]:
-    return [Value("", each.shape, each.dtype.name, each.tobytes()) for each in arrays]
+def _values(arrays: Sequence[Any]) -> list[GuestTensor]:
+    return [GuestTensor("", each.shape, each.dtype.name, each.tobytes()) for each in arrays]
 
 
-def _named(values: Sequence[Value], name: str, place: int) -> Value:
+def _named(values: Sequence[GuestTensor], name: str, place: int) -> GuestTensor:
     """The value of an engine's input: by name, or by place if the engine has names of its own."""
     return next((each for each in values if each.name == name), values[place])
 
@@ -64,7 +64,7 @@ def _mark(number: int) -> None:
         os.close(number)
 
 
-def litert(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+def litert(model: str, threads: int, inputs: Sequence[GuestTensor], half: bool) -> Engine:
     """LiteRT with XNNPACK; its wheel has no switch for half precision."""
     del half
     module: Any = importlib.import_module("ai_edge_litert.interpreter")
@@ -78,7 +78,7 @@ def litert(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Eng
     for detail, value in zip(details, given, strict=True):
         interpreter.set_tensor(detail["index"], value.array)
 
-    def outputs(_: Any) -> list[Value]:
+    def outputs(_: Any) -> list[GuestTensor]:
         places = [detail["index"] for detail in interpreter.get_output_details()]
         return _values([interpreter.get_tensor(place) for place in places])
 
@@ -86,7 +86,7 @@ def litert(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Eng
     return Engine(str(getattr(package, "__version__", "")), interpreter.invoke, outputs)
 
 
-def onnxruntime(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+def onnxruntime(model: str, threads: int, inputs: Sequence[GuestTensor], half: bool) -> Engine:
     """ONNX Runtime's CPU provider."""
     del half
     ort: Any = importlib.import_module("onnxruntime")
@@ -98,7 +98,7 @@ def onnxruntime(model: str, threads: int, inputs: Sequence[Value], half: bool) -
     return Engine(str(ort.__version__), lambda: session.run(None, feed), _values)
 
 
-def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+def mnn(model: str, threads: int, inputs: Sequence[GuestTensor], half: bool) -> Engine:
     """MNN, in precision "low", its half precision, or "high"."""
     module: Any = importlib.import_module("MNN")
     numpy: Any = importlib.import_module("numpy")
@@ -123,7 +123,7 @@ def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine
         if code := interpreter.runSession(session):
             sys.exit(f"its session ended with error {code}")
 
-    def outputs(_: Any) -> list[Value]:
+    def outputs(_: Any) -> list[GuestTensor]:
         found = []
         for tensor in interpreter.getSessionOutputAll(session).values():
             kind, layout = tensor.getDataType(), tensor.getDimensionType()
@@ -139,7 +139,7 @@ def mnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine
     return Engine(str(module.version()), infer, outputs)
 
 
-def ncnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engine:
+def ncnn(model: str, threads: int, inputs: Sequence[GuestTensor], half: bool) -> Engine:
     """ncnn, which computes in half precision by default; `inputs` in the model's order."""
     # Its RISC-V wheel references missing functions, which are never called.
     sys.setdlopenflags(os.RTLD_LAZY)
@@ -164,15 +164,17 @@ def ncnn(model: str, threads: int, inputs: Sequence[Value], half: bool) -> Engin
             sys.exit("ncnn cannot compute an output")
         return [mat for _, mat in found]
 
-    def outputs(mats: Any) -> list[Value]:
+    def outputs(mats: Any) -> list[GuestTensor]:
         views = [memoryview(mat) for mat in mats]
         names = {letter: name for name, letter in _FORMATS.items()}
-        return [Value("", v.shape or (), names[v.format.strip("<=@")], v.tobytes()) for v in views]
+        return [
+            GuestTensor("", v.shape or (), names[v.format.strip("<=@")], v.tobytes()) for v in views
+        ]
 
     return Engine(str(module.__version__), infer, outputs)
 
 
-def _mat(module: Any, value: Value) -> Any:
+def _mat(module: Any, value: GuestTensor) -> Any:
     """An input of ncnn, which has no batch; without NumPy, which has no wheel for RISC-V."""
     elements: Any = array.array(_FORMATS[value.dtype], value.content)
     if elements.typecode == "q":
@@ -182,14 +184,15 @@ def _mat(module: Any, value: Value) -> Any:
     return module.Mat(view).clone()
 
 
-def _read_inputs(folder: Path) -> list[Value]:
+def _read_inputs(folder: Path) -> list[GuestTensor]:
     described = json.loads((folder / "inputs.json").read_text())
     return [
-        Value(**each, content=(folder / f"in{i}").read_bytes()) for i, each in enumerate(described)
+        GuestTensor(**each, content=(folder / f"in{i}").read_bytes())
+        for i, each in enumerate(described)
     ]
 
 
-def _write_outputs(folder: Path, values: Sequence[Value]) -> None:
+def _write_outputs(folder: Path, values: Sequence[GuestTensor]) -> None:
     described = [{"shape": list(value.shape), "dtype": value.dtype} for value in values]
     for place, value in enumerate(values):
         (folder / f"out{place}").write_bytes(value.content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir import ops
@@ -28,7 +28,7 @@ def test_a_long_section_is_functions_of_some_steps_each(tmp_path):
     graph = _chain(300)
     folder, inputs = build(graph, load_board("local"), tmp_path), inputs_of(graph)
     check(graph, run_here(folder, inputs), inputs)
-    model = Model(ReleaseFiles(folder))
+    model = LoadedModel(ReleaseFiles(folder))
     assert all(0 < each < 1e9 for each in model.bench(1).operators[0])
     model.close()
 

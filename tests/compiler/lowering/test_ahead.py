@@ -10,7 +10,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.kb.targets.board import last_cache, load_profile
 from edgekit.kb.targets.core import load_core
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -105,6 +105,6 @@ def test_one_core_reads_from_memory_where_all_get_no_more(board, megabytes, thre
     )
     profile = dataclasses.replace(load_profile(board), l2_bytes=megabytes << 20, l3_bytes=0)
     steps = lower(graph, profile, threads=threads).lowered.steps
-    calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
+    calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
     assert all((call.tasks or 0) > 1 and call.grain == 1 for call in calls) != alone
     assert all(call.tasks in (1, call.grain) for call in calls) == alone

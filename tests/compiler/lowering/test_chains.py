@@ -24,7 +24,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
 from edgekit.host.compiler.lowering.conv.row_chain import strips_of
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
@@ -149,7 +149,7 @@ def test_a_chain_may_take_the_convolution_of_the_site_before_it():
     graph = Graph("two sites", tensors, nodes, ("x",), ("y",))
     board = load_board("rpi3")
     table = KnowledgeBase((board.platform,))
-    groups = Groups(board, table)
+    groups = MethodGroups(board, table)
     chained = chain_for_time(graph, board, table, groups)
     names = [n.op.names for n in chained.nodes if isinstance(n.op, ops.RowChain)]
     assert names == [("between", "second", "last")]

@@ -11,7 +11,7 @@ from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
-from edgekit.host.compiler.lowering.groups import Group, Groups, choices_of
+from edgekit.host.compiler.lowering.groups import Group, MethodGroups, choices_of
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
@@ -25,7 +25,7 @@ _NONE = KnowledgeBase((_BOARD.platform,))
 
 
 def _chained(graph: Graph, table: KnowledgeBase) -> tuple[Graph, Group]:
-    groups = Groups(_BOARD, table)
+    groups = MethodGroups(_BOARD, table)
     graph = chain_for_time(graph, _BOARD, table, groups)
     (group,) = groups.made.values()
     return graph, group
@@ -56,25 +56,27 @@ def test_row_of_a_chain_says_how_many_operators_are_one(members, names):
 def test_row_takes_apart_what_would_be_a_chain():
     small = dataclasses.replace(load_profile("x86-64-v3"), l2_bytes=65536)
     table = KnowledgeBase((small.platform,))
-    groups = Groups(small, table)
+    groups = MethodGroups(small, table)
     assert len(chain_for_time(expanded_block(), small, table, groups).nodes) == 1
     (group,) = groups.made.values()
     table = table_of_operators(small, (group.form, OperatorMethod("depthwise", "f32")))
-    assert len(chain_for_time(expanded_block(), small, table, Groups(small, table)).nodes) == 3
+    assert (
+        len(chain_for_time(expanded_block(), small, table, MethodGroups(small, table)).nodes) == 3
+    )
 
 
 @pytest.mark.parametrize(("times", "operators"), [(1, 3), (1.2, 1)])
 def test_row_of_another_shape_takes_no_chain_apart_where_it_is_dear(times, operators):
     """If images exceed the cache, separate operators cost much more than a chain."""
     small = dataclasses.replace(_BOARD, l2_bytes=65536)
-    groups = Groups(small, _NONE)
+    groups = MethodGroups(small, _NONE)
     assert len(chain_for_time(expanded_block(), small, _NONE, groups).nodes) == 1
     (group,) = groups.made.values()
     shape = group.form.shape
     other = dataclasses.replace(shape, m=round(times * shape.m))
     form = dataclasses.replace(group.form, shape=other)
     table = table_of_operators(small, (form, OperatorMethod("depthwise", "f32")))
-    groups = Groups(small, table)
+    groups = MethodGroups(small, table)
     assert len(chain_for_time(expanded_block(), small, table, groups).nodes) == operators
     (group,) = groups.made.values()
     assert ("depthwise costs" in group.choice.why) == (operators == 1)

@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.tables.gemm_file import load_table, table_text
 from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.lab.tune.build import build_table
@@ -328,7 +328,7 @@ def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family
         table = KnowledgeBase((profile.platform,))
         (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
         (call,) = step.calls
-        assert step.compiled is not None and isinstance(call, Call)
+        assert step.compiled is not None and isinstance(call, KernelCall)
         found[threads] = step.compiled.method.family, call.tasks
     assert found[1] == ("winograd", 1)
     assert found[4][0] == family and (found[4][1] or 0) >= 4

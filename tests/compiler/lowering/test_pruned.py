@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
-from edgekit.host.compiler.costs.layout_table import KERNELS, LayoutTable, Work
-from edgekit.host.compiler.costs.layout_table import Case as Measured
+from edgekit.host.compiler.costs.layout_table import KERNELS, KernelWork, LayoutTable
+from edgekit.host.compiler.costs.layout_table import LayoutCase as Measured
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.kb.targets.board import load_board, load_profile
@@ -29,7 +29,7 @@ _LOCAL = load_board("local")
 
 def _table(sparse: float) -> LayoutTable:
     """A dense product costs 1 per weight, a sparse one `sparse` per nonzero."""
-    works = [Work(1 << n, 1 << n + 1, 1 << n - 8) for n in (10, 14, 18)]
+    works = [KernelWork(1 << n, 1 << n + 1, 1 << n - 8) for n in (10, 14, 18)]
     rates = {"sparse_row": sparse}
     cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in KERNELS for w in works]
     return LayoutTable("test", "nanoseconds", tuple(cases))
@@ -92,7 +92,7 @@ def test_threads_share_layers_of_some_thousand_weights(tmp_path):
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
     (step,) = lower(after, _LOCAL).lowered.steps
     (call,) = step.calls
-    assert isinstance(call, Call) and call.fields["pieces"] == 2
+    assert isinstance(call, KernelCall) and call.fields["pieces"] == 2
     inputs = inputs_of(graph)
     made = run_here(build(after, _LOCAL, tmp_path), inputs, 2)
     check(graph, made, inputs)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
-from edgekit.host.compiler.costs.layout_table import CODES, KERNELS, LayoutTable, Work
-from edgekit.host.compiler.costs.layout_table import Case as Measured
+from edgekit.host.compiler.costs.layout_table import CODES, KERNELS, KernelWork, LayoutTable
+from edgekit.host.compiler.costs.layout_table import LayoutCase as Measured
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
 from edgekit.host.compiler.lowering.sparse.sparse_i8 import code_strips
 from edgekit.host.compiler.tables.layouts import layout_table_of
@@ -30,7 +30,7 @@ _FAST = "a53", "a72", "a76", "bpi-f3"
 
 def _table(sparse: float, kernels: tuple[str, ...] = (*KERNELS, *CODES)) -> LayoutTable:
     """A dense product costs 1 per weight, a sparse one `sparse` per nonzero."""
-    works = [Work(1 << n, 1 << n + 1, 1) for n in (10, 14, 18)]
+    works = [KernelWork(1 << n, 1 << n + 1, 1) for n in (10, 14, 18)]
     rates = {"sparse_codes": sparse}
     cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in kernels for w in works]
     return LayoutTable("test", "nanoseconds", tuple(cases))
@@ -135,7 +135,7 @@ def test_threads_share_points_rather_than_the_lines_of_their_outputs(threads, po
     after = choose_pruned(_layer(0.2, (1, 5, 7, 150)), _LOCAL, _table(0.1), SpmvTable())
     (step,) = lower(after, _LOCAL, threads=threads).lowered.steps
     (call,) = step.calls
-    assert isinstance(call, Call) and call.fields["block"] == points
+    assert isinstance(call, KernelCall) and call.fields["block"] == points
     assert call.tasks == threads * int(str(call.fields["pieces"]))
 
 

@@ -14,9 +14,9 @@ from edgekit.host.compiler.costs.layout_table import (
     CODES,
     KERNELS,
     WINDOWS,
-    Case,
+    KernelWork,
+    LayoutCase,
     LayoutTable,
-    Work,
     read_layouts,
 )
 from edgekit.host.compiler.costs.layouts import Saved, saved_by_chain
@@ -41,14 +41,14 @@ from tests.support.method_cases import table_of_operators
 def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
     """A product costs 1, in a channels-first window `depthwise`; a transposed value `transpose`."""
     rates = {"depthwise_chw": depthwise}
-    works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
+    works = [KernelWork(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     cases = [
-        Case(kernel, work, rates.get(kernel, 1.0) * work.products)
+        LayoutCase(kernel, work, rates.get(kernel, 1.0) * work.products)
         for kernel in KERNELS
         if kernel != "transpose"
         for work in works
     ]
-    cases += [Case("transpose", Work(0, w.values), transpose * w.values) for w in works]
+    cases += [LayoutCase("transpose", KernelWork(0, w.values), transpose * w.values) for w in works]
     return LayoutTable("test", "nanoseconds", tuple(cases))
 
 
@@ -139,13 +139,15 @@ def test_chains_of_the_channels_last_graph_are_known(monkeypatch, tmp_path):
     assert channels_last_chains(graph, board, older, shown) == ()
 
 
-def _half_cost(case: Case) -> Case:
+def _half_cost(case: LayoutCase) -> LayoutCase:
     return replace(case, cost=case.cost / 2) if case.kernel == CHAIN else case
 
 
 def test_images_of_equal_work_and_other_rows_have_costs_of_their_own():
-    few, many = Work(1 << 16, 1 << 12, 24, 1 << 12), Work(1 << 16, 1 << 12, 96, 1 << 12)
-    table = LayoutTable("t", "cycles", (Case("depthwise", few, 9e5), Case("depthwise", many, 3e5)))
+    few, many = KernelWork(1 << 16, 1 << 12, 24, 1 << 12), KernelWork(1 << 16, 1 << 12, 96, 1 << 12)
+    table = LayoutTable(
+        "t", "cycles", (LayoutCase("depthwise", few, 9e5), LayoutCase("depthwise", many, 3e5))
+    )
     assert table.cost("depthwise", few) > 2.5 * table.cost("depthwise", many)
     plain = [replace(c, work=replace(c.work, pieces=1)) for c in table.cases]
     old = replace(table, cases=tuple(plain))
@@ -191,11 +193,11 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
         layout_table_of(board)
 
 
-def _with_more_inputs(case: Case) -> Case:
+def _with_more_inputs(case: LayoutCase) -> LayoutCase:
     return replace(case, work=replace(case.work, inputs=case.work.inputs + 1))
 
 
-def _with_longer_vectors(case: Case) -> Case:
+def _with_longer_vectors(case: LayoutCase) -> LayoutCase:
     """Half as many pieces in one kernel, more padding in another."""
     w = case.work
     if case.kernel == "sparse_row":
@@ -288,8 +290,8 @@ def test_a_core_without_vectors_takes_none(monkeypatch, tmp_path):
 
 
 def test_inputs_tell_operators_of_equal_work_apart():
-    works = [Work(1 << 12, 1 << 8, inputs=n) for n in (1 << 8, 1 << 12, 1 << 16)]
-    cases = [Case("dense", work, 10.0 * work.inputs) for work in works]
+    works = [KernelWork(1 << 12, 1 << 8, inputs=n) for n in (1 << 8, 1 << 12, 1 << 16)]
+    cases = [LayoutCase("dense", work, 10.0 * work.inputs) for work in works]
     known = LayoutTable("test", "cycles", tuple(cases))
     near, far = (known.cost("dense", work) for work in (works[0], works[2]))
     assert far > 100 * near

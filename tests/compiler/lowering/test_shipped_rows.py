@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.host.compiler.driver import prepare
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.lowering.compiled import Compiled
+from edgekit.host.compiler.lowering.compiled import CompiledProduct
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
@@ -20,7 +20,7 @@ _USUAL = ("face_detection_short_range", "selfie_segmentation", "face_detection_b
 _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "orangepi-pc", "rpi5", "bpi-f3")
 
 
-def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, Compiled]:
+def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, CompiledProduct]:
     """The compiled operators, by name."""
     profile = load_board(board)
     made = prepare(_MODELS / f"{model}.tflite", profile)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.compiler.costs.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import (
+    KERNELS,
+    WINDOWS,
+    KernelWork,
+    LayoutCase,
+    LayoutTable,
+)
 from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -20,9 +26,11 @@ from tests.support.kernel_runs import build, run_here
 
 def _table(**rates: float) -> LayoutTable:
     """A product costs 1, scaled by `rates`; the table covers windows only if `rates` are given."""
-    works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
+    works = [KernelWork(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     kernels = KERNELS if not rates else (*KERNELS, *WINDOWS)
-    cases = [Case(k, w, rates.get(k, 1.0) * (w.products or 1)) for k in kernels for w in works]
+    cases = [
+        LayoutCase(k, w, rates.get(k, 1.0) * (w.products or 1)) for k in kernels for w in works
+    ]
     return LayoutTable("test", "nanoseconds", tuple(cases))
 
 

@@ -13,7 +13,7 @@ from edgekit.host.common.checked_files import in_use
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.toolchain.process import run_watched
-from edgekit.host.compiler.toolchain.zig import BuildError, Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import BuildError, Toolchain, TranslationUnit
 from edgekit.host.errors import BusyError, InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
@@ -47,9 +47,9 @@ def toolchain(tmp_path: Path) -> Toolchain:
 
 
 def test_the_second_build_compiles_nothing(toolchain, tmp_path):
-    first = toolchain.build([Unit("answer", _SOURCE)])
+    first = toolchain.build([TranslationUnit("answer", _SOURCE)])
     before = _objects(tmp_path)
-    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert toolchain.build([TranslationUnit("answer", _SOURCE)]) == first
     assert _objects(tmp_path) == before and len(before) == 1
 
 
@@ -69,7 +69,7 @@ def test_the_cache_is_not_emptied_under_a_compile(tmp_path, monkeypatch):
         compiled.append(made.name)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    Toolchain(load_board("local"), objects, run=run).build([Unit("answer", _SOURCE)])
+    Toolchain(load_board("local"), objects, run=run).build([TranslationUnit("answer", _SOURCE)])
     assert compiled == ["out.o", "model.so"]
     assert [entry.kind for entry in cache.clean()] == ["objects"]
     assert list((tmp_path / "cache").iterdir()) == []
@@ -80,10 +80,10 @@ def test_a_build_removes_the_work_folders_of_killed_ones(toolchain, tmp_path):
     (tmp_path / "work-dead" / "out.o").write_bytes(b"half")
     with in_use(tmp_path):  # another process that may be alive
         (tmp_path / "work-alive").mkdir()
-        toolchain.build([Unit("answer", _SOURCE)])
+        toolchain.build([TranslationUnit("answer", _SOURCE)])
         assert (tmp_path / "work-alive").is_dir()
     assert not (tmp_path / "work-dead").exists()
-    toolchain.build([Unit("answer", _SOURCE)])
+    toolchain.build([TranslationUnit("answer", _SOURCE)])
     left = [p.name for p in tmp_path.iterdir() if p.is_dir()]
     assert sorted(left) == ["locks", "zig", "zig-local"]
 
@@ -91,7 +91,7 @@ def test_a_build_removes_the_work_folders_of_killed_ones(toolchain, tmp_path):
 @pytest.mark.parametrize("suffix", [".o", ".so"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "no hash"])
 def test_damaged_cache_files_are_rebuilt(suffix, damage, toolchain, tmp_path):
-    first = toolchain.build([Unit("answer", _SOURCE)])
+    first = toolchain.build([TranslationUnit("answer", _SOURCE)])
     (made,) = tmp_path.glob(f"*{suffix}")
     right = made.read_bytes()
     (tmp_path / f"{made.name}.sha256").unlink() if damage == "no hash" else made.write_bytes(
@@ -99,7 +99,7 @@ def test_damaged_cache_files_are_rebuilt(suffix, damage, toolchain, tmp_path):
     )
     for other in {".o", ".so"} - {suffix}:
         next(tmp_path.glob(f"*{other}")).unlink()
-    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert toolchain.build([TranslationUnit("answer", _SOURCE)]) == first
     assert made.read_bytes() == right
 
 
@@ -111,16 +111,16 @@ def test_a_full_disk_is_not_the_compilers_fault(tmp_path):
     zig.chmod(0o700)
     toolchain = Toolchain(load_board("local"), _new_cache(tmp_path), compiler=(str(zig), "1"))
     with pytest.raises(InputError, match="expected free disk space for compiled code, found none"):
-        toolchain.build([Unit("answer", _SOURCE)])
+        toolchain.build([TranslationUnit("answer", _SOURCE)])
 
 
 def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
-    first = toolchain.build([Unit("answer", _SOURCE)])
+    first = toolchain.build([TranslationUnit("answer", _SOURCE)])
     for name in ("zig", "zig-local"):
         (tmp_path / name).unlink()  # the link to the shared one
         (tmp_path / name).write_bytes(b"no folder at all")
     next(tmp_path.glob("*.so")).unlink()
-    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert toolchain.build([TranslationUnit("answer", _SOURCE)]) == first
     assert (tmp_path / "zig").is_dir()
 
 
@@ -135,15 +135,17 @@ def test_the_compilers_library_is_linked_where_it_is_called(operator, linked, tm
         return run_watched(command, env, seconds)
 
     source = f"long long answer(long long a, long long b) {{ return a {operator} b; }}"
-    Toolchain(load_board("a7"), _new_cache(tmp_path), run=run).build([Unit("answer", source)])
+    Toolchain(load_board("a7"), _new_cache(tmp_path), run=run).build(
+        [TranslationUnit("answer", source)]
+    )
     assert found == linked
 
 
 def test_what_changes_the_code_changes_the_object(toolchain, tmp_path):
-    toolchain.build([Unit("answer", _SOURCE)])
-    toolchain.build([Unit("answer", _SOURCE.replace("42", "43"))])
-    toolchain.build([Unit("answer", _SOURCE, (("X", "1"),))])
-    toolchain.build([Unit("answer", _SOURCE, plain=True)])
+    toolchain.build([TranslationUnit("answer", _SOURCE)])
+    toolchain.build([TranslationUnit("answer", _SOURCE.replace("42", "43"))])
+    toolchain.build([TranslationUnit("answer", _SOURCE, (("X", "1"),))])
+    toolchain.build([TranslationUnit("answer", _SOURCE, plain=True)])
     assert len(_objects(tmp_path)) == 4
 
 
@@ -151,7 +153,7 @@ def test_an_object_depends_on_the_headers_it_includes_and_on_no_others(toolchain
     source, outer, inner, other = (tmp_path / n for n in ("a.c", "outer.h", "inner.h", "other.h"))
     source.write_text("#include CHOSEN\nint answer(void) { return ANSWER; }")
     outer.write_text('# include "inner.h"\n')
-    unit = Unit("answer", source, (("CHOSEN", f'"{outer}"'),))
+    unit = TranslationUnit("answer", source, (("CHOSEN", f'"{outer}"'),))
     objects = []
     for number, unrelated in ((42, 1), (42, 2), (43, 2)):
         inner.write_text(f"#define ANSWER {number}")
@@ -171,7 +173,7 @@ def test_precompiled_headers_change_no_byte(name, toolchain, tmp_path):
     texts = {"EK_SIMD": (("EK_SIMD", simd),), simd: ()}
     first, second = (
         Toolchain(board, tmp_path).build(
-            [Unit("doubled", f"#include {header}\n{_DOUBLED}", macros)]
+            [TranslationUnit("doubled", f"#include {header}\n{_DOUBLED}", macros)]
         )
         for header, macros in texts.items()
     )
@@ -188,7 +190,7 @@ _CLAMPED = """void clamped(float *x, const float *low, const float *high) {
 def test_least_and_greatest_of_vectors_call_no_function(name, tmp_path):
     board = load_board(name)
     simd = (("EK_SIMD", f'"simd/{board.simd}.h"'),)
-    unit = Unit("clamped", f"#include EK_SIMD\n{_CLAMPED}", simd)
+    unit = TranslationUnit("clamped", f"#include EK_SIMD\n{_CLAMPED}", simd)
     Toolchain(board, _new_cache(tmp_path)).build([unit])
     (made,) = _objects(tmp_path)
     assert not re.search(rb"fmax|fmin", made.read_bytes())
@@ -196,7 +198,7 @@ def test_least_and_greatest_of_vectors_call_no_function(name, tmp_path):
 
 def test_headers_are_precompiled_once_and_where_the_cache_is(tmp_path):
     macros = (("EK_SIMD", '"simd/vector.h"'), ("EK_VL", "1"), ("EK_I8", "EK_I8_WIDE16"))
-    units = [Unit(f"u{i}", f"#include EK_SIMD\nint u{i};", macros) for i in range(4)]
+    units = [TranslationUnit(f"u{i}", f"#include EK_SIMD\nint u{i};", macros) for i in range(4)]
     first, last = _new_cache(tmp_path / "first"), tmp_path / "last"
     Toolchain(load_board("local"), first).build(units[:2])
     (made,) = first.glob("*.pch")
@@ -209,7 +211,7 @@ def test_headers_are_precompiled_once_and_where_the_cache_is(tmp_path):
 
 def test_a_compiler_error_is_one_line(toolchain):
     with pytest.raises(BuildError) as error:
-        toolchain.build([Unit("broken", "int answer(void) { return forty_two; }")])
+        toolchain.build([TranslationUnit("broken", "int answer(void) { return forty_two; }")])
     assert "\n" not in str(error.value) and "forty_two" in str(error.value)
 
 

@@ -14,7 +14,7 @@ from edgekit.device.runtime.agent import states
 from edgekit.device.runtime.agent.integrity import write_record
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle
-from edgekit.host.deploy.release import Step, deploy
+from edgekit.host.deploy.release import DeployProgress, deploy
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import (
     EdgekitError,
@@ -51,7 +51,7 @@ def test_release_says_what_was_done(device: Device, tiny: TinyBundle) -> None:
 
 
 def test_progress_walks_the_table(device: Device, tiny: TinyBundle) -> None:
-    steps: list[Step] = []
+    steps: list[DeployProgress] = []
     device.deploy(tiny(), progress=steps.append)
     seen = list(dict.fromkeys(step.state for step in steps))
     assert seen == [state.name for state in states.STATES]
@@ -177,7 +177,7 @@ def test_older_bundle_needs_consent(device: Device, tiny: TinyBundle) -> None:
 def test_interrupted_transfer_goes_on(device: Device, tiny: TinyBundle) -> None:
     bundle = tiny()
 
-    def pull_the_plug(step: Step) -> None:
+    def pull_the_plug(step: DeployProgress) -> None:
         if step.done > step.total // 2:
             raise KeyboardInterrupt
 
@@ -205,7 +205,7 @@ def test_what_a_dead_deploy_left_is_sent_again(
 ) -> None:
     bundle = tiny()
 
-    def die(step: Step) -> None:
+    def die(step: DeployProgress) -> None:
         if step.state == "transfer":  # the manifest has been sent by then
             raise KeyboardInterrupt
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.runtime.agent.session import Session
+from edgekit.device.runtime.agent.session import DeploySession
 from edgekit.device.runtime.agent.signing import enroll
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.errors import BusyError as DeviceBusyError
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey
-from edgekit.host.deploy.release import Step, deploy
+from edgekit.host.deploy.release import DeployProgress, deploy
 from edgekit.host.deploy.transport import LocalTransport, OnBytes, Transport
 from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
 from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
@@ -74,7 +74,7 @@ def test_of_twenty_deploys_at_once_one_wins(
     all_refused = threading.Event()
 
     def one(transport: Transport, bundle: Bundle) -> None:
-        def on_step(step: Step) -> None:
+        def on_step(step: DeployProgress) -> None:
             if step.state == "transfer" and step.done == 0:
                 assert all_refused.wait(30)
 
@@ -137,7 +137,7 @@ def test_killed_host_is_taken_over_at_once(
     command = [sys.executable, "-c", code, str(board_root), str(tmp_path / "tiny.ekb")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     with pytest.raises(DeviceBusyError):
-        Session(Store(board_root), "0" * 16, "another host").enter()
+        DeploySession(Store(board_root), "0" * 16, "another host").enter()
     assert device.deploy(bundle).release.changed
 
 
@@ -146,7 +146,7 @@ def test_other_commands_wait_for_the_deploy(
 ) -> None:
     device.deploy(tiny())
     device.deploy(tiny('TINY_NAME="other"'))
-    session = Session(Store(board_root), "1" * 16, "ann@laptop, process 7")
+    session = DeploySession(Store(board_root), "1" * 16, "ann@laptop, process 7")
     session.enter()
     with pytest.raises(BusyError, match=r"found one running by ann@laptop, process 7 \(process"):
         device.rollback()
@@ -173,7 +173,7 @@ def test_lost_link_is_taken_over_at_once(board_root: Path, tiny: TinyBundle) -> 
     with pytest.raises(UnreachableError, match=r"found none \(in state 'transfer' of the deploy"):
         deploy(Device(transport), tiny())
     with pytest.raises(DeviceBusyError):
-        Session(Store(board_root), "0" * 16, "another host").enter()
+        DeploySession(Store(board_root), "0" * 16, "another host").enter()
     assert deploy(Device(transport), tiny()).changed
 
 
@@ -202,7 +202,7 @@ def stays_while_files_grow(store: Store, folder: Path, idle_seconds: float) -> b
         if entered(store):
             return False
     with pytest.raises(DeviceBusyError, match="by first"):
-        Session(store, "2" * 16, "next").enter()
+        DeploySession(store, "2" * 16, "next").enter()
     return True
 
 
@@ -210,10 +210,10 @@ def test_only_the_named_deploy_is_taken_over(board_root: Path) -> None:
     store = Store(board_root)
     kept(store, "1" * 16, idle_seconds=60)
     with pytest.raises(DeviceBusyError) as caught:
-        Session(store, "2" * 16, "next").enter(take_over="3" * 16)
+        DeploySession(store, "2" * 16, "next").enter(take_over="3" * 16)
     assert caught.value.details["holder"] == "1" * 16
-    Session(store, "1" * 16, "first").enter()  # a session may re-enter its own lock
-    session = Session(store, "2" * 16, "next")
+    DeploySession(store, "1" * 16, "first").enter()  # a session may re-enter its own lock
+    session = DeploySession(store, "2" * 16, "next")
     session.enter(take_over="1" * 16)
     assert holder(store)["token"] == "2" * 16
     session.end()
@@ -251,7 +251,7 @@ def holder(store: Store) -> dict[str, dict[str, int]]:
 
 
 def entered(store: Store) -> bool:
-    session = Session(store, "4" * 16, "probe")
+    session = DeploySession(store, "4" * 16, "probe")
     try:
         session.enter()
     except DeviceBusyError:

@@ -13,7 +13,7 @@ from edgekit.device.runtime.agent.messages import READY, Message
 from edgekit.host.deploy.transport import Transport
 from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.deploy.transport.serial_line import SerialTarget
-from edgekit.host.deploy.transport.serial_session import Ready, RefusedError, answer
+from edgekit.host.deploy.transport.serial_session import Ready, RequestFailedError, answer
 from edgekit.host.errors import IncompatibleError, InputError, TransferError, UnreachableError
 from tests.support.patience import AMPLE, ends_by_itself
 from tests.support.tty_board import TtyBoard, ends
@@ -149,7 +149,7 @@ def test_only_ports_and_sockets_are_opened(tmp_path: Path, url: str) -> None:
     [b"", b"[]", b"\xff", b"[" * 100_000, b'{"offset": -1}', b'{"offset": "\\u001b[2J"}', b"{}"],
 )
 def test_what_our_program_there_answers_is_checked(payload: bytes) -> None:
-    with pytest.raises(RefusedError, match="answers differently: expected") as caught:
+    with pytest.raises(RequestFailedError, match="answers differently: expected") as caught:
         answer(Message(READY, payload), Ready)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
 

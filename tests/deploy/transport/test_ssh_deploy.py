@@ -13,7 +13,7 @@ import pytest
 from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
-from edgekit.host.deploy.release import Step, deploy, enroll
+from edgekit.host.deploy.release import DeployProgress, deploy, enroll
 from edgekit.host.deploy.release.deploy import DEADLINES
 from edgekit.host.deploy.transport.ssh import SshTransport
 from edgekit.host.errors import EdgekitError, RolledBackError, UnreachableError
@@ -140,7 +140,7 @@ def test_silent_link_names_the_state(
     with running_proxy(server.host, server.port) as proxy:
         device = Device(connect(port=proxy.port))
 
-        def silence(step: Step) -> None:
+        def silence(step: DeployProgress) -> None:
             if step.state == state:
                 proxy.silence()
 
@@ -166,7 +166,7 @@ def test_ctrl_c_in_the_transfer_leaves_the_old_release(
 ) -> None:
     old = board.deploy(tiny()).release
 
-    def stop(step: Step) -> None:
+    def stop(step: DeployProgress) -> None:
         if step.state == "transfer" and step.done:
             raise KeyboardInterrupt
 

@@ -9,14 +9,14 @@ import pytest
 
 from edgekit.device.runtime.agent.fitting import place
 from edgekit.device.runtime.application.pictures import Picture
-from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
 from edgekit.kb.targets.board import load_board
 from tests.support.toolchains import toolchain_for
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    unit = Unit("picture", kernels_folder() / "runtime/picture.c")
+    unit = TranslationUnit("picture", kernels_folder() / "runtime/picture.c")
     file = tmp_path_factory.mktemp("library") / "picture.so"
     file.write_bytes(toolchain_for(load_board("local")).build([unit]))
     return ctypes.CDLL(str(file))

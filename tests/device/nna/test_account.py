@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.device.runtime.arrays.nna import emulate_conv3x3, emulate_matmul
-from edgekit.device.runtime.arrays.nna_account import Account, trace_document, vector_cycles
+from edgekit.device.runtime.arrays.nna_account import NnaAccount, trace_document, vector_cycles
 from tests.support.nna_cases import CHIPS, NNA1, NNA2, operands
 
 _GRID = [
@@ -21,7 +21,7 @@ _GRID = [
 ]
 
 
-def account(m: int, k: int, n: int, chip=NNA2) -> Account:
+def account(m: int, k: int, n: int, chip=NNA2) -> NnaAccount:
     found = emulate_matmul(*operands(m, k, n), chip=chip).account
     assert found
     return found

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.nna_account import CAUSES
-from edgekit.device.runtime.arrays.nna_machine import Machine
+from edgekit.device.runtime.arrays.nna_machine import NnaMachine
 from tests.support.nna_cases import NNA1, NNA2
 
 PIXELS = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
 
 
-def stalls(machine: Machine) -> dict[str, int]:
+def stalls(machine: NnaMachine) -> dict[str, int]:
     found = dict(zip(CAUSES, machine.counters().stalls, strict=True))
     return {cause: cycles for cause, cycles in found.items() if cycles}
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(NNA2, trace=1000)
+def machine() -> NnaMachine:
+    return NnaMachine(NNA2, trace=1000)
 
 
 def test_a_register_holds_two_pixels_and_a_load_fills_one_half(machine):
@@ -41,7 +41,7 @@ def test_the_write_pointer_jumps_to_the_next_row_by_itself(machine):
     assert np.all(machine.fram[1, :2, 4:] == 0x55) and np.all(machine.fram[0] == 0x55)
 
 
-def fill(machine: Machine, fram: int, value: int) -> None:
+def fill(machine: NnaMachine, fram: int, value: int) -> None:
     machine.nncfg("jump", machine.chip.columns)
     for half in (0, 1):
         machine.la(0, half, np.full(32, value, np.int8))
@@ -49,7 +49,7 @@ def fill(machine: Machine, fram: int, value: int) -> None:
         machine.nndwf(fram, 0)
 
 
-def write_ones(machine: Machine, weights: int) -> None:
+def write_ones(machine: NnaMachine, weights: int) -> None:
     for half in (0, 1):
         machine.la(1, half, np.ones(32, np.int8))
     for _ in range(144):
@@ -66,7 +66,7 @@ def test_the_mask_leaves_taps_out(machine, taps):
 
 
 def test_windows_of_stride_two_start_at_every_second_column():
-    machine = Machine(NNA1)
+    machine = NnaMachine(NNA1)
     machine.nncfg("stride", 2)
     machine.nncfg("mask", 1)
     machine.nncfg("jump", 10)

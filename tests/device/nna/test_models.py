@@ -19,7 +19,7 @@ from edgekit.device.runtime.arrays.nna import (
     emulate_matmul,
     emulate_pointwise,
 )
-from edgekit.device.runtime.arrays.nna_account import Account
+from edgekit.device.runtime.arrays.nna_account import NnaAccount
 from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.compiler.costs.model import NNA
 from edgekit.host.compiler.driver import compile_artifact
@@ -142,7 +142,7 @@ def test_mlperf_tiny_is_bit_for_bit_what_the_cores_compute(name, tmp_path):
             np.testing.assert_array_equal(found, expected[output])
 
 
-def emulated(node: Any, graph: Any) -> Account:
+def emulated(node: Any, graph: Any) -> NnaAccount:
     """The account of a layer of `tiny_graph` from the reference emulator, on random values."""
     random, (x, w) = np.random.default_rng(0), (graph.tensors[t] for t in node.inputs[:2])
     values, kernel = random.integers(-128, 128, x.shape).astype(np.int8), w.data

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import edgekit.kb
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, block_width, default_settings
 from edgekit.device.runtime.arrays.sparse_table import (
-    Features,
     Key,
+    MatrixFeatures,
     SpmvRow,
     SpmvTable,
     key_of,
@@ -21,7 +21,7 @@ from edgekit.device.runtime.arrays.sparse_table import (
 )
 from edgekit.device.runtime.errors import InputError
 
-_FEATURES = Features("f32", 10_000, 10_000, 100_000, 10.0, 3.0, 22, 8_000.0)
+_FEATURES = MatrixFeatures("f32", 10_000, 10_000, 100_000, 10.0, 3.0, 22, 8_000.0)
 _RULE = BlockSettings(10)
 
 

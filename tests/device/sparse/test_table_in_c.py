@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary, _Settings
+from edgekit.device.runtime.arrays.sparse_library import CsrRows, SparseLibrary, _Settings
 from edgekit.device.runtime.arrays.sparse_table import SPREADS, Key, SpmvRow, SpmvTable
 from edgekit.device.runtime.shared_library import open_library
 from edgekit.host.compiler.toolchain.kernels import build_kernels
@@ -95,4 +95,4 @@ def random_rows(rng: np.random.Generator) -> tuple[object, ...]:
     index = index.astype(np.int32)
     values = np.ones(len(index), _TYPES[stored])
     places = (each.ctypes.data for each in (start, index, values))
-    return Rows(str(stored), *shape, *places), start, index, values
+    return CsrRows(str(stored), *shape, *places), start, index, values

@@ -15,7 +15,7 @@ import pytest
 from edgekit.host.common.files import take_lock
 from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, query
-from edgekit.host.fleet.profiles.catalog import Part
+from edgekit.host.fleet.profiles.catalog import ParquetPart
 from edgekit.host.fleet.profiles.parquet import write_part
 from tests.support.patience import AMPLE, PATIENCE, until
 from tests.support.profile_batches import stream
@@ -35,7 +35,7 @@ class Writes:
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
         self.count, self._before = 0, before
 
-    def __call__(self, folder: Path, profile: str, date: str, tables: Iterable[Any]) -> Part:
+    def __call__(self, folder: Path, profile: str, date: str, tables: Iterable[Any]) -> ParquetPart:
         self.count += 1
         self._before()
         return write_part(folder, profile, date, tables)

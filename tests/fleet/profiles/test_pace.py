@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push
+from edgekit.device.runtime.agent.push import Bandwidth, LaterError, PushTarget, push
 from edgekit.device.runtime.agent.retry import waits
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, query
-from edgekit.host.fleet.profiles.admission import Limits
+from edgekit.host.fleet.profiles.admission import ConnectionLimits
 from edgekit.host.fleet.profiles.server import tokens_of
-from edgekit.host.fleet.profiles.store import Stored
+from edgekit.host.fleet.profiles.store import StoredBatches
 from tests.long.profile_clients import run as come_back
 from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch, stream
@@ -70,7 +70,7 @@ class CostlyStore(ProfileStore):
         self.seen: set[str] = set()
         self.let_go = threading.Event()
 
-    def add(self, board: str, stream: bytes, most_batches: int = 1) -> Stored:
+    def add(self, board: str, stream: bytes, most_batches: int = 1) -> StoredBatches:
         if board.startswith("evil"):
             until = time.thread_time() + 0.26
             while board not in self.seen and time.thread_time() < until:
@@ -148,7 +148,7 @@ def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path:
 
 
 def test_all_boards_are_served_though_few_at_a_time(tmp_path: Path) -> None:
-    few = Limits(waiting=2, boards=2)
+    few = ConnectionLimits(waiting=2, boards=2)
     with running_server(ProfileStore(tmp_path / "store"), few) as server:
         serve_all(server, tmp_path)
 
@@ -158,7 +158,7 @@ def serve_all(server: ProfileServer, tmp_path: Path) -> None:
     for i, (spool, _) in enumerate(boards):
         fill(spool, 100 * (i + 1))
 
-    def send(spool: Spool, home: Home) -> None:
+    def send(spool: Spool, home: PushTarget) -> None:
         for _ in range(10_000):
             try:
                 push(spool, home, Bandwidth(FAST))

@@ -15,7 +15,7 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.transport import Completed, LinkLostError, LocalTransport, OnLine
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.fleet.profiles import ProfileStore, pull, query, switch
-from edgekit.host.fleet.profiles.catalog import Part
+from edgekit.host.fleet.profiles.catalog import ParquetPart
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")
@@ -141,7 +141,7 @@ def test_a_store_that_fails_leaves_all_on_the_board(tmp_path: Path, store: Profi
     assert pull(Device(transport), store).stored.new == 1
 
 
-def full_disk(*_: object) -> Part:
+def full_disk(*_: object) -> ParquetPart:
     raise OSError(28, "No space left on device")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push, read_home
+from edgekit.device.runtime.agent.push import Bandwidth, LaterError, PushTarget, push, read_home
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.api import Device
@@ -24,8 +24,8 @@ from edgekit.host.deploy.release import probe
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
-from edgekit.host.fleet.profiles.admission import Limits
-from edgekit.host.fleet.profiles.catalog import Part
+from edgekit.host.fleet.profiles.admission import ConnectionLimits
+from edgekit.host.fleet.profiles.catalog import ParquetPart
 from edgekit.host.fleet.profiles.parquet import write_part
 from tests.long.hostile_clients import run as attack
 from tests.long.kill_profile_server import run as kill_server
@@ -137,7 +137,7 @@ def test_nothing_is_sent_to_a_host_with_another_certificate(
 def test_a_full_disk_of_the_server_keeps_all_on_the_board(tmp_path: Path) -> None:
     full = True
 
-    def write(folder: Path, profile: str, date: str, tables: Iterable[Any]) -> Part:
+    def write(folder: Path, profile: str, date: str, tables: Iterable[Any]) -> ParquetPart:
         if full:
             raise OSError(28, "No space left on device")
         return write_part(folder, profile, date, tables)
@@ -165,7 +165,7 @@ def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: 
     assert kill_server(tmp_path, kills=1, seed=3) == 0
 
 
-def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
+def ask(home: PushTarget, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=AMPLE)
     head = {"Authorization": f"Bearer {home.token}"}
@@ -219,7 +219,7 @@ def test_a_board_has_a_quota_of_bytes_and_one_of_batches(
 
 def test_slow_and_silent_clients_lose_their_connections(tmp_path: Path) -> None:
     """And boards are served meanwhile, though all places are taken."""
-    limits = Limits(queueing=4, waiting=4, head_seconds=0.5, silent_seconds=0.5)
+    limits = ConnectionLimits(queueing=4, waiting=4, head_seconds=0.5, silent_seconds=0.5)
     with running_server(ProfileStore(tmp_path / "store"), limits) as server:
         spool, home = enrolled(server, tmp_path)
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]

@@ -18,7 +18,7 @@ from edgekit.host.common.files import locked
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles import ProfileStore, export, query, upload
 from edgekit.host.fleet.profiles.parquet import write_part
-from edgekit.host.fleet.profiles.refused import Limits, keep_refused
+from edgekit.host.fleet.profiles.refused import StorageLimits, keep_refused
 from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from tests.support.profile_batches import headed, stream
 
@@ -254,9 +254,9 @@ def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) ->
     assert uuids(store) == []
 
 
-def refuse(folder: Path, board: str, number: int, limits: Limits | None = None) -> None:
+def refuse(folder: Path, board: str, number: int, limits: StorageLimits | None = None) -> None:
     body = b'{"schema": "edgekit.profile/%d"}' % number
-    keep_refused(folder, board, [(body, "does not fit")], limits or Limits())
+    keep_refused(folder, board, [(body, "does not fit")], limits or StorageLimits())
     for path in (folder / board).glob("*.batch"):
         if path.read_bytes() == headed(body):
             os.utime(path, (number, number))  # ages, in an order that no clock blurs
@@ -270,16 +270,16 @@ def refused(folder: Path) -> list[tuple[str, bytes]]:
 
 def test_refused_batches_of_a_board_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
     for number in range(10, 16):
-        refuse(tmp_path, "x", number, Limits(board_files=3))
-        refuse(tmp_path, "y", 10, Limits(board_files=3))
+        refuse(tmp_path, "x", number, StorageLimits(board_files=3))
+        refuse(tmp_path, "y", 10, StorageLimits(board_files=3))
     schemas = [(board, body[-4:-2]) for board, body in refused(tmp_path)]
     assert schemas == [("x", b"13"), ("x", b"14"), ("x", b"15"), ("y", b"10")]
     assert len(list(tmp_path.glob("*/*.txt"))) == 4
-    refuse(tmp_path, "x", 16, Limits(board_bytes=1))
+    refuse(tmp_path, "x", 16, StorageLimits(board_bytes=1))
     assert [board for board, _ in refused(tmp_path)] == ["y"]
-    refuse(tmp_path, "z", 17, Limits(files=1))
+    refuse(tmp_path, "z", 17, StorageLimits(files=1))
     assert [board for board, _ in refused(tmp_path)] == ["z"]
-    refuse(tmp_path, "z", 18, Limits(bytes=1))
+    refuse(tmp_path, "z", 18, StorageLimits(bytes=1))
     assert refused(tmp_path) == []
 
 

@@ -17,7 +17,7 @@ from edgekit.device.runtime.agent.push import home_bytes, read_home
 from edgekit.device.runtime.agent.service import boot_entry
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
-from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
+from edgekit.device.runtime.agent.supervisor import RestartPace, Supervisor
 from edgekit.device.runtime.agent.uploader import Uploader
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import runtime_pyz
@@ -142,6 +142,6 @@ def test_the_supervisor_of_an_application_sends(
         """Sets no handler of a signal: pytest's own stay."""
 
     Supervisor(
-        Store(board_root), boot_entry(Store(board_root)), Pace(send=0.001), clock, no_handler
+        Store(board_root), boot_entry(Store(board_root)), RestartPace(send=0.001), clock, no_handler
     ).run()
     assert len(stored(server)) == 1

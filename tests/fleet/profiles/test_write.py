@@ -21,7 +21,7 @@ from edgekit.host.fleet.profiles import (
     ProfileStore,
     ProfileWriter,
     SharedStore,
-    Written,
+    WriterCounts,
     enroll,
     query,
 )
@@ -72,7 +72,7 @@ def shared(tmp_path: Path) -> SharedStore:
     return SharedStore(str(tmp_path / "shared"))
 
 
-def write(bus: Bus, store: SharedStore, lease: float = 0.0) -> Written:
+def write(bus: Bus, store: SharedStore, lease: float = 0.0) -> WriterCounts:
     """Lets one writer process all waiting batches."""
     trouble: list[str] = []
     writer = ProfileWriter(bus, store, 0.0, lease)
@@ -168,7 +168,7 @@ def test_a_plan_of_a_writer_that_lives_is_left_to_it(
         write(bus, _Dying(shared.folder, True))
     writer = ProfileWriter(bus, shared, 0.0, lease=1000.0)
     assert not writer.round(now=True)
-    assert writer.written == Written()
+    assert writer.written == WriterCounts()
 
 
 class _Slow(SharedStore):

@@ -12,30 +12,37 @@ from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
-from edgekit.host.lab.bench.board_rows import BoardRow, Place, Steps, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_rows import (
+    BoardRow,
+    BoardSetup,
+    Steps,
+    ask_ours,
+    ask_peers,
+    kept_row,
+)
 from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.targets.board import BoardProfile
 
-_PLACE = Place("rpi4")
+_PLACE = BoardSetup("rpi4")
 
 
 def ours(ms: float, kind: str = "float") -> ModelEstimate:
-    cost = Cost(int(ms * 1e6), 1, {})
+    cost = SimulatedCost(int(ms * 1e6), 1, {})
     memory = (0, 0, 0)
     about = ("m", "release", "rpi4", "a72", 1000.0, 1, kind)
     return ModelEstimate(*about, cost, (), *memory, shapes={}, variants=1, proof=None)
 
 
 def computed_by(kernel: str) -> ModelEstimate:
-    operator = OperatorEstimate(OperatorSpec("c", "conv2d", kernel), Cost(1, 1, {}))
+    operator = OperatorEstimate(OperatorSpec("c", "conv2d", kernel), SimulatedCost(1, 1, {}))
     return replace(ours(1), operators=(operator,))
 
 
 def peers(**ms: float) -> dict[str, PeerEstimate]:
     """Estimates in milliseconds by engine name; other engines are missing."""
     missing = {name: PeerEstimate(name, missing="runs other models") for name in ENGINES}
-    ran = {n: PeerEstimate(n, "1", "", Cost(1, 1, {}), float(t)) for n, t in ms.items()}
+    ran = {n: PeerEstimate(n, "1", "", SimulatedCost(1, 1, {}), float(t)) for n, t in ms.items()}
     return missing | ran
 
 
@@ -119,7 +126,7 @@ def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
 
 @pytest.mark.parametrize(("threads", "allowed"), [(1, "auto"), (4, "f32")])
 def test_ours_is_compiled_for_the_threads_and_precision_of_its_row(asked, model, threads, allowed):
-    ask_ours(model, Place("rpi4", threads, allowed), asked.steps)
+    ask_ours(model, BoardSetup("rpi4", threads, allowed), asked.steps)
     assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, allowed)]
 
 

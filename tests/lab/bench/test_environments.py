@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.lab.bench.environments import Engine, interpreter
+from edgekit.host.lab.bench.environments import EngineWheels, interpreter
 
 MODEL = Path("model.tflite")
-TOY = {"toy": Engine(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))}
+TOY = {"toy": EngineWheels(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from edgekit.device.runtime.arrays.find import find_library
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.gemm import (
     CaseResult,
@@ -30,15 +30,15 @@ from edgekit.host.lab.bench.gemm import (
 )
 from edgekit.host.lab.bench.gemm_cases import (
     TRANSPOSED,
-    Case,
+    GemmCase,
     given_cases,
     random_cases,
     standard_cases,
 )
 from edgekit.host.lab.bench.gemm_contenders import (
     OPENBLAS_LOOP,
-    Contender,
     Edgekit,
+    GemmContender,
     OneDnn,
     OnnxRuntime,
     OpenBlas,
@@ -50,8 +50,8 @@ from edgekit.host.lab.bench.gemm_contenders import (
 from edgekit.host.lab.bench.gemm_lookup import lookup_speed
 from edgekit.host.lab.bench.gemm_regret import every_method, measure_regret, unseen_cases
 from edgekit.host.lab.bench.gemm_worker import time_case, wait_for_others
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Cost, Question, Timed
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import MeasuredCost, Question, TimedProduct
 from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.targets.board import load_board, load_profile
 
@@ -66,25 +66,25 @@ class FakeBoard:
 
     def __init__(
         self,
-        cost: Callable[[Product, Method], float],
-        refuses: Callable[[Product], bool] = lambda _: False,
+        cost: Callable[[MatrixProduct, Method], float],
+        refuses: Callable[[MatrixProduct], bool] = lambda _: False,
     ) -> None:
         self._cost = cost
         self._refuses = refuses
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         for i, q in enumerate(questions):
             found = (self._cost(q.product, method) for method in (q.default, *q.methods))
-            costs = [Cost(median=cost, spread=0.1, low=cost) for cost in found]
+            costs = [MeasuredCost(median=cost, spread=0.1, low=cost) for cost in found]
             refused = self._refuses(q.product)
-            on_answer(i, None if refused else Timed(costs[0], tuple(costs[1:])))
+            on_answer(i, None if refused else TimedProduct(costs[0], tuple(costs[1:])))
 
 
 def result(m: int, n: int, k: int, cost: float, dtype: str = "f32", **peers: float) -> CaseResult:
     group = "square" if m == n == k else "irregular"
-    case = Case(GemmShape(m=m, n=n, k=k), group, "b")
+    case = GemmCase(GemmShape(m=m, n=n, k=k), group, "b")
     answer = _EMPTY.choose(_BOARD, case.shape)
     found = {name: Peer(cost * ratio, ratio) for name, ratio in peers.items()}
     return CaseResult(case, dtype, answer, cost, 0.0, 1.5, found)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_a_file_may_ask_for_some_of_the_standard_products_alone():
 
 def test_the_choice_is_compared_with_the_fixed_method():
     shape = GemmShape(64, 64, 3136)
-    case = Case(shape, "irregular", "a")
+    case = GemmCase(shape, "irregular", "a")
     good = Method(64, 64, 96, False, False, 6, 64)
     row = GemmRow(key_of(shape, 0, Sequences(), packed="a"), good, shape, "tuner")
     table = KnowledgeBase(("x86-64-v4",), rows=(row,))
@@ -130,7 +130,7 @@ def test_the_choice_is_compared_with_the_fixed_method():
 
 def test_products_that_the_board_refuses_are_left_out():
     board = FakeBoard(lambda *_: 1.0, refuses=lambda product: product.shape.m > 128)
-    cases = [(Case(GemmShape(n, n, n), "square", "b"), "f32") for n in (64, 256, 128)]
+    cases = [(GemmCase(GemmShape(n, n, n), "square", "b"), "f32") for n in (64, 256, 128)]
     found = measure_cases(cases, _BOARD, _EMPTY, 1, board, lambda *_: None)  # type: ignore[arg-type]
     assert [r.case.shape.m for r in found] == [64, 128]
 
@@ -199,21 +199,21 @@ def test_products_of_the_table_are_not_unseen():
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
 @pytest.mark.parametrize("packed", ["none", "a", "b"])
 def test_every_method_is_valid_and_none_is_twice(dtype, packed):
-    product = Product(GemmShape(96, 576, 49), dtype, 1, packed)
+    product = MatrixProduct(GemmShape(96, 576, 49), dtype, 1, packed)
     methods = every_method(_BOARD, product)
     assert len(set(methods)) == len(methods) > 8
     assert all(m == m.cut(product.shape) for m in methods)
 
 
 @pytest.fixture(scope="module")
-def contenders(tmp_path_factory: pytest.TempPathFactory) -> list[Contender]:
+def contenders(tmp_path_factory: pytest.TempPathFactory) -> list[GemmContender]:
     """edgekit and all installed peers."""
     loop = tmp_path_factory.mktemp("loop") / "loop.so"
     toolchain = Toolchain(load_board("local"), cache_folder() / "objects")
-    loop.write_bytes(toolchain.build([Unit("loop", OPENBLAS_LOOP)]))
+    loop.write_bytes(toolchain.build([TranslationUnit("loop", OPENBLAS_LOOP)]))
     library, table = find_library()
     assert table is not None
-    found: list[Contender] = [Edgekit(library, table, 1)]
+    found: list[GemmContender] = [Edgekit(library, table, 1)]
     for make in (
         lambda: OpenBlas(loop, 1),
         lambda: OnnxRuntime(1),
@@ -235,7 +235,7 @@ def test_every_contender_makes_the_right_product(contenders, weights, sizes, dty
     rng = np.random.default_rng(0)
     a = (rng.standard_normal((m, k)) * 50).astype(dtype)
     b = (rng.standard_normal((k, n)) * 50).astype(dtype)
-    case = Case(GemmShape(m, k, n), "file", weights)
+    case = GemmCase(GemmShape(m, k, n), "file", weights)
     for contender in contenders:
         if weights == "a" and not contender.left:
             continue
@@ -248,7 +248,7 @@ def test_every_contender_makes_the_right_product(contenders, weights, sizes, dty
 
 
 def test_weights_at_the_left_are_timed_in_both_orders_by_all_who_take_them(contenders):
-    case = Case(GemmShape(8, 30, 70), "random", "a")
+    case = GemmCase(GemmShape(8, 30, 70), "random", "a")
     times = time_case(contenders, case, "f32", settle=False)["times"]
     either = {c.name for c in contenders if c.left}
     names = {c.name + TRANSPOSED for c in contenders} | either

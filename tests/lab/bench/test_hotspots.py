@@ -13,9 +13,9 @@ from edgekit.device.runtime.agent.hotspots import ThreadHotspots, ThreadTime
 from edgekit.device.runtime.agent.threads import OtherProgram
 from edgekit.host.cli.app import app
 from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
-from edgekit.host.deploy.release.types import Conditions, Noise
+from edgekit.host.deploy.release.types import ClockReadings, Noise
 from edgekit.host.lab.bench.advice import BenchTarget
-from edgekit.host.lab.bench.hotspots import Verdict, estimated, judge
+from edgekit.host.lab.bench.hotspots import ProgramVerdict, estimated, judge
 from edgekit.kb.targets.board import load_board
 
 _BUSY = ThreadTime(99.0, 0.5, 0.5, 900, 5.0)
@@ -23,7 +23,7 @@ _SEEN = ThreadHotspots(
     *("perf_event_open", (_BUSY,), (), (), (), 0.0, 3.0, 0.0),
     *({"wa": 0, "b": 0, "si": 0, "so": 0}, ()),
 )
-_CLOCK = Conditions("schedutil", None, None)
+_CLOCK = ClockReadings("schedutil", None, None)
 _MB = 1 << 20
 
 
@@ -55,7 +55,7 @@ def _made(name: str, size: int, products: int, precision: str = "f32", op: str =
 
 def _judge(
     timing: Benchmark, *made: Any, seen: ThreadHotspots = _SEEN, board: str = "rpi4"
-) -> Verdict:
+) -> ProgramVerdict:
     explained = {"operators": list(made)} if made else None
     target = BenchTarget("m.tflite", "pi", load_board(board), explained)
     return judge(timing, ModelHotspots(seen, 4e9), target)
@@ -76,7 +76,7 @@ def _check_advice(text: str) -> None:
 
 
 _PRODUCT = _made("op0", 100_000, 8_000_000)
-_CASES: dict[str, tuple[Verdict, str, str]] = {
+_CASES: dict[str, tuple[ProgramVerdict, str, str]] = {
     "others": (
         _judge(
             _timing(1000, threads=4, noise=Noise(4, 2.0, False, 3)),
@@ -97,7 +97,7 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
         "edgekit doctor --board pi",
     ),
     "clock": (
-        _judge(_timing(1000, after=Conditions("powersave", 600, None)), _PRODUCT),
+        _judge(_timing(1000, after=ClockReadings("powersave", 600, None)), _PRODUCT),
         "clock",
         "edgekit doctor --board pi",
     ),

@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.lab.bench.advice import BenchTarget
 from edgekit.host.lab.bench.roofline import HotOperator, judge_operators
 from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.peaks import peak_products
 
@@ -36,7 +36,7 @@ def _judged(
     bound: dict[str, int], products: int, precision: str = "f32", threads: int = 1
 ) -> HotOperator:
     """The verdict on an operator of rpi5 that takes 24,000 cycles: 10 µs."""
-    cost = Cost(24_000, 50_000, bound)
+    cost = SimulatedCost(24_000, 50_000, bound)
     spec = OperatorSpec("op0", "conv2d", "ek_f32_conv")
     estimate = ModelEstimate(
         *("m", "r", "rpi5", "a76", 2400.0, threads, "float", cost),

@@ -11,8 +11,8 @@ from edgekit.host.compiler.driver import prepare
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
-from edgekit.host.compiler.schedule.schedule import Part, parts_of
-from edgekit.host.deploy.release import Benchmark, Conditions, OperatorTime
+from edgekit.host.compiler.schedule.schedule import SubgraphRange, parts_of
+from edgekit.host.deploy.release import Benchmark, ClockReadings, OperatorTime
 from edgekit.host.lab.history.order_benchmarks import keep_orders
 from edgekit.host.lab.history.orders import OrderMeasurement
 from edgekit.host.lab.history.store import History
@@ -29,7 +29,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     return prepare(_MODEL, _BOARD).graph
 
 
-def _tuned(graph: Graph, part: Part) -> list[OrderMeasurement]:
+def _tuned(graph: Graph, part: SubgraphRange) -> list[OrderMeasurement]:
     """A part in the searched order, at 1 ms, and, if it is not the first part and has another
     order, in that one at 0.5 ms."""
     place = {node.name: i for i, node in enumerate(graph.nodes)}
@@ -53,7 +53,7 @@ def _benchmark(graph: Graph, slow: float) -> Benchmark:
             OperatorTime(node.name, "conv", "k", whole / part.size, 0.1)
             for node in part.nodes(graph)
         ]
-    conditions = Conditions(None, None, None)
+    conditions = ClockReadings(None, None, None)
     return Benchmark(
         "r", _MODEL.stem, 1, 1.0, 1.0, 1.0, 9, tuple(times), 0, 0, before=conditions,
         after=conditions,

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.device.version import VERSION
 from edgekit.host.lab.jobs.pool import work_off
-from edgekit.host.lab.jobs.task import Report, Sent, Task, run_task
+from edgekit.host.lab.jobs.task import Sent, Task, TaskReport, run_task
 from edgekit.host.lab.jobs.tuning import Tuning, tune_boards
 
 
@@ -16,7 +16,7 @@ class _Pool:
 
     remote = False
 
-    def __init__(self, *reports: Report) -> None:
+    def __init__(self, *reports: TaskReport) -> None:
         self._reports = deque(reports)
         self._running: deque[Task] = deque()
         self.started: list[Task] = []
@@ -27,15 +27,15 @@ class _Pool:
         self._running.append(task)
         self.most = max(self.most, len(self._running))
 
-    def wait(self) -> tuple[Task, Report]:
+    def wait(self) -> tuple[Task, TaskReport]:
         return self._running.popleft(), self._reports.popleft()
 
     def close(self) -> None:
         pass
 
 
-def _done(**document: Any) -> Report:
-    return Report(0, document)
+def _done(**document: Any) -> TaskReport:
+    return TaskReport(0, document)
 
 
 def test_tasks_of_a_leased_board_take_turns() -> None:
@@ -61,7 +61,7 @@ def test_what_follows_a_task_comes_before_what_waits() -> None:
     assert [task.command[0] for task in pool.started] == ["first", "following", "waiting"]
 
 
-def _tuned(*reports: Report, seconds: float = 1000.0) -> tuple[_Pool, Tuning, list[int]]:
+def _tuned(*reports: TaskReport, seconds: float = 1000.0) -> tuple[_Pool, Tuning, list[int]]:
     pool, heard = _Pool(*reports), list[int]()
     command = ("tune", "gemm", "--shapes", Sent("shapes.txt"))
     (found,) = tune_boards(
@@ -84,7 +84,7 @@ def test_a_slice_is_no_longer_than_the_budget() -> None:
 
 
 def test_a_failed_slice_is_the_last_one() -> None:
-    _, found, heard = _tuned(_done(measured=3), Report(6, message="pi: no answer"))
+    _, found, heard = _tuned(_done(measured=3), TaskReport(6, message="pi: no answer"))
     assert (found.ok, found.measured, heard) == (False, 3, [1, 2])
     assert found.document == {}
 

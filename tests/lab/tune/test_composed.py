@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.cli.tune_products import Kind, select_products
+from edgekit.host.cli.tune_products import ProductKind, select_products
 from edgekit.host.compiler.costs.methods.gemm import Method
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
 from edgekit.host.lab.tune.build import build_table
 from edgekit.host.lab.tune.composed import ComposedMeasurer
-from edgekit.host.lab.tune.products import Product
-from edgekit.host.lab.tune.tuner import Question, Timed
+from edgekit.host.lab.tune.products import MatrixProduct
+from edgekit.host.lab.tune.tuner import Question, TimedProduct
 from edgekit.host.simulator.products import Multiplication, Part
-from edgekit.host.simulator.run import Cost
+from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import load_board
 
 _BOARD = load_board("rpi5")
-_PRODUCT = Product(GemmShape(24, 144, 196), "f32", 2, "b")
+_PRODUCT = MatrixProduct(GemmShape(24, 144, 196), "f32", 2, "b")
 
 
 class _Timer:
@@ -32,9 +32,11 @@ class _Timer:
         self.gain = gain
         self.asked: list[GemmShape] = []
 
-    def part_costs(self, product: Multiplication, parts: Sequence[Part]) -> tuple[Cost, ...]:
+    def part_costs(
+        self, product: Multiplication, parts: Sequence[Part]
+    ) -> tuple[SimulatedCost, ...]:
         self.asked += [shape for shape, _ in parts]
-        return tuple(Cost(self._cycles(*part), 1, {}) for part in parts)
+        return tuple(SimulatedCost(self._cycles(*part), 1, {}) for part in parts)
 
     def _cycles(self, shape: GemmShape, how: Method) -> int:
         gain = self.gain if (how.mr, how.nr) == (8, 12) else 1
@@ -46,7 +48,7 @@ def test_estimates_become_rows_and_are_not_made_twice(
 ) -> None:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     timer = _Timer()
-    job = session.Job("rpi5", _BOARD, (_PRODUCT,), 60.0, lambda: "2026-11-26T00:00:00+00:00")
+    job = session.TuningJob("rpi5", _BOARD, (_PRODUCT,), 60.0, lambda: "2026-11-26T00:00:00+00:00")
     outcome = session.tune(job, lambda: ComposedMeasurer(timer, _BOARD.isa.vl), lambda _: None)
     (best,) = outcome.best
     assert outcome.finished and (best.method.mr, best.method.nr) == (8, 12)
@@ -67,8 +69,8 @@ def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
 ) -> None:
     default, better = (Method(256, 250, 396, False, True, *tile) for tile in ((5, 16), (8, 12)))
     poor = replace(default, kc=125)
-    asked = Question(Product(shape), default, (better, poor), 1.0)
-    answers: dict[int, Timed | None] = {}
+    asked = Question(MatrixProduct(shape), default, (better, poor), 1.0)
+    answers: dict[int, TimedProduct | None] = {}
     for gain, whole in ((2, 2), (1, 0)):
         timer = _Timer(gain)
         ComposedMeasurer(timer, _BOARD.isa.vl).measure([asked], answers.__setitem__)
@@ -83,7 +85,7 @@ def test_a_large_product_is_composed_of_parts_and_only_what_gains_runs_whole(
 
 
 def test_the_shapes_for_estimates_are_those_of_networks_and_programs() -> None:
-    found = select_products(None, None, Kind(None, 1, None, "cycles"))
+    found = select_products(None, None, ProductKind(None, 1, None, "cycles"))
     shapes = [product.shape for product in found]
     assert len(set(shapes)) == len(shapes) >= 400 and GemmShape(500, 1600, 30) in shapes
     assert GemmShape(1024, 1024, 1024) in shapes and GemmShape(3136, 64, 128) in shapes

@@ -17,7 +17,7 @@ from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work
 from edgekit.host.errors import InputError
 from edgekit.host.lab.tune.cost import (
-    Sample,
+    OperatorSample,
     accuracy,
     accuracy_elsewhere,
     calibrate,
@@ -36,7 +36,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
 
 
-def _samples(noise: float, models: int = 4, op: str = "conv2d") -> list[Sample]:
+def _samples(noise: float, models: int = 4, op: str = "conv2d") -> list[OperatorSample]:
     random = Random(4)
     found = []
     for i in range(80):
@@ -44,7 +44,7 @@ def _samples(noise: float, models: int = 4, op: str = "conv2d") -> list[Sample]:
         time = sum(a * t for a, t in zip(amounts, _TRUE, strict=True))
         work = Work("matrix", op, "f32", Amounts(*amounts))
         measured = time * random.uniform(1 - noise, 1 + noise)
-        found.append(Sample(f"model {i % models}", f"n{i}", work, measured))
+        found.append(OperatorSample(f"model {i % models}", f"n{i}", work, measured))
     return found
 
 
@@ -68,7 +68,8 @@ def test_noise_of_a_tenth_stays_about_that_also_for_models_left_out():
 def test_no_constant_is_negative():
     random = Random(1)
     samples = [
-        Sample("m", f"n{i}", s.work, random.uniform(1, 9)) for i, s in enumerate(_samples(0.0))
+        OperatorSample("m", f"n{i}", s.work, random.uniform(1, 9))
+        for i, s in enumerate(_samples(0.0))
     ]
     assert min(calibrate(samples, BOARD, False).families["conv2d/f32"]) >= 0
 

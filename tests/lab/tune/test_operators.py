@@ -13,7 +13,7 @@ from edgekit.device.version import VERSION
 from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
-from edgekit.host.deploy.release import Benchmark, Conditions, OperatorTime
+from edgekit.host.deploy.release import Benchmark, ClockReadings, OperatorTime
 from edgekit.host.lab.history.benchmarks import keep_benchmark
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
@@ -116,7 +116,7 @@ def _benchmark(subject: TuningTask, usual_us: float, other_us: float) -> Benchma
         OperatorTime(name, "conv", "k", other_us if name in other else usual_us, 0.1)
         for name in {name: None for s in subject.operators for name in s.steps}
     )
-    conditions = Conditions(None, None, None)
+    conditions = ClockReadings(None, None, None)
     return Benchmark(
         "r", subject.name, 1, 1.0, 1.0, 1.0, 9, operators, 0, 0, before=conditions,
         after=conditions,
@@ -160,5 +160,5 @@ def test_board_time_of_the_methods_without_rows_is_estimated_once(subject):
     tables = [subject.table_with({s.key: s.default}) for s in subject.operators[:3]]
     for table in tables:
         ours, default = measurer.measure(table, usual)
-        assert ours == default == operator_times.Times({"conv": 7.0}, 7.0)
+        assert ours == default == operator_times.ModelCosts({"conv": 7.0}, 7.0)
     assert built == [tables[0], usual, *tables[1:]]

@@ -13,7 +13,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
-from edgekit.host.lab.tune.operators import ModelPlan, ModelTuner, Times
+from edgekit.host.lab.tune.operators import ModelCosts, ModelPlan, ModelTuner
 from edgekit.kb.features import GemmKey
 from edgekit.kb.targets.board import load_board
 
@@ -27,10 +27,12 @@ class _AllAlike:
 
     def __init__(self, subject: TuningTask) -> None:
         steps = sorted({step for each in subject.operators for step in each.steps})
-        self._times = Times(dict.fromkeys(steps, 100.0), 100.0 * len(steps))
+        self._times = ModelCosts(dict.fromkeys(steps, 100.0), 100.0 * len(steps))
         self.asked: list[set[GemmKey]] = []
 
-    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+    def measure(
+        self, table: KnowledgeBase, default: KnowledgeBase
+    ) -> tuple[ModelCosts, ModelCosts]:
         self.asked.append({row.key for row in table.operators if row.method})
         return self._times, self._times
 

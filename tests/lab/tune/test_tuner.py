@@ -16,16 +16,16 @@ from edgekit.host.errors import BusyError, UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune import session
 from edgekit.host.lab.tune.lock import tuning_alone
-from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.products import MatrixProduct
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.host.lab.tune.tuner import (
-    Cost,
-    Outcome,
-    Progress,
+    MeasuredCost,
     Question,
-    Timed,
+    TimedProduct,
     Tuner,
+    TuningOutcome,
     TuningPlan,
+    TuningProgress,
     gain_of,
 )
 from edgekit.kb.features import GemmShape
@@ -33,9 +33,9 @@ from edgekit.kb.targets.board import board_names, caches_of, load_board
 
 _BOARD = load_board("a57")
 _PRODUCTS = (
-    Product(GemmShape(64, 576, 784)),
-    Product(GemmShape(96, 576, 49), packed="a"),
-    Product(GemmShape(1, 1024, 1000), threads=2),
+    MatrixProduct(GemmShape(64, 576, 784)),
+    MatrixProduct(GemmShape(96, 576, 49), packed="a"),
+    MatrixProduct(GemmShape(1, 1024, 1000), threads=2),
 )
 _SIZES = st.integers(1, 5000)
 
@@ -56,7 +56,7 @@ class Model:
     clock: float = 0.0
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         for index, question in enumerate(questions):
             if len(self.asked) == self.lives:
@@ -64,13 +64,16 @@ class Model:
             self.asked.append(question)
             self.clock += question.seconds
             methods = (question.default, *question.methods)
-            costs = [Cost(2.0, 0.01, cost_of(m) * 1e-3) for m in methods]
-            on_answer(index, Timed(costs[0], tuple(costs[1:])))
+            costs = [MeasuredCost(2.0, 0.01, cost_of(m) * 1e-3) for m in methods]
+            on_answer(index, TimedProduct(costs[0], tuple(costs[1:])))
 
 
 def tune(
-    history: History, model: Model, seconds: float = 1e6, show: Callable[[Progress], None] = id
-) -> Outcome:
+    history: History,
+    model: Model,
+    seconds: float = 1e6,
+    show: Callable[[TuningProgress], None] = id,
+) -> TuningOutcome:
     plan = TuningPlan("a57", _BOARD, _PRODUCTS, seconds, "0.1.0")
     return Tuner(plan, model, history, lambda: model.clock, lambda: "now").run(show)
 
@@ -85,7 +88,7 @@ def tune(
 @settings(deadline=None)
 def test_proposals_are_few_and_each_is_what_runs(shape, name, dtype, packed, counted):
     board = load_board(name)
-    product = Product(shape, dtype, 1, packed)
+    product = MatrixProduct(shape, dtype, 1, packed)
     first = first_methods(board, product, counted)
     assert first[0] == default_method(board, product) and len(set(first)) == len(first) <= 17
     more = neighbors(board, product, first[0], counted)
@@ -95,7 +98,7 @@ def test_proposals_are_few_and_each_is_what_runs(shape, name, dtype, packed, cou
 
 def test_large_rows_are_tried_in_packed_blocks():
     for size, wanted in ((256, False), (1024, True)):
-        product = Product(GemmShape(size, size, size), "f32", 1, "b")
+        product = MatrixProduct(GemmShape(size, size, size), "f32", 1, "b")
         near = [method for method in first_methods(_BOARD, product, False) if method.pack_a]
         assert bool(near) == wanted
         for method in near:
@@ -125,19 +128,21 @@ class Sized(Model):
     """Costs also depend on the product's size: larger products favor deeper blocks."""
 
     def measure(
-        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+        self, questions: Sequence[Question], on_answer: Callable[[int, TimedProduct | None], None]
     ) -> None:
         for index, question in enumerate(questions):
             self.asked.append(question)
             best = question.product.shape.m / 2
             methods = (question.default, *question.methods)
             depths = [1 + abs(math.log2(method.kc / best)) for method in methods]
-            costs = [Cost(2.0, 0.01, 1e-3 * depth) for depth in depths]
-            on_answer(index, Timed(costs[0], tuple(costs[1:])))
+            costs = [MeasuredCost(2.0, 0.01, 1e-3 * depth) for depth in depths]
+            on_answer(index, TimedProduct(costs[0], tuple(costs[1:])))
 
 
 def test_products_of_a_row_get_each_others_best(tmp_path: Path):
-    small, large, other = (Product(GemmShape(*s)) for s in ((96,) * 3, (400,) * 3, (64, 576, 784)))
+    small, large, other = (
+        MatrixProduct(GemmShape(*s)) for s in ((96,) * 3, (400,) * 3, (64, 576, 784))
+    )
     plan = TuningPlan("a57", _BOARD, (small, large, other), 1e6, "0.1.0")
     with History(tmp_path / "h.sqlite") as history:
         outcome = Tuner(plan, Sized(), history, lambda: 0.0, lambda: "now").run(id)
@@ -217,7 +222,9 @@ def test_preparation_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.M
         return Model()
 
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    job = session.Job("b", load_board("a57"), _PRODUCTS, 60.0, lambda: "2024-05-01T00:00:00+00:00")
+    job = session.TuningJob(
+        "b", load_board("a57"), _PRODUCTS, 60.0, lambda: "2024-05-01T00:00:00+00:00"
+    )
     outcome = session.tune(job, compiling, lambda _: None, lambda: now[0])
     assert not outcome.finished and outcome.measured > 0
 
@@ -238,7 +245,10 @@ def test_a_product_that_the_board_cannot_make_is_named(tmp_path: Path):
     class Small(Model):
         def measure(self, questions, on_answer):
             for index, question in enumerate(questions):
-                timed = Timed(Cost(1.0, 0.0, 1.0), (Cost(2.0, 0.0, 2.0),) * len(question.methods))
+                timed = TimedProduct(
+                    MeasuredCost(1.0, 0.0, 1.0),
+                    (MeasuredCost(2.0, 0.0, 2.0),) * len(question.methods),
+                )
                 on_answer(index, None if question.product == _PRODUCTS[0] else timed)
 
     with History(tmp_path / "h.sqlite") as history:
@@ -248,7 +258,7 @@ def test_a_product_that_the_board_cannot_make_is_named(tmp_path: Path):
 
 
 def test_progress_tells_the_gain_so_far(tmp_path: Path):
-    shown: list[Progress] = []
+    shown: list[TuningProgress] = []
     with History(tmp_path / "h.sqlite") as history:
         outcome = tune(history, Model(), show=shown.append)
     assert shown[-1].gain == gain_of(outcome) and shown[-1].measured == outcome.measured

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.host.lab.zoo.cases import InputSpec, Samples, load_samples, make_cases
+from edgekit.host.lab.zoo.cases import InputSpec, ZooInputs, load_samples, make_cases
 
 _PICTURE = np.arange(40 * 60 * 3, dtype=np.uint8).reshape(40, 60, 3)
-_SAMPLES = Samples(pictures=(_PICTURE,), sounds=(np.linspace(0, 1, 990).reshape(99, 10),))
+_SAMPLES = ZooInputs(pictures=(_PICTURE,), sounds=(np.linspace(0, 1, 990).reshape(99, 10),))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8"])
@@ -26,10 +26,10 @@ def test_cases_have_the_models_shape_and_type_and_differ(dtype, shape):
 
 
 def test_extremes_are_among_the_cases():
-    (stacked,) = make_cases([InputSpec((1, 5), "int8")], 8, Samples()).inputs
+    (stacked,) = make_cases([InputSpec((1, 5), "int8")], 8, ZooInputs()).inputs
     assert (stacked == -128).all(axis=(1, 2)).any()
     assert (stacked == 127).all(axis=(1, 2)).any()
-    (floats,) = make_cases([InputSpec((1, 5), "float32")], 8, Samples()).inputs
+    (floats,) = make_cases([InputSpec((1, 5), "float32")], 8, ZooInputs()).inputs
     assert (floats == -1).all(axis=(1, 2)).any()
     assert (floats == 1).all(axis=(1, 2)).any()
 
@@ -41,7 +41,7 @@ def test_a_picture_is_used_where_it_fits():
 
 def test_the_same_seed_gives_the_same_values():
     def make(seed: int) -> np.ndarray:
-        return make_cases([InputSpec((1, 9), "float32")], 4, Samples(), seed=seed).inputs[0]
+        return make_cases([InputSpec((1, 9), "float32")], 4, ZooInputs(), seed=seed).inputs[0]
 
     assert (make(1) == make(1)).all()
     assert (make(1) != make(2)).any()
@@ -57,7 +57,7 @@ def test_sequences_follow_one_another():
 
 def test_a_recorded_sequence_is_used_by_the_model_it_fits():
     recorded = np.arange(6 * 5, dtype=np.int8).reshape(6, 1, 5)
-    samples = Samples(sequences=(recorded,))
+    samples = ZooInputs(sequences=(recorded,))
     cases = make_cases([InputSpec((1, 5), "int8")], 2, samples, steps=6)
     assert (cases.inputs[0][6:] == recorded).all()
     other = make_cases([InputSpec((1, 5), "uint8")], 2, samples, steps=6)

@@ -25,7 +25,7 @@ BANDS = (0, 1, 2, 4)  # quarters of the last-level cache that a band may fill; 0
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowTiles:
     """The rows of a product: `count` of them in tiles of `mr`, and their total bytes."""
 
     count: int
@@ -33,7 +33,7 @@ class Rows:
     bytes: int
 
 
-def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -> int:
+def band_rows(band: int | None, rows: RowTiles, board: BoardProfile, threads: int) -> int:
     """The rows of a band that fills `band` quarters of the last-level cache; 0: all rows.
 
     If `band` is None, the rule applies: on one thread the entire cache, or half of it, next to
@@ -49,7 +49,7 @@ def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -
     return math.ceil(math.ceil(rows.count / rows.mr) / bands) * rows.mr if bands > 1 else 0
 
 
-def blocks_outside(kc: int, rows: Rows, k: int, n: int, board: BoardProfile) -> bool:
+def blocks_outside(kc: int, rows: RowTiles, k: int, n: int, board: BoardProfile) -> bool:
     """True if the block loop is outside the panel loop.
 
     That pays if all rows exceed the last-level cache, but one block of them and the partial sums
@@ -67,7 +67,7 @@ def _usual_band(board: BoardProfile) -> int:
 
 
 def cost_of_memory(
-    at_once: int, rows: Rows, panels: int, weight_bytes: int, board: BoardProfile
+    at_once: int, rows: RowTiles, panels: int, weight_bytes: int, board: BoardProfile
 ) -> float:
     """Cost of waiting for a product's operands in vector multiply-adds; 0 without a core model.
 

@@ -12,7 +12,7 @@ from typing import Literal
 from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
-    Rows,
+    RowTiles,
     band_rows,
     blocks_outside,
     cost_of_memory,
@@ -141,7 +141,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MethodCost:
     """A method that computes a form, and its cost in vector multiply-adds and equivalents. Methods
     that are not `proven` are used only if a row requests them: they may spill registers, or deviate
     from the axis, bands and k blocks of the analytic rule (not `by_rule`)."""
@@ -152,7 +152,7 @@ class Candidate:
     by_rule: bool = True
 
 
-def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
+def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[MethodCost]:
     """All methods for a form on `threads` threads, in order of preference among equal costs. Empty
     for windows that exceed the available scratch. On x86 always the cost on one thread."""
     return list(_enumerate_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
@@ -161,7 +161,7 @@ def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -
 @functools.lru_cache(8192)  # passes and searches repeatedly query the same operators
 def _enumerate_candidates(
     form: Form, isa: Isa, board: BoardProfile, threads: int
-) -> tuple[Candidate, ...]:
+) -> tuple[MethodCost, ...]:
     if form.kind == "depthwise":
         return tuple(_depthwise_candidates(form, isa, board, threads))
     if form.kind == "product":
@@ -174,9 +174,9 @@ def packs_products(isa: Isa, board: BoardProfile) -> bool:
     return board.arch in ("aarch64", "riscv64") and isa.vl > 1
 
 
-def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
-    """The methods of a product of two computed operands; x86 keeps its previous one. Halves, and
-    operands that are views of stored tensors, are supported by product/packed.c only."""
+def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[MethodCost]:
+    """The methods of a product of two computed operands; x86 keeps its previous one. Only
+    product/packed.c supports halves and operands that are views of stored tensors."""
     m, k, n = form.shape.m, form.shape.k, form.shape.n
     alone = bool(form.order) or form.dtype == "f16"
     tile, packs = isa.f32_tiles[0], alone or packs_products(isa, board)
@@ -184,9 +184,9 @@ def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
     loads = 0.5 * math.ceil(m / tile.mr) + packs  # packing a vector also stores it
     family: Family = "packed" if packs else "unpacked"
     method = OperatorMethod(family, form.dtype, tile.mr, tile.nv * isa.vl)
-    found = [Candidate(method, steps * (m + loads))]
+    found = [MethodCost(method, steps * (m + loads))]
     if m <= _FEW_ROWS and long and form.dtype == "f32" and (form.order or board.arch != "x86_64"):
-        found.insert(0, Candidate(OperatorMethod("streamed", "f32"), steps * (m + 0.5)))
+        found.insert(0, MethodCost(OperatorMethod("streamed", "f32"), steps * (m + 0.5)))
     return found
 
 
@@ -215,8 +215,8 @@ def banded(
     return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
 
 
-def _row_tiling(form: Form, mr: int) -> Rows:
-    return Rows(form.shape.m, mr, form.x_bytes)
+def _row_tiling(form: Form, mr: int) -> RowTiles:
+    return RowTiles(form.shape.m, mr, form.x_bytes)
 
 
 def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
@@ -231,7 +231,7 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
 
 def _depthwise_candidates(
     form: Form, isa: Isa, board: BoardProfile, threads: int
-) -> Iterator[Candidate]:
+) -> Iterator[MethodCost]:
     """Output rows computed at once: two rows share inputs if registers hold both."""
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
@@ -242,7 +242,7 @@ def _depthwise_candidates(
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
         method = OperatorMethod("depthwise", form.dtype, rows, columns)
-        yield Candidate(method, costs[rows], usual)
+        yield MethodCost(method, costs[rows], usual)
 
 
 def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
@@ -258,7 +258,7 @@ def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bo
     return isa.lanes and threads == 1 and near and whole
 
 
-def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
+def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[MethodCost]:
     """The walk that reads more from beyond L2 is for table rows only. A single row tile reads
     weights once in either walk, but with channels inside its rows are located only once."""
     outer = panel_outer(board, form.weight_bytes)
@@ -272,13 +272,13 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
             blocks = list(_k_blocks(form, tile.mr, tile.nv * isa.vl, board))
             block = _shared_block(method, blocks, form, board) if threads > 1 else None
             by_rule = split == usual and block is None
-            yield Candidate(method, cost, proven and by_rule, by_rule)
-            yield from _with_bands(Candidate(method, cost), form, board, threads)
+            yield MethodCost(method, cost, proven and by_rule, by_rule)
+            yield from _with_bands(MethodCost(method, cost), form, board, threads)
             for kc in blocks:
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
                 by_rule = split == usual and kc == block
-                yield Candidate(blocked, cost + kept / isa.vl, proven and by_rule, by_rule)
+                yield MethodCost(blocked, cost + kept / isa.vl, proven and by_rule, by_rule)
 
 
 def _shared_block(
@@ -291,8 +291,8 @@ def _shared_block(
 
 
 def _with_bands(
-    usual: Candidate, form: Form, board: BoardProfile, threads: int
-) -> Iterator[Candidate]:
+    usual: MethodCost, form: Form, board: BoardProfile, threads: int
+) -> Iterator[MethodCost]:
     """The same method with bands other than the rule's; they cost the additional reads from memory.
     For table rows only."""
     mr, nr = usual.method.mr, usual.method.nr
@@ -310,7 +310,7 @@ def _with_bands(
             == method
         ):
             more = max(read(method) - read(usual.method), 0.0)
-            yield Candidate(method, usual.cost + more, False, False)
+            yield MethodCost(method, usual.cost + more, False, False)
 
 
 def _k_blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
@@ -379,7 +379,7 @@ def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
 
 def _winograd_candidates(
     form: Form, isa: Isa, board: BoardProfile, threads: int
-) -> Iterator[Candidate]:
+) -> Iterator[MethodCost]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= most_channels(form.dtype)
@@ -397,4 +397,4 @@ def _winograd_candidates(
     for tile in known:
         cost = Transformed(tiles, c, oc, vl, tile).cost(threads) / _GAIN + waits
         method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
-        yield Candidate(method, cost, threads > 1 or tile == known[0])
+        yield MethodCost(method, cost, threads > 1 or tile == known[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, writes
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, OnnxExportCall, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Padding
 from edgekit.host.compiler.ir.windows import image_size
@@ -15,18 +15,18 @@ Convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
 
 
 @writes(ops.Conv2D)
-def conv_2d(call: Call, op: ops.Conv2D) -> None:
+def conv_2d(call: OnnxExportCall, op: ops.Conv2D) -> None:
     _emit_convolution(call, "Conv", op, TO_IMAGE, dilations=op.dilation, group=1)
 
 
 @writes(ops.DepthwiseConv2D)
-def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
+def depthwise_conv_2d(call: OnnxExportCall, op: ops.DepthwiseConv2D) -> None:
     groups = call.operand(0).shape[3]
     _emit_convolution(call, "Conv", op, _DEPTH_FIRST, dilations=op.dilation, group=groups)
 
 
 @writes(ops.TransposeConv2D)
-def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
+def transpose_conv(call: OnnxExportCall, op: ops.TransposeConv2D) -> None:
     """The stride leaves the output size ambiguous; `output_padding` resolves it."""
     x, w, pad = call.operand(0), call.operand(1), op.padding
     cut = (pad.top + pad.bottom, pad.left + pad.right)
@@ -40,7 +40,7 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
 
 
 def _emit_convolution(
-    call: Call, kind: str, op: Convolution, order: tuple[int, ...], **attributes: Any
+    call: OnnxExportCall, kind: str, op: Convolution, order: tuple[int, ...], **attributes: Any
 ) -> None:
     _need_plain(call, op)
     x, w = call.operand(0), call.operand(1)
@@ -52,7 +52,7 @@ def _emit_convolution(
 
 
 @writes(ops.FullyConnected)
-def fully_connected(call: Call, op: ops.FullyConnected) -> None:
+def fully_connected(call: OnnxExportCall, op: ops.FullyConnected) -> None:
     """Gemm on 2-D rows; MatMul and Add if the leading axes are kept."""
     _need_plain(call, op)
     x, w, sink = call.operand(0), call.operand(1), call.sink
@@ -68,24 +68,28 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
 
 
 @writes(ops.MatMul)
-def matmul(call: Call, op: ops.MatMul) -> None:
+def matmul(call: OnnxExportCall, op: ops.MatMul) -> None:
     call.sink.put(call.out, call.step("MatMul", call.inputs(False)))
 
 
 @writes(ops.MaxPool2D)
-def max_pool(call: Call, op: ops.MaxPool2D) -> None:
+def max_pool(call: OnnxExportCall, op: ops.MaxPool2D) -> None:
     """Without an activation, quantized values are compared directly."""
     stored = op.activation is Activation.NONE
     _emit_pool(call, "MaxPool", op, not stored)
 
 
 @writes(ops.AveragePool2D)
-def average_pool(call: Call, op: ops.AveragePool2D) -> None:
+def average_pool(call: OnnxExportCall, op: ops.AveragePool2D) -> None:
     _emit_pool(call, "AveragePool", op, True, count_include_pad=0)
 
 
 def _emit_pool(
-    call: Call, kind: str, op: ops.MaxPool2D | ops.AveragePool2D, real: bool, **attributes: Any
+    call: OnnxExportCall,
+    kind: str,
+    op: ops.MaxPool2D | ops.AveragePool2D,
+    real: bool,
+    **attributes: Any,
 ) -> None:
     x = call.sink.get(call.operand(0), True, real)
     attributes |= {"kernel_shape": op.window, "strides": op.stride, "pads": pads(op.padding)}
@@ -97,13 +101,13 @@ def pads(padding: Padding) -> tuple[int, ...]:
     return padding.top, padding.left, padding.bottom, padding.right
 
 
-def _bias_inputs(call: Call) -> list[str]:
+def _bias_inputs(call: OnnxExportCall) -> list[str]:
     ins = call.operands
     bias = ins[2] if len(ins) > 2 else None
     return [] if bias is None else [call.bias(call.operand(0), call.operand(1), bias)]
 
 
-def _need_plain(call: Call, op: ops.Weighted) -> None:
+def _need_plain(call: OnnxExportCall, op: ops.Weighted) -> None:
     """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or len(call.operands) > 3:
         raise call.refuse(

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Row, writes
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, OnnxExportCall, Row, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator
 
 
-def by_name(call: Call, op: Operator) -> None:
+def by_name(call: OnnxExportCall, op: Operator) -> None:
     """The ONNX operator of the same meaning; the op's parameters become attributes."""
     image = call.image
     is_function = isinstance(op, ops.Function)
@@ -24,7 +24,7 @@ def by_name(call: Call, op: Operator) -> None:
 def composed(*kinds: str) -> Row:
     """A chain of ONNX operators; all but the first take one operand."""
 
-    def write(call: Call, op: Operator) -> None:
+    def write(call: OnnxExportCall, op: Operator) -> None:
         image = call.image
         (y, *others) = call.inputs(image)
         for i, kind in enumerate(kinds):
@@ -38,14 +38,14 @@ writes(ops.Rsqrt)(composed("Sqrt", "Reciprocal"))
 
 
 @writes(ops.Clamp)
-def clamp(call: Call, op: ops.Clamp) -> None:
+def clamp(call: OnnxExportCall, op: ops.Clamp) -> None:
     image = call.image
     x = call.inputs(image)[0]
     call.sink.put(call.out, call.activated(x, op.activation), image)
 
 
 @writes(ops.Clip)
-def clip(call: Call, op: ops.Clip) -> None:
+def clip(call: OnnxExportCall, op: ops.Clip) -> None:
     image, x = call.image, call.operand(0)
     low = "" if op.low == -math.inf else call.number(op.low, x)
     high = "" if op.high == math.inf else call.number(op.high, x)
@@ -53,7 +53,7 @@ def clip(call: Call, op: ops.Clip) -> None:
 
 
 @writes(ops.Elu)
-def elu(call: Call, op: ops.Elu) -> None:
+def elu(call: OnnxExportCall, op: ops.Elu) -> None:
     image = call.image
     y = call.step("Elu", call.inputs(image), alpha=float(op.alpha))
     if op.scale != 1.0:
@@ -62,7 +62,7 @@ def elu(call: Call, op: ops.Elu) -> None:
 
 
 @writes(ops.Gelu)
-def gelu(call: Call, op: ops.Gelu) -> None:
+def gelu(call: OnnxExportCall, op: ops.Gelu) -> None:
     """x / 2 · (1 + erf(x / √2))"""
     x, image = call.operand(0), call.image
     (source,) = call.inputs(image)
@@ -71,7 +71,7 @@ def gelu(call: Call, op: ops.Gelu) -> None:
 
 
 @writes(ops.GeluTanh)
-def gelu_tanh(call: Call, op: ops.GeluTanh) -> None:
+def gelu_tanh(call: OnnxExportCall, op: ops.GeluTanh) -> None:
     """x / 2 · (1 + tanh(√(2 / π) · x · (1 + 0.044715 x²)))"""
     x, image = call.operand(0), call.image
     (source,) = call.inputs(image)
@@ -82,7 +82,7 @@ def gelu_tanh(call: Call, op: ops.GeluTanh) -> None:
     _emit_gelu_gate(call, source, call.step("Tanh", [inner]), image)
 
 
-def _emit_gelu_gate(call: Call, source: str, inner: str, image: bool) -> None:
+def _emit_gelu_gate(call: OnnxExportCall, source: str, inner: str, image: bool) -> None:
     x = call.operand(0)
     gate = call.step("Add", [inner, call.number(1.0, x)])
     half = call.step("Mul", [source, call.number(0.5, x)])
@@ -90,7 +90,7 @@ def _emit_gelu_gate(call: Call, source: str, inner: str, image: bool) -> None:
 
 
 @writes(ops.Silu)
-def silu(call: Call, op: ops.Silu) -> None:
+def silu(call: OnnxExportCall, op: ops.Silu) -> None:
     image = call.image
     (source,) = call.inputs(image)
     inner = source
@@ -100,14 +100,14 @@ def silu(call: Call, op: ops.Silu) -> None:
 
 
 @writes(ops.SquaredDifference)
-def squared_difference(call: Call, op: ops.SquaredDifference) -> None:
+def squared_difference(call: OnnxExportCall, op: ops.SquaredDifference) -> None:
     image = call.image
     difference = call.step("Sub", call.inputs(image))
     call.sink.put(call.out, call.step("Mul", [difference, difference]), image)
 
 
 @writes(ops.Modulo)
-def modulo(call: Call, op: ops.Modulo) -> None:
+def modulo(call: OnnxExportCall, op: ops.Modulo) -> None:
     """ONNX Mod on floats only has the truncated remainder, so the floored one is composed."""
     image = call.image
     a, b = call.inputs(image)
@@ -120,7 +120,7 @@ def modulo(call: Call, op: ops.Modulo) -> None:
 
 
 @writes(ops.FloorDiv)
-def floor_div(call: Call, op: ops.FloorDiv) -> None:
+def floor_div(call: OnnxExportCall, op: ops.FloorDiv) -> None:
     x = call.operand(0)
     if not x.dtype.is_float:
         raise call.refuse("operands of f32", x.dtype.value, "convert them to f32")
@@ -128,7 +128,7 @@ def floor_div(call: Call, op: ops.FloorDiv) -> None:
 
 
 @writes(ops.Convert)
-def convert(call: Call, op: ops.Convert) -> None:
+def convert(call: OnnxExportCall, op: ops.Convert) -> None:
     """If the op saturates, floats are first clamped to the integer range; the upper bound is the
     largest f32 inside it."""
     x, image = call.operand(0), call.image
@@ -142,14 +142,14 @@ def convert(call: Call, op: ops.Convert) -> None:
 
 
 @writes(ops.Quantize)
-def quantize(call: Call, op: ops.Quantize) -> None:
+def quantize(call: OnnxExportCall, op: ops.Quantize) -> None:
     """QuantizeLinear rounds half to even, even if the graph specifies half away from zero."""
     image = call.image
     call.sink.put(call.out, call.inputs(image)[0], image)
 
 
 @writes(ops.Softmax)
-def softmax(call: Call, op: ops.Softmax) -> None:
+def softmax(call: OnnxExportCall, op: ops.Softmax) -> None:
     x = call.operand(0)
     name = call.sink.get(x)
     if op.beta != 1.0:
@@ -158,13 +158,13 @@ def softmax(call: Call, op: ops.Softmax) -> None:
 
 
 @writes(ops.UnitLength)
-def unit_length(call: Call, op: ops.UnitLength) -> None:
+def unit_length(call: OnnxExportCall, op: ops.UnitLength) -> None:
     name = call.sink.get(call.operand(0))
     call.sink.put(call.out, call.step("LpNormalization", [name], axis=-1, p=2))
 
 
 @writes(ops.LayerNorm)
-def layer_norm(call: Call, op: ops.LayerNorm) -> None:
+def layer_norm(call: OnnxExportCall, op: ops.LayerNorm) -> None:
     """ONNX requires scale and bias in the shape of the normalized axes."""
     x, sink = call.operand(0), call.sink
     row = x.shape[len(x.shape) - op.axes :]
@@ -181,7 +181,7 @@ def layer_norm(call: Call, op: ops.LayerNorm) -> None:
 def reduction(kind: str) -> Row:
     """Axes are an attribute except for ReduceSum (an input); bool is reduced as s32."""
 
-    def write(call: Call, op: ops.Total | ops.Mean) -> None:
+    def write(call: OnnxExportCall, op: ops.Total | ops.Mean) -> None:
         x, sink = call.operand(0), call.sink
         inside = (1, 2)
         image = call.image if op.keep_dims else not sink.has_own(x) and op.axes == inside
@@ -208,7 +208,7 @@ writes(ops.ReduceSum)(reduction("ReduceSum"))
 
 
 @writes(ops.ArgExtreme)
-def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
+def arg_extreme(call: OnnxExportCall, op: ops.ArgExtreme) -> None:
     kind = "ArgMin" if op.smallest else "ArgMax"
     name = call.sink.get(call.operand(0), real=False)
     known = {"axis": op.axis, "keepdims": 1, "select_last_index": int(op.last)}
@@ -216,7 +216,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
 
 
 @writes(ops.TopK)
-def top_k(call: Call, op: ops.TopK) -> None:
+def top_k(call: OnnxExportCall, op: ops.TopK) -> None:
     x, (values, places) = call.operand(0), call.outs
     ins = [call.sink.get(x), call.integers((op.k,))]
     made = call.sink.steps("TopK", ins, 2, axis=-1, largest=int(not op.smallest))

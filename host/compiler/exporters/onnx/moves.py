@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.onnx.sink import FROM_IMAGE, TO_IMAGE, Call, same_codes, writes
+from edgekit.host.compiler.exporters.onnx.sink import (
+    FROM_IMAGE,
+    TO_IMAGE,
+    OnnxExportCall,
+    same_codes,
+    writes,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import DType
 
 
 @writes(ops.Reshape)
-def reshape(call: Call, op: ops.Reshape) -> None:
+def reshape(call: OnnxExportCall, op: ops.Reshape) -> None:
     x = call.sink.get(call.operand(0), real=False)
     call.sink.put(call.out, call.step("Reshape", [x, call.integers(op.shape)]), real=False)
 
 
 @writes(ops.Transpose)
-def transpose(call: Call, op: ops.Transpose) -> None:
+def transpose(call: OnnxExportCall, op: ops.Transpose) -> None:
     """NHWC↔NCHW transposes select the tensor's other layout, which may already exist."""
     x, sink = call.operand(0), call.sink
     if op.permutation == TO_IMAGE:
@@ -30,7 +36,7 @@ def transpose(call: Call, op: ops.Transpose) -> None:
 
 
 @writes(ops.Pad)
-def pad(call: Call, op: ops.Pad) -> None:
+def pad(call: OnnxExportCall, op: ops.Pad) -> None:
     x, image = call.operand(0), call.image
     order = TO_IMAGE if image else range(len(x.shape))
     rows = [op.before[i] for i in order] + [op.after[i] for i in order]
@@ -41,7 +47,7 @@ def pad(call: Call, op: ops.Pad) -> None:
 
 
 @writes(ops.Concat)
-def concatenation(call: Call, op: ops.Concat) -> None:
+def concatenation(call: OnnxExportCall, op: ops.Concat) -> None:
     """Operands quantized with different scales are concatenated as real values."""
     image = call.image
     real = not all(t is not None and same_codes(t, call.out) for t in call.operands)
@@ -50,7 +56,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
 
 
 @writes(ops.Split)
-def split(call: Call, op: ops.Split) -> None:
+def split(call: OnnxExportCall, op: ops.Split) -> None:
     image, outs = call.image and all(len(t.shape) == 4 for t in call.outs), call.outs
     axis = TO_IMAGE.index(op.axis) if image else op.axis
     ins = [call.sink.get(call.operand(0), image, False), call.integers(op.sizes)]
@@ -60,7 +66,7 @@ def split(call: Call, op: ops.Split) -> None:
 
 
 @writes(ops.StridedSlice)
-def strided_slice(call: Call, op: ops.StridedSlice) -> None:
+def strided_slice(call: OnnxExportCall, op: ops.StridedSlice) -> None:
     """A Reshape removes the axes that the graph drops. With a negative stride, an end before
     element 0 is written as -size - 1, below the lowest valid negative index."""
     x, image = call.operand(0), call.image and call.out.shape == op.extent
@@ -77,7 +83,7 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
 
 
 @writes(ops.Gather)
-def gather(call: Call, op: ops.Gather) -> None:
+def gather(call: OnnxExportCall, op: ops.Gather) -> None:
     """Constant indices are wrapped and clamped into the axis."""
     x, indices = call.operand(0), call.operand(1)
     size, sink = x.shape[op.axis], call.sink
@@ -93,19 +99,19 @@ def gather(call: Call, op: ops.Gather) -> None:
 
 
 @writes(ops.BroadcastTo)
-def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
+def broadcast_to(call: OnnxExportCall, op: ops.BroadcastTo) -> None:
     ins = [call.sink.get(call.operand(0), real=False), call.integers(op.shape)]
     call.sink.put(call.out, call.step("Expand", ins), real=False)
 
 
 @writes(ops.DepthToSpace)
-def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
+def depth_to_space(call: OnnxExportCall, op: ops.DepthToSpace) -> None:
     x = call.sink.get(call.operand(0), True)
     call.sink.put(call.out, call.step("DepthToSpace", [x], blocksize=op.block, mode="DCR"), True)
 
 
 @writes(ops.ResizeBilinear)
-def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
+def resize_bilinear(call: OnnxExportCall, op: ops.ResizeBilinear) -> None:
     mode = "align_corners" if op.align_corners else "asymmetric"
     mode = "half_pixel" if op.half_pixel_centers else mode
     n, h, w, c = call.out.shape
@@ -115,7 +121,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
 
 
 @writes(ops.SpaceToBatch)
-def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
+def space_to_batch(call: OnnxExportCall, op: ops.SpaceToBatch) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     top, bottom, left, right = op.padding
     value = zero_point_of(out) if out.is_quantized else 0
@@ -128,7 +134,7 @@ def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
 
 
 @writes(ops.BatchToSpace)
-def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
+def batch_to_space(call: OnnxExportCall, op: ops.BatchToSpace) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     _, h, w, c = x.shape
     n, top, left = out.shape[0], op.crop[0], op.crop[2]
@@ -142,7 +148,7 @@ def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
 
 
 @writes(ops.Cast)
-def cast(call: Call, op: ops.Cast) -> None:
+def cast(call: OnnxExportCall, op: ops.Cast) -> None:
     """Dequantizes quantized values; converts plain numbers to f32."""
     x, image = call.operand(0), call.image
     name = call.sink.get(x, image)

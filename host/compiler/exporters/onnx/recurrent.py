@@ -17,7 +17,7 @@ from dataclasses import astuple, replace
 import numpy as np
 
 from edgekit.host.compiler.exporters.gates import Gates
-from edgekit.host.compiler.exporters.onnx.sink import Call, writes
+from edgekit.host.compiler.exporters.onnx.sink import OnnxExportCall, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator, Quant, Tensor
 
@@ -25,7 +25,7 @@ _CLAMPS = {Activation.RELU: "Relu", Activation.NONE: "Affine"}
 
 
 @writes(ops.Gru, ops.Lstm, ops.Rnn)
-def recurrent(call: Call, op: ops.Recurrent) -> None:
+def recurrent(call: OnnxExportCall, op: ops.Recurrent) -> None:
     """One direction. ONNX states and outputs have a direction axis."""
     gates, r = call.sink.gates.get(call.node.name), call.operand(1)
     if gates is None or r.data is None:
@@ -55,7 +55,7 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     _store_results(call, made)
 
 
-def _input_sequence(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
+def _input_sequence(call: OnnxExportCall, gates: Gates, x: Tensor, inputs: int) -> str:
     """The input [steps, batch, inputs] of the fused layer: the operand of the product, moved the
     way the gates are."""
     graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
@@ -69,7 +69,7 @@ def _input_sequence(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
     return name
 
 
-def _store_results(call: Call, made: Sequence[str]) -> None:
+def _store_results(call: OnnxExportCall, made: Sequence[str]) -> None:
     """Stores the results that are used, without the direction axis."""
     graph = call.sink.graph
     users = graph.consumers()
@@ -86,7 +86,7 @@ def _one_way(t: Tensor) -> Tensor:
 
 
 def _concat_biases(
-    call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None
+    call: OnnxExportCall, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None
 ) -> Array:
     """[1, 2 · gates · h]: input biases, then recurrent biases."""
     size = w.shape[0]
@@ -105,7 +105,7 @@ def _concat_biases(
     return both
 
 
-def _optional_operand(call: Call, index: int) -> str:
+def _optional_operand(call: OnnxExportCall, index: int) -> str:
     """Sequence lengths, or a state with a direction axis; empty for an all-zero initial state."""
     given = call.operands[index]
     if given is None or (index > 2 and given.data is not None and not given.data.any()):
@@ -115,7 +115,7 @@ def _optional_operand(call: Call, index: int) -> str:
     return call.step("Reshape", [call.sink.get(given), call.integers((1, *given.shape))])
 
 
-def _peepholes(call: Call) -> str:
+def _peepholes(call: OnnxExportCall) -> str:
     given = call.operands[5] if len(call.operands) > 5 else None
     if given is None:
         return ""

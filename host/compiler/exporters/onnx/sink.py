@@ -40,7 +40,7 @@ class NodeRecord:
     attributes: dict[str, Any]
 
 
-class Sink:
+class OnnxSink:
     """Nodes and constants of the file, and the names of all forms of the graph's tensors."""
 
     def __init__(self, graph: Graph) -> None:
@@ -139,11 +139,11 @@ class Sink:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OnnxExportCall:
     """One node of the graph, and the sink it is written to."""
 
     node: Node
-    sink: Sink
+    sink: OnnxSink
 
     @property
     def operands(self) -> list[Tensor | None]:
@@ -246,5 +246,5 @@ def _stored_form(t: Tensor) -> tuple[Array, Quant | None]:
     return (stored, t.quant) if exact else (t.data, None)
 
 
-Row = Callable[[Call, Any], None]
+Row = Callable[[OnnxExportCall, Any], None]
 writes = ByOperator[Row]()  # decorator that registers a handler

@@ -14,7 +14,7 @@ from typing import Any
 
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.exporters.onnx.rows import row_of
-from edgekit.host.compiler.exporters.onnx.sink import Call, NodeRecord, Sink
+from edgekit.host.compiler.exporters.onnx.sink import NodeRecord, OnnxExportCall, OnnxSink
 from edgekit.host.compiler.exporters.refusal import refused
 from edgekit.host.compiler.exporters.tflite import rows as tflite_rows
 from edgekit.host.compiler.ir import ops
@@ -33,12 +33,12 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
     Raises `InputError` if the format has no equivalent of a node (it names the node and a way out)
     or if the onnx package is missing.
     """
-    onnx, sink = _import_onnx(), Sink(graph)
+    onnx, sink = _import_onnx(), OnnxSink(graph)
     inside = {name for gates in sink.gates.values() for name in gates.inside}
     for node in graph.nodes:
         if node.name in inside:
             continue
-        call = Call(node, sink)
+        call = OnnxExportCall(node, sink)
         row = row_of(type(node.op))
         if row is None:
             stateful = isinstance(node.op, ops.ReadState | ops.WriteState)
@@ -65,7 +65,7 @@ def _import_onnx() -> Any:
     return optional("onnx", "onnx.helper", "onnx.numpy_helper")[0]
 
 
-def _build_model(onnx: Any, graph: Graph, sink: Sink) -> Any:
+def _build_model(onnx: Any, graph: Graph, sink: OnnxSink) -> Any:
     helper = onnx.helper
     ends = [
         [_value_info(onnx, graph, name) for name in names]

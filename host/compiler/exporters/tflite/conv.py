@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.tflite.sink import Call, Fields, in_floats, writes
+from edgekit.host.compiler.exporters.tflite.sink import Fields, TfliteExportCall, in_floats, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import code_range
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Padding, Quant, Tensor
@@ -20,7 +20,7 @@ _KEEPS_DIMS = 5  # version of fully connected layers with keep_num_dims
 
 
 @writes(ops.Conv2D)
-def conv_2d(call: Call, op: ops.Conv2D) -> None:
+def conv_2d(call: TfliteExportCall, op: ops.Conv2D) -> None:
     _need_plain(call, op)
     ins = _conv_operands(call)
     x, kind = _padded_input(call, ins, op.stride, op.dilation, op.padding)
@@ -33,7 +33,7 @@ def conv_2d(call: Call, op: ops.Conv2D) -> None:
 
 
 @writes(ops.DepthwiseConv2D)
-def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
+def depthwise_conv_2d(call: TfliteExportCall, op: ops.DepthwiseConv2D) -> None:
     _need_plain(call, op)
     ins = _conv_operands(call)
     x, kind = _padded_input(call, ins, op.stride, op.dilation, op.padding)
@@ -48,7 +48,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
 
 
 @writes(ops.TransposeConv2D)
-def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
+def transpose_conv(call: TfliteExportCall, op: ops.TransposeConv2D) -> None:
     """Padding other than SAME: computes the full output and slices it."""
     _need_plain(call, op)
     x, w, bias = _conv_operands(call)
@@ -73,7 +73,7 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
 
 
 @writes(ops.FullyConnected)
-def fully_connected(call: Call, op: ops.FullyConnected) -> None:
+def fully_connected(call: TfliteExportCall, op: ops.FullyConnected) -> None:
     _need_plain(call, op)
     x, w, bias = _conv_operands(call)
     version = _KEEPS_DIMS if op.keep_dims or (x is not None and x.is_quantized) else 1
@@ -84,7 +84,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
 
 
 @writes(ops.MatMul)
-def batch_matmul(call: Call, op: ops.MatMul) -> None:
+def batch_matmul(call: TfliteExportCall, op: ops.MatMul) -> None:
     a, b = call.operand(0), call.operand(1)
     if a.dtype not in (DType.F32, DType.I8, DType.I16):
         raise call.refuse(
@@ -94,7 +94,7 @@ def batch_matmul(call: Call, op: ops.MatMul) -> None:
 
 
 @writes(ops.MaxPool2D)
-def max_pool(call: Call, op: ops.MaxPool2D) -> None:
+def max_pool(call: TfliteExportCall, op: ops.MaxPool2D) -> None:
     """Padding other than SAME: pads the image with the lowest value first."""
     x = call.operand(0)
     kind = _padding_mode(image_size(x.shape), op.window, op.stride, op.padding)
@@ -109,7 +109,7 @@ def max_pool(call: Call, op: ops.MaxPool2D) -> None:
 
 
 @writes(ops.AveragePool2D)
-def average_pool(call: Call, op: ops.AveragePool2D) -> None:
+def average_pool(call: TfliteExportCall, op: ops.AveragePool2D) -> None:
     """Padding other than SAME: pads with zeros, pools, and rescales by a factor that removes the
     zeros from the mean. In float only."""
     x, out = call.operand(0), call.out
@@ -131,7 +131,7 @@ def average_pool(call: Call, op: ops.AveragePool2D) -> None:
 
 
 def _emit_pool(
-    call: Call, code: str, x: Tensor, op: ops.MaxPool2D | ops.AveragePool2D, kind: int
+    call: TfliteExportCall, code: str, x: Tensor, op: ops.MaxPool2D | ops.AveragePool2D, kind: int
 ) -> None:
     fields = _pool_fields(op, kind)
     call.activated(
@@ -157,7 +157,7 @@ def _border_corrections(op: ops.AveragePool2D, x: Tensor) -> Array:
     return 1.0 / share
 
 
-def _need_plain(call: Call, op: ops.Weighted) -> None:
+def _need_plain(call: TfliteExportCall, op: ops.Weighted) -> None:
     """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or call.maybe(3) is not None:
         raise call.refuse(
@@ -167,7 +167,7 @@ def _need_plain(call: Call, op: ops.Weighted) -> None:
         )
 
 
-def _conv_operands(call: Call) -> list[Tensor | None]:
+def _conv_operands(call: TfliteExportCall) -> list[Tensor | None]:
     """Image, weights and bias. Engines require a bias and check the scale of an s32 one."""
     x, w, bias = (*call.operands, None)[:3]
     assert x is not None and w is not None
@@ -191,7 +191,7 @@ def _padding_mode(size: Pair, window: Pair, stride: Pair, padding: Padding) -> i
 
 
 def _padded_input(
-    call: Call, ins: list[Tensor | None], stride: Pair, dilation: Pair, padding: Padding
+    call: TfliteExportCall, ins: list[Tensor | None], stride: Pair, dilation: Pair, padding: Padding
 ) -> tuple[Tensor, int]:
     """The input of a convolution and its padding mode; explicitly padded if no mode matches."""
     x, w = ins[:2]
@@ -205,7 +205,7 @@ def _padded_input(
     return made, _VALID
 
 
-def _padding_constant(call: Call, padding: Padding) -> Tensor:
+def _padding_constant(call: TfliteExportCall, padding: Padding) -> Tensor:
     """The constant [4, 2] of padding before and after each axis."""
     rows = [(0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0)]
     return call.integers(np.array(rows))

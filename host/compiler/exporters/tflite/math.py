@@ -8,39 +8,45 @@ import numpy as np
 import tflite
 
 from edgekit.host.compiler.exporters.tflite.file import TYPES
-from edgekit.host.compiler.exporters.tflite.sink import CLAMPS, Call, Row, floats_only, writes
+from edgekit.host.compiler.exporters.tflite.sink import (
+    CLAMPS,
+    Row,
+    TfliteExportCall,
+    floats_only,
+    writes,
+)
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
 
 _CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # quantized since their first version
 
 
-def by_name(call: Call, op: Operator) -> None:
+def by_name(call: TfliteExportCall, op: Operator) -> None:
     """The TensorFlow Lite operator of the same meaning, without attributes."""
     table = "".join(word.capitalize() for word in op.tflite.split("_")) + "Options"
     _emit_versioned(call, op.tflite, table if hasattr(tflite, table) else "")
 
 
-def _emit_versioned(call: Call, code: str, options: str) -> None:
+def _emit_versioned(call: TfliteExportCall, code: str, options: str) -> None:
     """These operators support quantized types since version 2."""
     version = 2 if call.operand(0).is_quantized and code not in _CODED_AT_ONCE else 1
     call.emit(code, call.operands, call.out, options, version)
 
 
 @writes(ops.Maximum, ops.Minimum)
-def extreme(call: Call, op: ops.Maximum | ops.Minimum) -> None:
+def extreme(call: TfliteExportCall, op: ops.Maximum | ops.Minimum) -> None:
     _emit_versioned(call, op.kind.upper(), "MaximumMinimumOptions")
 
 
 @writes(ops.UnitLength)
-def unit_length(call: Call, op: ops.UnitLength) -> None:
+def unit_length(call: TfliteExportCall, op: ops.UnitLength) -> None:
     _emit_versioned(call, "L2_NORMALIZATION", "L2NormOptions")
 
 
 def activated(code: str, options: str) -> Row:
     """An element-wise operator with the node's activation, if any."""
 
-    def write(call: Call, op: Operator) -> None:
+    def write(call: TfliteExportCall, op: Operator) -> None:
         activation = getattr(op, "activation", Activation.NONE)
         call.activated(code, call.operands, activation, options, 1 + call.operand(0).is_quantized)
 
@@ -54,7 +60,7 @@ writes(ops.Sub)(activated("SUB", "SubOptions"))
 
 
 @writes(ops.Clamp)
-def clamp(call: Call, op: ops.Clamp) -> None:
+def clamp(call: TfliteExportCall, op: ops.Clamp) -> None:
     x = call.operand(0)
     if op.activation is Activation.NONE:
         call.emit("RESHAPE", [x, call.integers(x.shape)], call.out, "ReshapeOptions")
@@ -64,7 +70,7 @@ def clamp(call: Call, op: ops.Clamp) -> None:
 
 @writes(ops.Clip)
 @floats_only
-def clip(call: Call, op: ops.Clip) -> None:
+def clip(call: TfliteExportCall, op: ops.Clip) -> None:
     x, out = call.operand(0), call.out
     known = {a.bounds: a for a in CLAMPS}
     if x.dtype is DType.F32 and (op.low, op.high) in known:
@@ -82,7 +88,7 @@ def clip(call: Call, op: ops.Clip) -> None:
 
 
 @writes(ops.Elu)
-def elu(call: Call, op: ops.Elu) -> None:
+def elu(call: TfliteExportCall, op: ops.Elu) -> None:
     if op == ops.Elu():
         call.emit("ELU", [call.operand(0)], call.out)
     else:
@@ -90,7 +96,7 @@ def elu(call: Call, op: ops.Elu) -> None:
 
 
 @floats_only
-def _scaled_elu(call: Call, op: ops.Elu) -> None:
+def _scaled_elu(call: TfliteExportCall, op: ops.Elu) -> None:
     x, chain = call.operand(0), _Chain(call)
     below = chain.step("ELU", "", chain.step("MINIMUM", "MaximumMinimumOptions", x, 0.0))
     above = chain.step("RELU", "", x)
@@ -100,13 +106,13 @@ def _scaled_elu(call: Call, op: ops.Elu) -> None:
 
 
 @writes(ops.LeakyRelu)
-def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
+def leaky_relu(call: TfliteExportCall, op: ops.LeakyRelu) -> None:
     x = call.operand(0)
     call.emit("LEAKY_RELU", [x], call.out, "LeakyReluOptions", 1 + x.is_quantized, Alpha=op.alpha)
 
 
 def gelu(approximate: bool) -> Row:
-    def write(call: Call, op: Operator) -> None:
+    def write(call: TfliteExportCall, op: Operator) -> None:
         x, version = call.operand(0), 1 + call.operand(0).is_quantized
         call.emit("GELU", [x], call.out, "GeluOptions", version, Approximate=approximate)
 
@@ -119,7 +125,7 @@ writes(ops.GeluTanh)(gelu(True))
 
 @writes(ops.Silu)
 @floats_only
-def silu(call: Call, op: ops.Silu) -> None:
+def silu(call: TfliteExportCall, op: ops.Silu) -> None:
     x, chain = call.operand(0), _Chain(call)
     inner = x if op.alpha == 1.0 else chain.step("MUL", "MulOptions", x, op.alpha)
     call.emit("MUL", [x, chain.step("LOGISTIC", "", inner)], call.out, "MulOptions")
@@ -127,7 +133,7 @@ def silu(call: Call, op: ops.Silu) -> None:
 
 @writes(ops.Softplus)
 @floats_only
-def softplus(call: Call, op: ops.Softplus) -> None:
+def softplus(call: TfliteExportCall, op: ops.Softplus) -> None:
     """log(1 + eˣ) as max(x, 0) + log(1 + e^-|x|), which does not overflow."""
     x, chain = call.operand(0), _Chain(call)
     less = chain.step("NEG", "NegOptions", chain.step("ABS", "AbsOptions", x))
@@ -138,7 +144,7 @@ def softplus(call: Call, op: ops.Softplus) -> None:
 
 @writes(ops.HardSigmoid)
 @floats_only
-def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
+def hard_sigmoid(call: TfliteExportCall, op: ops.HardSigmoid) -> None:
     chain = _Chain(call)
     line = chain.step("MUL", "MulOptions", call.operand(0), op.alpha)
     line = chain.step("ADD", "AddOptions", line, op.beta)
@@ -147,13 +153,13 @@ def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
 
 @writes(ops.Reciprocal)
 @floats_only
-def reciprocal(call: Call, op: ops.Reciprocal) -> None:
+def reciprocal(call: TfliteExportCall, op: ops.Reciprocal) -> None:
     one = call.constant(np.array(1.0), call.operand(0).dtype)
     call.emit("DIV", [one, call.operand(0)], call.out, "DivOptions")
 
 
 @writes(ops.Modulo)
-def modulo(call: Call, op: ops.Modulo) -> None:
+def modulo(call: TfliteExportCall, op: ops.Modulo) -> None:
     if op.truncated:
         raise call.refuse(
             "a remainder with the sign of the divisor",
@@ -164,7 +170,7 @@ def modulo(call: Call, op: ops.Modulo) -> None:
 
 
 @writes(ops.LayerNorm)
-def layer_norm(call: Call, op: ops.LayerNorm) -> None:
+def layer_norm(call: TfliteExportCall, op: ops.LayerNorm) -> None:
     x, factor, shift = (*call.operands, None, None)[:3]
     assert x is not None
     rank, chain = len(x.shape), _Chain(call)
@@ -186,28 +192,28 @@ def layer_norm(call: Call, op: ops.LayerNorm) -> None:
 
 
 @writes(ops.Convert)
-def convert(call: Call, op: ops.Convert) -> None:
+def convert(call: TfliteExportCall, op: ops.Convert) -> None:
     x = call.operand(0)
     kinds = {"InDataType": TYPES[x.dtype], "OutDataType": TYPES[op.to]}
     call.emit("CAST", [x], call.out, "CastOptions", **kinds)
 
 
 @writes(ops.Quantize)
-def quantize(call: Call, op: ops.Quantize) -> None:
+def quantize(call: TfliteExportCall, op: ops.Quantize) -> None:
     """QUANTIZE rounds half away from zero, even if the graph specifies half to even."""
     version = 1 + call.operand(0).is_quantized
     call.emit("QUANTIZE", [call.operand(0)], call.out, "QuantizeOptions", version)
 
 
 @writes(ops.Cast)
-def dequantize(call: Call, op: ops.Cast) -> None:
+def dequantize(call: TfliteExportCall, op: ops.Cast) -> None:
     x = call.operand(0)
     version = 3 if x.dtype is DType.F16 else 2
     call.emit("DEQUANTIZE", [x], call.out, "DequantizeOptions", version)
 
 
 def reduction(code: str, of_bool: str = "") -> Row:
-    def write(call: Call, op: ops.Total | ops.Mean) -> None:
+    def write(call: TfliteExportCall, op: ops.Total | ops.Mean) -> None:
         x = call.operand(0)
         name = of_bool if of_bool and x.dtype is DType.BOOL else code
         call.emit(name, [x, call.integers(op.axes)], call.out, "ReducerOptions",
@@ -224,13 +230,13 @@ writes(ops.ReduceSum)(reduction("SUM"))
 
 
 @writes(ops.Softmax)
-def softmax(call: Call, op: ops.Softmax) -> None:
+def softmax(call: TfliteExportCall, op: ops.Softmax) -> None:
     x = call.operand(0)
     call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_quantized, Beta=op.beta)
 
 
 @writes(ops.ArgExtreme)
-def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
+def arg_extreme(call: TfliteExportCall, op: ops.ArgExtreme) -> None:
     """The format removes the axis; a reshape restores it."""
     x, out = call.operand(0), call.out
     if op.last:
@@ -246,7 +252,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
 
 
 @writes(ops.TopK)
-def top_k(call: Call, op: ops.TopK) -> None:
+def top_k(call: TfliteExportCall, op: ops.TopK) -> None:
     values, places = call.outs
     if op.smallest:
         raise call.refuse("the largest values", "the smallest", "keep the model in its format")
@@ -261,7 +267,7 @@ def top_k(call: Call, op: ops.TopK) -> None:
 class _Chain:
     """Emits a chain of operators with temporary tensors in between."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: TfliteExportCall) -> None:
         self._call = call
 
     def step(

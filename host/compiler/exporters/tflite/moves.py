@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.tflite.sink import Call, writes
+from edgekit.host.compiler.exporters.tflite.sink import TfliteExportCall, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Shape, Tensor
@@ -13,24 +13,24 @@ _PADDED_AXES = 5  # LiteRT's maximum
 
 
 @writes(ops.Reshape)
-def reshape(call: Call, op: ops.Reshape) -> None:
+def reshape(call: TfliteExportCall, op: ops.Reshape) -> None:
     call.emit("RESHAPE", [call.operand(0), call.integers(op.shape)], call.out, "ReshapeOptions")
 
 
 @writes(ops.BitCast)
-def bit_cast(call: Call, op: ops.BitCast) -> None:
+def bit_cast(call: TfliteExportCall, op: ops.BitCast) -> None:
     call.emit("BITCAST", [call.operand(0)], call.out, "BitcastOptions")
 
 
 @writes(ops.Transpose)
-def transpose(call: Call, op: ops.Transpose) -> None:
+def transpose(call: TfliteExportCall, op: ops.Transpose) -> None:
     x, version = call.operand(0), 1 + call.out.is_quantized
     order = call.integers(op.permutation)
     call.emit("TRANSPOSE", [x, order], call.out, "TransposeOptions", version)
 
 
 @writes(ops.Pad)
-def pad(call: Call, op: ops.Pad) -> None:
+def pad(call: TfliteExportCall, op: ops.Pad) -> None:
     """If there are more axes than LiteRT can pad, adjacent unpadded axes are merged."""
     x, out, rows = call.operand(0), call.out, np.array([op.before, op.after]).T.reshape(-1, 2)
     sizes, merged = list(x.shape), len(x.shape) > _PADDED_AXES
@@ -61,7 +61,7 @@ def _merge_unpadded_axes(shape: Shape, rows: Array) -> tuple[list[int], Array]:
 
 
 @writes(ops.Concat)
-def concatenation(call: Call, op: ops.Concat) -> None:
+def concatenation(call: TfliteExportCall, op: ops.Concat) -> None:
     """Rescales operands to one scale first: LiteRT's operator rescales only u8."""
     ins, out = call.operands, call.out
     if out.is_quantized and out.dtype is not DType.U8:
@@ -73,7 +73,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
     )  # fmt: skip
 
 
-def _rescale_to_output(call: Call, x: Tensor, out: Tensor) -> Tensor:
+def _rescale_to_output(call: TfliteExportCall, x: Tensor, out: Tensor) -> Tensor:
     if (scale_of(x), zero_point_of(x)) == (scale_of(out), zero_point_of(out)):
         return x
     made = call.like(x, quant=out.quant)
@@ -85,7 +85,7 @@ def _rescale_to_output(call: Call, x: Tensor, out: Tensor) -> Tensor:
 
 
 @writes(ops.Split)
-def split(call: Call, op: ops.Split) -> None:
+def split(call: TfliteExportCall, op: ops.Split) -> None:
     x, outs = call.operand(0), call.outs
     axis = call.constant(np.array(op.axis), DType.I32)
     if len(set(op.sizes)) == 1:
@@ -98,7 +98,7 @@ def split(call: Call, op: ops.Split) -> None:
 
 
 @writes(ops.StridedSlice)
-def strided_slice(call: Call, op: ops.StridedSlice) -> None:
+def strided_slice(call: TfliteExportCall, op: ops.StridedSlice) -> None:
     """A reshape removes the axes that the graph drops."""
     x, out = call.operand(0), call.out
     made = out if op.shape == op.extent else call.like(out, op.extent)
@@ -118,14 +118,14 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
 
 
 @writes(ops.DepthToSpace)
-def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
+def depth_to_space(call: TfliteExportCall, op: ops.DepthToSpace) -> None:
     call.emit(
         "DEPTH_TO_SPACE", [call.operand(0)], call.out, "DepthToSpaceOptions", BlockSize=op.block
     )  # fmt: skip
 
 
 @writes(ops.SpaceToBatch)
-def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
+def space_to_batch(call: TfliteExportCall, op: ops.SpaceToBatch) -> None:
     block, borders = call.integers(op.block), np.array(op.padding).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
     call.emit(
@@ -134,7 +134,7 @@ def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
 
 
 @writes(ops.BatchToSpace)
-def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
+def batch_to_space(call: TfliteExportCall, op: ops.BatchToSpace) -> None:
     block, borders = call.integers(op.block), np.array(op.crop).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
     call.emit(
@@ -143,7 +143,7 @@ def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
 
 
 @writes(ops.ResizeBilinear)
-def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
+def resize_bilinear(call: TfliteExportCall, op: ops.ResizeBilinear) -> None:
     fields = {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers}
     version = 2 if call.out.is_quantized else 1 + 2 * op.half_pixel_centers
     ins = [call.operand(0), call.integers(op.size)]
@@ -151,7 +151,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
 
 
 @writes(ops.Gather)
-def gather(call: Call, op: ops.Gather) -> None:
+def gather(call: TfliteExportCall, op: ops.Gather) -> None:
     """LiteRT requires indices from 0 to size - 1, so constant ones are wrapped and clamped."""
     x, indices = call.operand(0), call.operand(1)
     if indices.data is not None:
@@ -164,6 +164,6 @@ def gather(call: Call, op: ops.Gather) -> None:
 
 
 @writes(ops.BroadcastTo)
-def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
+def broadcast_to(call: TfliteExportCall, op: ops.BroadcastTo) -> None:
     ins = [call.operand(0), call.integers(op.shape)]
     call.emit("BROADCAST_TO", ins, call.out, "BroadcastToOptions", 2)

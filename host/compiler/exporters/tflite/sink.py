@@ -42,7 +42,7 @@ CLAMPS = {
 _OF_HALVES = 3  # version of DEQUANTIZE that accepts f16
 
 
-class Sink:
+class TfliteSink:
     """The tensors and operators of one subgraph of the file, in file order."""
 
     def __init__(self, name: str, tensors: Mapping[str, Tensor]) -> None:
@@ -109,12 +109,12 @@ class Sink:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class TfliteExportCall:
     """One node, its tensors, and the sink it is written to."""
 
     graph: Graph
     node: Node
-    sink: Sink
+    sink: TfliteSink
 
     def operand(self, index: int) -> Tensor:
         name = self.node.inputs[index]
@@ -216,7 +216,7 @@ class Call:
 
 
 @contextmanager
-def in_floats(call: Call) -> Iterator[Call]:
+def in_floats(call: TfliteExportCall) -> Iterator[TfliteExportCall]:
     """The same node on real values: dequantizes the inputs and quantizes the outputs."""
     tensors = dict(call.graph.tensors)
     ins, outs = list(call.node.inputs), list(call.node.outputs)
@@ -230,13 +230,13 @@ def in_floats(call: Call) -> Iterator[Call]:
         real = call.like(t, dtype=DType.F32)
         tensors[real.name], outs[i] = real, real.name
     node = replace(call.node, inputs=tuple(ins), outputs=tuple(outs))
-    yield Call(replace(call.graph, tensors=tensors), node, call.sink)
+    yield TfliteExportCall(replace(call.graph, tensors=tensors), node, call.sink)
     for i, t in coded:
         call.emit("QUANTIZE", [tensors[outs[i]]], t, "QuantizeOptions")
 
 
 Fields = dict[str, Any]
-Row = Callable[[Call, Any], None]
+Row = Callable[[TfliteExportCall, Any], None]
 writes = ByOperator[Row]()  # decorator that registers a handler
 
 
@@ -244,7 +244,7 @@ def floats_only(row: Row) -> Row:
     """Wraps a handler whose operator LiteRT only supports in float: quantized operands are
     converted before and after."""
 
-    def write(call: Call, op: Operator) -> None:
+    def write(call: TfliteExportCall, op: Operator) -> None:
         if not call.operand(0).is_quantized:
             row(call, op)
             return

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from edgekit.host.compiler.exporters.onnx import rows as onnx_rows
 from edgekit.host.compiler.exporters.tflite.file import OperatorRecord, SubgraphRecord, pack
 from edgekit.host.compiler.exporters.tflite.rows import row_of
-from edgekit.host.compiler.exporters.tflite.sink import Call, Sink
+from edgekit.host.compiler.exporters.tflite.sink import TfliteExportCall, TfliteSink
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
@@ -32,7 +32,7 @@ def write_tflite(
 
     Raises `InputError` if the format has no equivalent of a node; it names the node and a way out.
     """
-    sink = Sink("main", graph.tensors)
+    sink = TfliteSink("main", graph.tensors)
     for name in graph.inputs:
         sink.number(name)
     handles = _state_handles(graph, sink)
@@ -44,8 +44,8 @@ def write_tflite(
     return _with_files(pack(subgraphs, metadata or {}), files or {})
 
 
-def _write_node(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> None:
-    op, call = node.op, Call(graph, node, sink)
+def _write_node(graph: Graph, node: Node, sink: TfliteSink, handles: Mapping[str, int]) -> None:
+    op, call = node.op, TfliteExportCall(graph, node, sink)
     if isinstance(op, ops.ReadState):
         number = sink.number(call.out.name)
         sink.operator(OperatorRecord("READ_VARIABLE", 1, (handles[op.state],), (number,)))
@@ -64,7 +64,7 @@ def _write_node(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]
         )
 
 
-def _state_handles(graph: Graph, sink: Sink) -> dict[str, int]:
+def _state_handles(graph: Graph, sink: TfliteSink) -> dict[str, int]:
     """Handles of the state variables by name; the variables are initialized at load time."""
     if graph.states:
         fields = {"InitSubgraphIndex": _INITIAL}
@@ -72,7 +72,7 @@ def _state_handles(graph: Graph, sink: Sink) -> dict[str, int]:
     return {name: _add_handle(sink, name) for name in graph.states}
 
 
-def _add_handle(sink: Sink, state: str) -> int:
+def _add_handle(sink: TfliteSink, state: str) -> int:
     number, fields = sink.handle(state), {"SharedName": state}
     sink.operator(OperatorRecord("VAR_HANDLE", 1, (), (number,), "VarHandleOptions", fields))
     return number
@@ -90,7 +90,7 @@ def _init_subgraph(graph: Graph) -> SubgraphRecord:
         name: Tensor(name, s.initial.shape, dtypes[s.initial.dtype], quants.get(name), s.initial)
         for name, s in graph.states.items()
     }
-    sink = Sink("initial", values)
+    sink = TfliteSink("initial", values)
     for name in graph.states:
         handle = _add_handle(sink, name)
         sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handle, sink.number(name)), ()))

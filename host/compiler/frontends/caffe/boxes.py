@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, ShapeError, Tensor
@@ -16,7 +16,7 @@ _SAME_RATIO = 1e-6
 _VALUES_LIMIT = 1 << 24
 
 
-def prior_box(call: Call) -> Tensor:
+def prior_box(call: CaffeCall) -> Tensor:
     """[1, 2, positions · boxes · 4]: corners of the boxes around each pixel of the first bottom,
     relative to the size of the second, and their variances; computed at compile time."""
     x, image = call.x(0), call.x(1)
@@ -39,7 +39,7 @@ def prior_box(call: Call) -> Tensor:
     return call.floats(np.stack([boxes.reshape(-1), variances.reshape(-1)])[None])
 
 
-def detection_output(call: Call) -> Tensor:
+def detection_output(call: CaffeCall) -> Tensor:
     """[1, 1, images · rows, 7]. Caffe returns as many rows as it finds; here each image has a fixed
     number of rows, padded with -1."""
     locations, scores, priors = call.x(0), call.x(1), call.x(2)
@@ -59,7 +59,7 @@ def detection_output(call: Call) -> Tensor:
     return call.emit(_detection_output_op(call, n, classes), boxes, rows)
 
 
-def _detection_output_op(call: Call, n: int, classes: int) -> ops.DetectionOutput:
+def _detection_output_op(call: CaffeCall, n: int, classes: int) -> ops.DetectionOutput:
     nms = call.layer.parameters.nms_param
     background = call.integer("background_label_id", -1)
     if nms.eta != 1 or not nms.nms_threshold >= 0:
@@ -81,7 +81,7 @@ def _detection_output_op(call: Call, n: int, classes: int) -> ops.DetectionOutpu
     )
 
 
-def _decode_boxes(call: Call, x: Tensor, priors: Tensor) -> Tensor:
+def _decode_boxes(call: CaffeCall, x: Tensor, priors: Tensor) -> Tensor:
     """Corners [images, n, ., 4] of boxes encoded relative to `priors` (see prior_box)."""
     n = x.shape[1]
     rows = [priors]
@@ -107,12 +107,12 @@ def _decode_boxes(call: Call, x: Tensor, priors: Tensor) -> Tensor:
     return call.emit(ops.Concat(3), *ends)
 
 
-def _split_in_half(call: Call, x: Tensor) -> list[Tensor]:
+def _split_in_half(call: CaffeCall, x: Tensor) -> list[Tensor]:
     return call.builder.emit_all(ops.Split(3, (2, 2)), [x])
 
 
 def _read_height_width(
-    call: Call, both: str, row: str, column: str, default: Sequence[float]
+    call: CaffeCall, both: str, row: str, column: str, default: Sequence[float]
 ) -> tuple[float, float]:
     """Positive values for rows and columns; missing or 0 means the default."""
     names = (both, both) if call.has(both) else (row, column)
@@ -122,7 +122,7 @@ def _read_height_width(
     return (values[0], values[1]) if all(values) else (default[0], default[1])
 
 
-def _prior_sizes(call: Call) -> Array:
+def _prior_sizes(call: CaffeCall) -> Array:
     """Width and height of each box around a pixel: [boxes, 2]."""
     small, large = call.numbers("min_size"), call.numbers("max_size")
     if not small or (large and len(large) != len(small)) or min((*small, *large)) <= 0:
@@ -146,7 +146,7 @@ def _prior_sizes(call: Call) -> Array:
     return np.array(sizes)
 
 
-def _prior_variances(call: Call) -> list[float]:
+def _prior_variances(call: CaffeCall) -> list[float]:
     values = call.numbers("variance") or [0.1]
     if len(values) not in (1, 4):
         raise ShapeError(f"expected 1 or 4 variances, found {len(values)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.caffe.file import FileLayer
 from edgekit.host.compiler.frontends.caffe.schema import enum_name
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.ir.types import Array, Shape, ShapeError, Tensor
 
@@ -19,14 +19,14 @@ _LARGEST = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Emitter):
+class CaffeCall(Emitter):
     """All methods raise `ShapeError` if the files lack something the layer needs."""
 
     layer: FileLayer
     tensors: Sequence[Tensor]
     blobs: Sequence[Array]
     weights_file: str
-    builder: Builder
+    builder: GraphBuilder
 
     # Inputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.conv import Sliding, grouped, padding_of
 from edgekit.host.compiler.frontends.onnx.reduce import across_channels
@@ -16,7 +16,9 @@ from edgekit.host.compiler.ir.windows import Pair
 _AREA_LIMIT = 1 << 16  # elements of a window
 
 
-def _read_pair(call: Call, name: str, row: str, column: str, default: int | None, low: int) -> Pair:
+def _read_pair(
+    call: CaffeCall, name: str, row: str, column: str, default: int | None, low: int
+) -> Pair:
     """A parameter's values for rows and columns: `name`, given once for both or for each, or `row`
     and `column`."""
     if call.has(row) or call.has(column):
@@ -32,7 +34,7 @@ def _read_pair(call: Call, name: str, row: str, column: str, default: int | None
     return values[0], values[-1]
 
 
-def _window_params(call: Call) -> tuple[Pair, Pair, Pair]:
+def _window_params(call: CaffeCall) -> tuple[Pair, Pair, Pair]:
     """Kernel, stride and padding."""
     kernel = _read_pair(call, "kernel_size", "kernel_h", "kernel_w", None, 1)
     if kernel[0] * kernel[1] > _AREA_LIMIT:
@@ -41,7 +43,7 @@ def _window_params(call: Call) -> tuple[Pair, Pair, Pair]:
     return kernel, stride, _read_pair(call, "pad", "pad_h", "pad_w", 0, 0)
 
 
-def _convolution_params(call: Call) -> tuple[Tensor, Sliding, int, int]:
+def _convolution_params(call: CaffeCall) -> tuple[Tensor, Sliding, int, int]:
     """Image, window, groups and output channels of a (transposed) convolution."""
     x = call.only()
     need_rank(x, 4)
@@ -61,27 +63,27 @@ def _convolution_params(call: Call) -> tuple[Tensor, Sliding, int, int]:
     return x, Sliding(kernel, stride, (spread[0], spread[-1]), pad, pad), groups, outputs
 
 
-def _is_depthwise(call: Call) -> bool:
+def _is_depthwise(call: CaffeCall) -> bool:
     return "Depthwise" in call.layer.kind
 
 
-def _optional_bias(call: Call, outputs: int) -> Array | None:
+def _optional_bias(call: CaffeCall, outputs: int) -> Array | None:
     return call.blob(1, (outputs,), "bias") if call.flag("bias_term") else None
 
 
-def convolution(call: Call) -> Tensor:
+def convolution(call: CaffeCall) -> Tensor:
     x, s, groups, outputs = _convolution_params(call)
     w = call.blob(0, (outputs, x.shape[1] // groups, *s.window), "weights")
     return call.nchw(grouped(call, call.nhwc(x), w, _optional_bias(call, outputs), groups, s))
 
 
-def deconvolution(call: Call) -> Tensor:
+def deconvolution(call: CaffeCall) -> Tensor:
     x, s, groups, outputs = _convolution_params(call)
     w = call.blob(0, (x.shape[1], outputs // groups, *s.window), "weights")
     return call.nchw(transposed(call, call.nhwc(x), w, _optional_bias(call, outputs), groups, s))
 
 
-def pooling(call: Call) -> Tensor:
+def pooling(call: CaffeCall) -> Tensor:
     x, method = call.only(), call.choice("pool")
     need_rank(x, 4)
     if method == "STOCHASTIC":
@@ -97,7 +99,7 @@ def pooling(call: Call) -> Tensor:
     return call.nchw(_average_pool(call, image, s))
 
 
-def _pool_window(call: Call, x: Tensor) -> Sliding:
+def _pool_window(call: CaffeCall, x: Tensor) -> Sliding:
     """The window with end padding for Caffe's output size, whose last window may be partial."""
     kernel, stride, pad = _window_params(call)
     ceil = call.flag("ceil_mode") and call.choice("round_mode") == "CEIL"
@@ -121,7 +123,7 @@ def _pool_window(call: Call, x: Tensor) -> Sliding:
     return Sliding(kernel, stride, (1, 1), pad, (after[0], after[1]))
 
 
-def _average_pool(call: Call, image: Tensor, s: Sliding) -> Tensor:
+def _average_pool(call: CaffeCall, image: Tensor, s: Sliding) -> Tensor:
     """Caffe divides by the window area within the padded image, the graph's operator by the area
     within the image, so the result is rescaled."""
     (kh, kw), (sh, sw) = s.window, s.stride
@@ -141,7 +143,7 @@ def _average_pool(call: Call, image: Tensor, s: Sliding) -> Tensor:
     return call.emit(ops.Mul(), y, call.floats(share))
 
 
-def lrn(call: Call) -> Tensor:
+def lrn(call: CaffeCall) -> Tensor:
     x, size = call.only(), call.integer("local_size", 1)
     need_rank(x, 4)
     if size % 2 == 0 or size > 1024:

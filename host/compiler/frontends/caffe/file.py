@@ -48,7 +48,7 @@ class FileLayer:
 
 
 @dataclass(frozen=True)
-class FileInput:
+class CaffeInput:
     """`shape` is None if the file does not give it."""
 
     name: str
@@ -57,7 +57,7 @@ class FileInput:
 
 @dataclass(frozen=True, eq=False)
 class FileNet:
-    inputs: tuple[FileInput, ...]
+    inputs: tuple[CaffeInput, ...]
     layers: tuple[FileLayer, ...]
     weights: Mapping[str, tuple[Array, ...]]
     weights_file: str  # as shown in messages
@@ -168,7 +168,7 @@ def _layer_type(layer: Any) -> str:
     return V1_TYPES[enum_name(layer, "type")]
 
 
-def _legacy_inputs(net: Any) -> list[FileInput]:
+def _legacy_inputs(net: Any) -> list[CaffeInput]:
     """Inputs declared by the network itself rather than by Input layers."""
     names, dims = list(net.input), [int(d) for d in net.input_dim]
     shapes = [tuple(int(d) for d in s.dim) for s in net.input_shape]
@@ -179,17 +179,17 @@ def _legacy_inputs(net: Any) -> list[FileInput]:
             f"expected a shape for each of {len(names)} inputs, found {len(shapes)}"
             + (f" ({len(dims)} dimensions)" if dims else "")
         )
-    return [FileInput(n, shapes[i] if shapes else None) for i, n in enumerate(names)]
+    return [CaffeInput(n, shapes[i] if shapes else None) for i, n in enumerate(names)]
 
 
-def _layer_inputs(layer: Any, shown: str) -> list[FileInput]:
+def _layer_inputs(layer: Any, shown: str) -> list[CaffeInput]:
     shapes = [tuple(int(d) for d in s.dim) for s in layer.input_param.shape]
     if len(shapes) not in (0, 1, len(layer.top)):
         raise InputError(
             f"layer {shown}: expected 1 shape or {len(layer.top)}, found {len(shapes)}"
         )
     of_all = shapes[0] if len(shapes) == 1 else None
-    return [FileInput(n, of_all or (shapes[i] if shapes else None))
+    return [CaffeInput(n, of_all or (shapes[i] if shapes else None))
             for i, n in enumerate(layer.top)]  # fmt: skip
 
 

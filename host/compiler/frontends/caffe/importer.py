@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.frontends.caffe.file import FileLayer, FileNet, read_caffe
 from edgekit.host.compiler.frontends.caffe.operators import DATA, DROPPED, ROWS, SWALLOWED
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
 from edgekit.host.compiler.frontends.common.open_shapes import (
     OpenInput,
@@ -87,7 +87,7 @@ class _Import:
 
     def __init__(self, net: FileNet, layers: Sequence[FileLayer], inputs: Shapes) -> None:
         self._net, self._layers, self._inputs = net, layers, inputs
-        self._builder = Builder()
+        self._builder = GraphBuilder()
         self._values: dict[str, Tensor] = {}
 
     def run(self, name: str) -> Graph:
@@ -143,7 +143,9 @@ class _Import:
         self._builder.begin(_node_prefix(layer))
         tensors = [self._values[name] for name in layer.bottoms]
         blobs = self._net.weights.get(layer.name, ())
-        made = ROWS[layer.kind](Call(layer, tensors, blobs, self._net.weights_file, self._builder))
+        made = ROWS[layer.kind](
+            CaffeCall(layer, tensors, blobs, self._net.weights_file, self._builder)
+        )
         made = made if isinstance(made, list) else [made]
         if len(made) != len(layer.tops):
             raise ShapeError(f"expected {len(made)} tops, found {len(layer.tops)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.reduce import average, normalized, total
 from edgekit.host.compiler.ir import ops
@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir.types import (
     Tensor,
 )
 
-Row = Callable[[Call], Tensor | list[Tensor]]
+Row = Callable[[CaffeCall], Tensor | list[Tensor]]
 
 
 def function(op: Operator) -> Row:
@@ -28,18 +28,18 @@ def function(op: Operator) -> Row:
     return lambda call: call.emit(op, call.only())
 
 
-def _scale_and_shift(call: Call, x: Tensor, scale: float, shift: float) -> Tensor:
+def _scale_and_shift(call: CaffeCall, x: Tensor, scale: float, shift: float) -> Tensor:
     y = x if scale == 1 else call.emit(ops.Mul(), x, call.builder.floats(scale))
     return y if shift == 0 else call.emit(ops.Add(), y, call.builder.floats(shift))
 
 
-def relu(call: Call) -> Tensor:
+def relu(call: CaffeCall) -> Tensor:
     slope = call.number("negative_slope")
     op = ops.LeakyRelu(slope) if slope else ops.Clamp(Activation.RELU)
     return call.emit(op, call.only())
 
 
-def prelu(call: Call) -> Tensor:
+def prelu(call: CaffeCall) -> Tensor:
     x = call.only()
     channels = _channel_shape(x)
     count = 1 if call.flag("channel_shared") else channels[0]
@@ -54,29 +54,29 @@ def _channel_shape(x: Tensor) -> Shape:
     return (x.shape[1], *(1,) * (len(x.shape) - 2))
 
 
-def elu(call: Call) -> Tensor:
+def elu(call: CaffeCall) -> Tensor:
     return call.emit(ops.Elu(call.number("alpha")), call.only())
 
 
-def clip(call: Call) -> Tensor:
+def clip(call: CaffeCall) -> Tensor:
     low, high = call.number("min"), call.number("max")
     if not (call.has("min") and call.has("max")) or low > high:
         raise ShapeError(f"expected min and max with min <= max, found {low} and {high}")
     return call.emit(ops.Clip(low, high), call.only())
 
 
-def swish(call: Call) -> Tensor:
+def swish(call: CaffeCall) -> Tensor:
     x = call.only()
     inner = _scale_and_shift(call, x, call.number("beta"), 0)
     return call.emit(ops.Mul(), x, call.emit(ops.Logistic(), inner))
 
 
-def threshold(call: Call) -> Tensor:
+def threshold(call: CaffeCall) -> Tensor:
     above = call.emit(ops.Less(), call.builder.floats(call.number("threshold")), call.only())
     return call.convert(above, DType.F32)
 
 
-def power(call: Call) -> Tensor:
+def power(call: CaffeCall) -> Tensor:
     exponent = call.number("power")
     if exponent == 0:
         return call.filled(call.only().shape, 1, np.float32)
@@ -92,18 +92,18 @@ def power(call: Call) -> Tensor:
     return call.emit(ops.Pow(), y, call.builder.floats(exponent))
 
 
-def exp(call: Call) -> Tensor:
+def exp(call: CaffeCall) -> Tensor:
     rate = _logarithm_of_base(call)
     scale, shift = call.number("scale") * rate, call.number("shift") * rate
     return call.emit(ops.Exp(), _scale_and_shift(call, call.only(), scale, shift))
 
 
-def log(call: Call) -> Tensor:
+def log(call: CaffeCall) -> Tensor:
     y = _scale_and_shift(call, call.only(), call.number("scale"), call.number("shift"))
     return _scale_and_shift(call, call.emit(ops.Log(), y), 1 / _logarithm_of_base(call), 0)
 
 
-def _logarithm_of_base(call: Call) -> float:
+def _logarithm_of_base(call: CaffeCall) -> float:
     """A base of -1 means e."""
     base = call.number("base")
     if base != -1 and (base <= 0 or base == 1):
@@ -111,13 +111,13 @@ def _logarithm_of_base(call: Call) -> float:
     return 1.0 if base == -1 else math.log(base)
 
 
-def dropout(call: Call) -> Tensor:
+def dropout(call: CaffeCall) -> Tensor:
     """The identity at inference, unless training left the scaling to it."""
     kept = 1.0 if call.flag("scale_train") else 1 - call.number("dropout_ratio")
     return _scale_and_shift(call, call.only(), kept, 0)
 
 
-def eltwise(call: Call) -> Tensor:
+def eltwise(call: CaffeCall) -> Tensor:
     parts, kind = list(call.all()), call.choice("operation")
     coefficients = call.numbers("coeff")
     if any(p.shape != parts[0].shape for p in parts):
@@ -137,7 +137,7 @@ def eltwise(call: Call) -> Tensor:
     return y
 
 
-def axpy(call: Call) -> Tensor:
+def axpy(call: CaffeCall) -> Tensor:
     """The squeeze-and-excitation layer: per-channel scale · x + y."""
     factor, x, y = call.x(0), call.x(1), call.x(2)
     need_rank(x, 4)
@@ -147,7 +147,7 @@ def axpy(call: Call) -> Tensor:
     return call.emit(ops.Add(), scaled, y)
 
 
-def scale(call: Call) -> Tensor:
+def scale(call: CaffeCall) -> Tensor:
     y = call.emit(ops.Mul(), call.x(0), _broadcast_operand(call, "scale"))
     if not call.flag("bias_term"):
         return y
@@ -155,11 +155,11 @@ def scale(call: Call) -> Tensor:
     return call.emit(ops.Add(), y, _learned_constant(call, 1 if learned else 0, "bias"))
 
 
-def bias(call: Call) -> Tensor:
+def bias(call: CaffeCall) -> Tensor:
     return call.emit(ops.Add(), call.x(0), _broadcast_operand(call, "bias"))
 
 
-def _broadcast_operand(call: Call, what: str) -> Tensor:
+def _broadcast_operand(call: CaffeCall, what: str) -> Tensor:
     """The second bottom or the learned constant, reshaped to broadcast."""
     if len(call.tensors) == 1:
         return _learned_constant(call, 0, what)
@@ -174,7 +174,7 @@ def _broadcast_operand(call: Call, what: str) -> Tensor:
     return call.reshape(second, (*second.shape, *(1,) * (len(x.shape) - end)))
 
 
-def _learned_constant(call: Call, index: int, what: str) -> Tensor:
+def _learned_constant(call: CaffeCall, index: int, what: str) -> Tensor:
     x = call.x(0)
     axis = call.axis(x)
     count = call.integer("num_axes", -1) if len(call.tensors) == 1 else len(call.x(1).shape)
@@ -185,7 +185,7 @@ def _learned_constant(call: Call, index: int, what: str) -> Tensor:
     return call.floats(value.reshape(*value.shape, *(1,) * (len(x.shape) - end)))
 
 
-def batch_norm(call: Call) -> Tensor:
+def batch_norm(call: CaffeCall) -> Tensor:
     """(x − mean) / √(variance + eps). The blobs hold mean and variance times a common factor."""
     x, eps = call.only(), call.number("eps")
     channels = _channel_shape(x)
@@ -213,7 +213,7 @@ def batch_norm(call: Call) -> Tensor:
     return call.emit(ops.Add(), y, call.floats(shift.reshape(channels)))
 
 
-def mvn(call: Call) -> Tensor:
+def mvn(call: CaffeCall) -> Tensor:
     """(x − mean) / (√variance + eps), over each image or each channel."""
     x = call.only()
     need_rank(x, 4)
@@ -226,7 +226,7 @@ def mvn(call: Call) -> Tensor:
     return call.emit(ops.Div(), centered, deviation)
 
 
-def normalize(call: Call) -> Tensor:
+def normalize(call: CaffeCall) -> Tensor:
     """x / √(Σ x² + eps) · scale, over an image or each of its pixels (SSD)."""
     x = call.only()
     need_rank(x, 4)
@@ -239,13 +239,13 @@ def normalize(call: Call) -> Tensor:
     return call.emit(ops.Mul(), y, call.floats(factor.reshape(count, 1, 1)))
 
 
-def softmax(call: Call) -> Tensor:
+def softmax(call: CaffeCall) -> Tensor:
     x = call.only()
     axis = call.axis(x)
     return call.back(call.emit(ops.Softmax(), call.last(x, axis)), axis)
 
 
-def arg_max(call: Call) -> Tensor:
+def arg_max(call: CaffeCall) -> Tensor:
     """Indices are floats, like all Caffe values."""
     x, valued = call.only(), call.flag("out_max_val")
     if call.integer("top_k", 1) != 1:
@@ -262,7 +262,7 @@ def arg_max(call: Call) -> Tensor:
     return call.emit(ops.Concat(1), found, largest)
 
 
-def reduction(call: Call) -> Tensor:
+def reduction(call: CaffeCall) -> Tensor:
     x, kind = call.only(), call.choice("operation")
     axis = call.axis(x)
     axes = tuple(range(axis, len(x.shape)))
@@ -276,7 +276,7 @@ def reduction(call: Call) -> Tensor:
     return _scale_and_shift(call, reduce, call.number("coeff"), 0)
 
 
-def inner_product(call: Call) -> Tensor:
+def inner_product(call: CaffeCall) -> Tensor:
     x = call.only()
     axis, outputs = call.axis(x), call.integer("num_output", 1)
     depth = math.prod(x.shape[axis:])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgekit.host.compiler.frontends.caffe import boxes, conv, math, shape
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Tensor
 
-Row = Callable[[Call], Tensor | list[Tensor]]
+Row = Callable[[CaffeCall], Tensor | list[Tensor]]
 
 ROWS: dict[str, Row] = {
     # Windows

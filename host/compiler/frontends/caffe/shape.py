@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.caffe.call import Call
+from edgekit.host.compiler.frontends.caffe.call import CaffeCall
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import ShapeError, Tensor
@@ -15,22 +15,22 @@ from edgekit.host.compiler.ir.types import ShapeError, Tensor
 _SIZE_LIMIT = 1 << 16
 
 
-def identity(call: Call) -> list[Tensor]:
+def identity(call: CaffeCall) -> list[Tensor]:
     """The bottom under the name of each top."""
     return [call.x(0)] * len(call.layer.tops)
 
 
-def _old_axis(call: Call, x: Tensor, old: str) -> int:
+def _old_axis(call: CaffeCall, x: Tensor, old: str) -> int:
     return call.axis(x, old if call.has(old) else "axis")
 
 
-def concat(call: Call) -> Tensor:
+def concat(call: CaffeCall) -> Tensor:
     parts = call.all()
     axis = _old_axis(call, parts[0], "concat_dim")
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
 
 
-def slice_(call: Call) -> list[Tensor]:
+def slice_(call: CaffeCall) -> list[Tensor]:
     x, count = call.x(0), len(call.layer.tops)
     axis = _old_axis(call, x, "slice_dim")
     size, points = x.shape[axis], call.integers("slice_point", 1)
@@ -44,7 +44,7 @@ def slice_(call: Call) -> list[Tensor]:
     return [x] if count == 1 else call.builder.emit_all(ops.Split(axis, tuple(sizes)), [x])
 
 
-def flatten(call: Call) -> Tensor:
+def flatten(call: CaffeCall) -> Tensor:
     x = call.only()
     first, last = call.axis(x), call.axis(x, "end_axis")
     if last < first:
@@ -53,7 +53,7 @@ def flatten(call: Call) -> Tensor:
     return call.reshape(x, (*x.shape[:first], middle, *x.shape[last + 1 :]))
 
 
-def reshape(call: Call) -> Tensor:
+def reshape(call: CaffeCall) -> Tensor:
     x = call.only()
     first = call.axis(x, beyond=1)
     count = call.integer("num_axes", -1)
@@ -75,7 +75,7 @@ def reshape(call: Call) -> Tensor:
     return call.reshape(x, (*x.shape[:first], *dims, *x.shape[last:]))
 
 
-def permute(call: Call) -> Tensor:
+def permute(call: CaffeCall) -> Tensor:
     x, order = call.only(), call.integers("order", 0)
     order += [i for i in range(len(x.shape)) if i not in order]
     if sorted(order) != list(range(len(x.shape))):
@@ -83,7 +83,7 @@ def permute(call: Call) -> Tensor:
     return call.transpose(x, order)
 
 
-def crop(call: Call) -> Tensor:
+def crop(call: CaffeCall) -> Tensor:
     """Crops the first bottom to the size of the second."""
     x, like, offsets = call.x(0), call.x(1), call.integers("offset", 0)
     axis, rank = call.axis(x), len(x.shape)
@@ -102,7 +102,7 @@ def crop(call: Call) -> Tensor:
     return call.emit(ops.StridedSlice(begin, (1,) * rank, extent, extent), x)
 
 
-def tile(call: Call) -> Tensor:
+def tile(call: CaffeCall) -> Tensor:
     x, count = call.only(), call.integer("tiles", 1)
     axis = call.axis(x)
     if count == 1:
@@ -112,7 +112,7 @@ def tile(call: Call) -> Tensor:
     return call.reshape(spread, (*x.shape[:axis], count * x.shape[axis], *x.shape[axis + 1 :]))
 
 
-def shuffle_channel(call: Call) -> Tensor:
+def shuffle_channel(call: CaffeCall) -> Tensor:
     x, groups = call.only(), call.integer("group", 1)
     need_rank(x, 4)
     n, c, h, w = x.shape
@@ -123,7 +123,7 @@ def shuffle_channel(call: Call) -> Tensor:
     return call.nchw(call.reshape(mixed, (n, h, w, c)))
 
 
-def upsample(call: Call) -> Tensor:
+def upsample(call: CaffeCall) -> Tensor:
     """Repeats each pixel; the variant with a max-pooling mask is refused."""
     x, factor = call.only(), call.integer("scale", 1)
     need_rank(x, 4)
@@ -136,7 +136,7 @@ def upsample(call: Call) -> Tensor:
     return y
 
 
-def interp(call: Call) -> Tensor:
+def interp(call: CaffeCall) -> Tensor:
     """Bilinear with aligned corners."""
     x = call.only()
     need_rank(x, 4)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.extent import extent
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
@@ -77,7 +77,7 @@ class _Number:
 class Bounded:
     """Tracks the tensors of an import that have filler rows, by name."""
 
-    def __init__(self, builder: Builder, rules: Rules) -> None:
+    def __init__(self, builder: GraphBuilder, rules: Rules) -> None:
         self._builder = builder
         self._rules = rules
         self._rows: dict[str, _Rows] = {}

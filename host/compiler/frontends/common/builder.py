@@ -45,7 +45,7 @@ def dtype_of(value: Array) -> DType:
     return found
 
 
-class Builder:
+class GraphBuilder:
     """Collects tensors and nodes; methods return `Tensor`s, and constants carry their data.
 
     A constant enters the graph with its first reader; before, only the importer holds it.

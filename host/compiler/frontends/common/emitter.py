@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape, ShapeError, Tensor
 
@@ -17,9 +17,9 @@ _PARTS_LIMIT = 1 << 12
 
 
 class Emitter:
-    """Shortcuts for common operators; each format's `Call` adds access to the file's node."""
+    """Shortcuts for common operators; each format's subclass adds access to the file's node."""
 
-    builder: Builder
+    builder: GraphBuilder
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
         return self.builder.emit(op, *ins, quant=quant)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Tensor
 
@@ -28,7 +28,7 @@ _PICKS = (
 )  # fmt: skip
 
 
-def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
+def extent(builder: GraphBuilder, x: Tensor, depth: int = _DEPTH) -> Extent:
     """The value range of `x`: from its data, its operators, or its type."""
     if x.data is not None:
         return _of_constant(x)
@@ -64,7 +64,7 @@ def _of_type(dtype: DType) -> Extent:
 
 
 def _node_extent(
-    builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int
+    builder: GraphBuilder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int
 ) -> Extent:
     op = node.op
     if isinstance(op, ops.ArgExtreme):
@@ -128,13 +128,13 @@ def _ceil_finite(value: float) -> float:
     return math.ceil(value) if math.isfinite(value) else value
 
 
-def distance(builder: Builder, a: Tensor, b: Tensor) -> int | None:
+def distance(builder: GraphBuilder, a: Tensor, b: Tensor) -> int | None:
     """b − a of two computed one-element tensors, if it is known."""
     (root, first), (other, last) = _steps_from(builder, a), _steps_from(builder, b)
     return last - first if root == other else None
 
 
-def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
+def _steps_from(builder: GraphBuilder, x: Tensor) -> tuple[str, int]:
     """Writes `x` as root + n with an integer n; returns the name of the root, and n."""
     total = 0
     for _ in range(_DEPTH):
@@ -156,7 +156,7 @@ def _integer(value: float) -> int | None:
 
 
 def _base_and_offset(
-    builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor]
+    builder: GraphBuilder, node: Node, x: Tensor, given: Sequence[Tensor]
 ) -> tuple[Tensor, int] | None:
     """(y, n) if `node` computes y + n with an integer n, else None."""
     op = node.op
@@ -183,7 +183,7 @@ def _base_and_offset(
     return (value, added) if is_exact(builder, x, x.dtype) else None
 
 
-def is_exact(builder: Builder, x: Tensor, dtype: DType) -> bool:
+def is_exact(builder: GraphBuilder, x: Tensor, dtype: DType) -> bool:
     """Whether `x` has integers only, which are the same in its type and in `dtype`."""
     if not x.dtype.is_float and not dtype.is_float:
         return True
@@ -191,7 +191,7 @@ def is_exact(builder: Builder, x: Tensor, dtype: DType) -> bool:
     return max(abs(low), abs(high)) < _EXACT and _has_integers(builder, x, _DEPTH)
 
 
-def _has_integers(builder: Builder, x: Tensor, depth: int) -> bool:
+def _has_integers(builder: GraphBuilder, x: Tensor, depth: int) -> bool:
     """Whether all values of `x` are integers, whatever their type."""
     if not x.dtype.is_float:
         return True

@@ -62,7 +62,7 @@ class Sized:
 
 
 @dataclass(frozen=True)
-class Step:
+class OutlineStep:
     """One operator; `ins` and `outs` are tensor keys, None if absent."""
 
     kind: str
@@ -92,7 +92,9 @@ _PRODUCTS: Mapping[str, tuple[int, int, slice]] = {
 }
 
 
-def count_multiply_adds(steps: Iterable[Step], tensors: Mapping[object, Sized]) -> int | None:
+def count_multiply_adds(
+    steps: Iterable[OutlineStep], tensors: Mapping[object, Sized]
+) -> int | None:
     """The multiply-adds of convolutions and matrix products; None if a shape is unknown."""
     total = 0
     for step in steps:
@@ -107,7 +109,7 @@ def count_multiply_adds(steps: Iterable[Step], tensors: Mapping[object, Sized]) 
 
 
 def _operand_shape(
-    step: Step, operand: int, tensors: Mapping[object, Sized]
+    step: OutlineStep, operand: int, tensors: Mapping[object, Sized]
 ) -> tuple[int, ...] | None:
     keys, place = (step.outs, 0) if operand == _OUT else (step.ins, operand)
     found = tensors.get(keys[place]) if place < len(keys) else None
@@ -115,7 +117,7 @@ def _operand_shape(
 
 
 def peak_bytes(
-    steps: Sequence[Step], tensors: Mapping[object, Sized], outputs: Iterable[object]
+    steps: Sequence[OutlineStep], tensors: Mapping[object, Sized], outputs: Iterable[object]
 ) -> int | None:
     """The peak of live tensor bytes in file order; None if a shape is unknown."""
     last: dict[object, int] = {}

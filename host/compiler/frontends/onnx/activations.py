@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 
@@ -44,13 +44,13 @@ class Chosen:
             return ops.Clamp(Activation.RELU)
         return _OPERATORS[self.name](*self.values) if self.name in _OPERATORS else None
 
-    def emit(self, call: Call, x: Tensor) -> Tensor:
+    def emit(self, call: OnnxCall, x: Tensor) -> Tensor:
         if self.clip < math.inf:
             x = call.emit(ops.Clip(-self.clip, self.clip), x)
         return activation(call, self.name, self.values)(x)
 
 
-def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
+def chosen(call: OnnxCall, default: Sequence[str], ways: int) -> list[list[Chosen]]:
     """The functions of each direction, in order. `clip` bounds their operands, except that of an
     LSTM's third function, which reads the cell state unclipped (as in ONNX Runtime)."""
     names = call.texts("activations", (*default,) * ways)
@@ -84,7 +84,7 @@ def defaults_of(name: str) -> tuple[float, ...]:
     return _DEFAULTS.get(name, ())
 
 
-def activation(call: Call, name: str, values: Sequence[float]) -> Activate:
+def activation(call: OnnxCall, name: str, values: Sequence[float]) -> Activate:
     """The function with this lower-case name; `values` are its alpha and beta."""
 
     def scaled(x: Tensor, factor: float) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import Emitter, need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import surround
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
@@ -23,7 +23,7 @@ class Attended:
     steps: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def attention(call: Call) -> list[Tensor]:
+def attention(call: OnnxCall) -> list[Tensor]:
     """[output, all keys, all values, products at the stage given by `qk_matmul_output_mode`]; each
     group of query heads shares one key-value head."""
     q, k, v = call.x(0), call.x(1), call.x(2)
@@ -122,15 +122,15 @@ def _without_masked(call: Emitter, bias: Tensor, x: Tensor) -> Tensor:
     return call.emit(ops.Where(), masked, call.scalar(0, x), x)
 
 
-def _attention_scale(call: Call, q: Tensor) -> float:
+def _attention_scale(call: OnnxCall, q: Tensor) -> float:
     return call.number("scale") if call.has("scale") else q.shape[3] ** -0.5
 
 
-def _softcap(call: Call) -> float:
+def _softcap(call: OnnxCall) -> float:
     return call.number("softcap", 0.0)
 
 
-def _attention_bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
+def _attention_bias(call: OnnxCall, q: Tensor, k: Tensor, past: int) -> Tensor | None:
     """The bias of the products: the mask, with -inf at forbidden positions."""
     mask, allowed = call.maybe(3), _position_mask(call, q, k, past)
     if mask is not None:
@@ -148,7 +148,7 @@ def _attention_bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | Non
     return call.emit(ops.Where(), allowed, seen, call.scalar(-math.inf, q))
 
 
-def _position_mask(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
+def _position_mask(call: OnnxCall, q: Tensor, k: Tensor, past: int) -> Tensor | None:
     """A bool mask of the columns j that row i may attend to by position, broadcastable.
 
     Row 0 is at position `past`, or, with input 6 (valid columns), the rows are the last valid ones.

@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common import indexing
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.attention import join_heads, split_heads
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import Sliding, grouped
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_shape
@@ -17,7 +17,7 @@ _MODES = ("linear", "circular")
 _STEPS = 512  # of a recurrence, which is unrolled
 
 
-def rotary_embedding(call: Call) -> Tensor:
+def rotary_embedding(call: OnnxCall) -> Tensor:
     """Rotates pairs of values of each head by the angles of their row."""
     x = call.x(0)
     flat = len(x.shape) == 3
@@ -51,7 +51,7 @@ def rotary_embedding(call: Call) -> Tensor:
     return join_heads(call, y) if flat else y
 
 
-def _rotary_angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tensor:
+def _rotary_angles(call: OnnxCall, index: int, shape: tuple[int, int, int]) -> Tensor:
     """Sines or cosines of each row, [b, 1, rows, half], gathered by position ids if given."""
     table = call.x(index)
     if call.maybe(3) is not None:
@@ -61,7 +61,7 @@ def _rotary_angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tenso
     return call.reshape(table, (shape[0], 1, *shape[1:]))
 
 
-def tensor_scatter(call: Call) -> Tensor:
+def tensor_scatter(call: OnnxCall) -> Tensor:
     """A cache with rows written from a computed start on, linearly or as a ring buffer."""
     cache, update = call.x(0), call.x(1)
     rank = len(cache.shape)
@@ -86,7 +86,7 @@ def tensor_scatter(call: Call) -> Tensor:
     return indexing.place(call, cache, rows, update, cache.shape[: axis + 1])
 
 
-def causal_conv_with_state(call: Call) -> list[Tensor]:
+def causal_conv_with_state(call: OnnxCall) -> list[Tensor]:
     """[depthwise convolution of the state and x, the new state for the next run]"""
     x, w = call.x(0), call.value(1, "weights")
     need_rank(x, 3)
@@ -115,7 +115,7 @@ def causal_conv_with_state(call: Call) -> list[Tensor]:
     return [y, call.emit(state, x)]
 
 
-def linear_attention(call: Call) -> list[Tensor]:
+def linear_attention(call: OnnxCall) -> list[Tensor]:
     """[b, rows, heads · size] and the state [b, heads, keys, values], updated by each row."""
     heads, shared = call.integer("q_num_heads"), call.integer("kv_num_heads")
     q = split_heads(call, call.x(0), heads)
@@ -158,7 +158,7 @@ def linear_attention(call: Call) -> list[Tensor]:
     return [join_heads(call, y), state]
 
 
-def _of_heads(call: Call, index: int, keys: Tensor) -> Tensor:
+def _of_heads(call: OnnxCall, index: int, keys: Tensor) -> Tensor:
     """[b, rows, heads · n], or one value shared by all heads, as [b, heads, rows, n]."""
     x, (batch, heads, rows, _) = call.x(index), keys.shape
     need_rank(x, 3)
@@ -166,7 +166,7 @@ def _of_heads(call: Call, index: int, keys: Tensor) -> Tensor:
     return split_heads(call, x, heads if x.shape[2] % heads == 0 else 1)
 
 
-def _slice_row(call: Call, x: Tensor, i: int) -> Tensor:
+def _slice_row(call: OnnxCall, x: Tensor, i: int) -> Tensor:
     """Row i of the second-to-last axis, which is kept."""
     rank = len(x.shape)
     begin = (*(0,) * (rank - 2), i, 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.host.compiler.frontends.common.bounded import Bounded
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
 from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Texts, Value
@@ -23,7 +23,7 @@ Find = Callable[[str], Value | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Emitter):
+class OnnxCall(Emitter):
     """All methods raise `ShapeError` if the file lacks something the operator needs.
 
     `run` emits a subgraph attribute for given inputs; `outer` resolves a name in the enclosing
@@ -34,7 +34,7 @@ class Call(Emitter):
     attributes: Mapping[str, Any]
     values: Sequence[Value | None]
     opset: int
-    builder: Builder
+    builder: GraphBuilder
     run: Run
     bounded: Bounded
     outer: Find
@@ -45,7 +45,7 @@ class Call(Emitter):
         self.bounded.add(x, length, x.shape[axis])
         return x
 
-    def given(self, *values: Value | None, **attributes: Any) -> Call:
+    def given(self, *values: Value | None, **attributes: Any) -> OnnxCall:
         """The same node with other inputs and attributes, in opset 18: handlers of fused operators
         call those of plain ones."""
         return replace(self, values=values, attributes=attributes, opset=_FORMS)

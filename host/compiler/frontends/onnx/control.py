@@ -10,12 +10,12 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common.lengths import length_of
 from edgekit.host.compiler.frontends.common.refusal import MisfitInputError
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.index import one_of
 from edgekit.host.compiler.frontends.onnx.loop import (
     STEPS,
     EndlessError,
-    Operand,
+    LoopOperand,
     counted,
     emit_rolled_loop,
     in_direction,
@@ -29,7 +29,7 @@ _STEPS = 512  # unrolled steps of one loop
 _FEW = 16  # steps up to which a loop is always unrolled
 
 
-def if_(call: Call) -> list[Value | None]:
+def if_(call: OnnxCall) -> list[Value | None]:
     """The branch selected by a constant condition, or both branches with a select per output.
 
     With a computed condition, a branch may not fit the input shapes, for example if it is for
@@ -62,13 +62,15 @@ def if_(call: Call) -> list[Value | None]:
     return [_select_value(call, condition, a, b) for a, b in zip(*made, strict=True)]
 
 
-def _scalar_condition(call: Call, x: Tensor) -> Tensor:
+def _scalar_condition(call: OnnxCall, x: Tensor) -> Tensor:
     if x.elements != 1 or x.dtype is not DType.BOOL:
         raise ShapeError(f"expected one bool as condition, found {x.dtype.value}{list(x.shape)}")
     return call.reshape(x, ())
 
 
-def _select_value(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
+def _select_value(
+    call: OnnxCall, condition: Tensor, a: Value | None, b: Value | None
+) -> Value | None:
     """Selects a where the computed condition is true, else b."""
     if a is b:
         return a
@@ -80,7 +82,7 @@ def _select_value(call: Call, condition: Tensor, a: Value | None, b: Value | Non
     return _where(call, condition, a, b)
 
 
-def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def _where(call: OnnxCall, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.elements == b.elements == 1 and len(a.shape) < len(b.shape):
         a = call.reshape(a, b.shape)
     elif a.elements == b.elements == 1:
@@ -105,7 +107,7 @@ class _Loop:
     flags: list[Tensor] = field(default_factory=list)
 
 
-def loop(call: Call) -> list[Value | None]:
+def loop(call: OnnxCall) -> list[Value | None]:
     """Emits a rolled loop if the body is the same in each step, else unrolls; short loops are
     always unrolled."""
     limit = _trip_count(call)
@@ -121,7 +123,7 @@ def loop(call: Call) -> list[Value | None]:
     return _unroll_loop(call, limit, failed)
 
 
-def _as_operator(call: Call, limit: int) -> list[Value | None]:
+def _as_operator(call: OnnxCall, limit: int) -> list[Value | None]:
     """Peels off the first step if the states only have their final shape after it."""
     body, least = call.graph("body"), len(call.values) - 1
     if len(body.inputs) < least + 1 or len(body.outputs) < least:
@@ -148,7 +150,7 @@ def _as_operator(call: Call, limit: int) -> list[Value | None]:
 
 
 def _emit_loop(
-    call: Call, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
+    call: OnnxCall, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
     rows: Sequence[Tensor],
 ) -> list[Value | None]:  # fmt: skip
     """`rows`: the outputs of a peeled first step."""
@@ -159,12 +161,12 @@ def _emit_loop(
         going = sure
     call.builder.need_room((known.steps,), np.int64)
     numbers = call.constant(np.arange(first, first + known.steps, dtype=np.int64))
-    operands = [Operand("row", numbers), Operand("same", sure)]
+    operands = [LoopOperand("row", numbers), LoopOperand("same", sure)]
     for i, state in enumerate(states):
         if i in known.tables:
-            operands.append(Operand("row", call.constant(known.tables[i][:-1])))
+            operands.append(LoopOperand("row", call.constant(known.tables[i][:-1])))
         else:
-            operands.append(Operand("same" if i in known.same else "state", state))
+            operands.append(LoopOperand("same" if i in known.same else "state", state))
     changing = [i for i, o in enumerate(operands[2:]) if o.kind == "state"]
     if not changing and len(body.outputs) == len(states) + 1:
         raise ShapeError("expected a loop that computes something, found none")
@@ -191,7 +193,7 @@ def _emit_loop(
 
 
 def _unroll_loop(
-    call: Call, limit: int, failed: ShapeError | InputError | None
+    call: OnnxCall, limit: int, failed: ShapeError | InputError | None
 ) -> list[Value | None]:
     """`failed`: why the loop cannot be rolled.
 
@@ -216,14 +218,14 @@ def _unroll_loop(
     return [*_final_states(call, made), *(_that_count(call, made, t) for t in rows)]
 
 
-def _trip_count(call: Call) -> int:
+def _trip_count(call: OnnxCall) -> int:
     """The trip count; without one, a bound far above the unrolling limit."""
     if call.maybe(0) is None:
         return 1 << 62
     return max(call.single(0, "trip count"), 0)
 
 
-def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
+def _goes_on(call: OnnxCall, made: _Loop, going: Tensor) -> bool:
     if going.data is not None:
         if made.flags and going.data:
             made.flags.append(made.flags[-1])
@@ -232,7 +234,7 @@ def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
     return True
 
 
-def _record_step(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
+def _record_step(call: OnnxCall, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
     """Records the results of one step of the body; returns its loop condition."""
     count = len(made.states[0])
     if len(outs) <= count or not isinstance(outs[0], Tensor):
@@ -242,7 +244,7 @@ def _record_step(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tenso
     return _scalar_condition(call, outs[0])
 
 
-def _final_states(call: Call, made: _Loop) -> list[Value | None]:
+def _final_states(call: OnnxCall, made: _Loop) -> list[Value | None]:
     """The states after the last active step."""
     first = len(made.states) - 1 - len(made.flags)
     ends: list[Value | None] = []
@@ -257,7 +259,7 @@ def _final_states(call: Call, made: _Loop) -> list[Value | None]:
 
 
 def _known_end(
-    call: Call, history: Sequence[Value | None], flags: Sequence[Tensor]
+    call: OnnxCall, history: Sequence[Value | None], flags: Sequence[Tensor]
 ) -> Tensor | None:
     """The final value of a state whose values are all constant, such as a counter."""
     values = [v.data for v in history if isinstance(v, Tensor) and v.data is not None]
@@ -269,17 +271,17 @@ def _known_end(
     return call.emit(ops.Gather(0), call.constant(np.stack(values)), count)
 
 
-def _count_set_flags(call: Call, flags: Sequence[Tensor]) -> Tensor:
+def _count_set_flags(call: OnnxCall, flags: Sequence[Tensor]) -> Tensor:
     """The number of set flags, [1] s64."""
     return length_of(call, _concat_flags(call, flags))
 
 
-def _concat_flags(call: Call, flags: Sequence[Tensor]) -> Tensor:
+def _concat_flags(call: OnnxCall, flags: Sequence[Tensor]) -> Tensor:
     parts = [call.reshape(f, (1,)) for f in flags]
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
 
 
-def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
+def _that_count(call: OnnxCall, made: _Loop, rows: Tensor) -> Tensor:
     """`rows`, one per step, with zeros after the last active step."""
     if not made.flags:
         return rows
@@ -292,7 +294,7 @@ def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
 
 
 def _stack_outputs(
-    call: Call, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
+    call: OnnxCall, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
 ) -> Tensor:
     """Output `index` of all steps, stacked along a new axis."""
     if not rows or any(index >= len(row) for row in rows):
@@ -305,7 +307,7 @@ def _stack_outputs(
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(at), *parts)
 
 
-def scan(call: Call) -> list[Value | None]:
+def scan(call: OnnxCall) -> list[Value | None]:
     """Scan. Before opset 9 all operands have a batch axis, whose elements are done one by one."""
     count = call.integer("num_scan_inputs")
     if call.opset >= 9:
@@ -321,7 +323,9 @@ def scan(call: Call) -> list[Value | None]:
     return [_stack_outputs(call, made, i, 0, False) for i in range(len(made[0]))]
 
 
-def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> list[Value | None]:
+def _scan(
+    call: OnnxCall, states: Sequence[Value | None], xs: Sequence[Tensor]
+) -> list[Value | None]:
     body = call.graph("body")
     axes = call.list("scan_input_axes", (0,) * len(xs))
     ways = call.list("scan_input_directions" if call.opset >= 9 else "directions", (0,) * len(xs))
@@ -344,7 +348,7 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
 
 
 def _steps_of_scan(
-    call: Call, states: Sequence[Value | None], xs: Sequence[Tensor], at: Sequence[int],
+    call: OnnxCall, states: Sequence[Value | None], xs: Sequence[Tensor], at: Sequence[int],
     backwards: Sequence[bool],
 ) -> tuple[list[Value | None], list[Tensor]]:  # fmt: skip
     """The final states and the outputs of each step, [steps, ...]."""
@@ -357,7 +361,7 @@ def _steps_of_scan(
             )
             for x, a, b in zip(xs, at, backwards, strict=True)
         ]
-        operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
+        operands = [LoopOperand("state", s) for s in states] + [LoopOperand("row", r) for r in rows]
         begun = call.builder.begun
         try:
             found = emit_rolled_loop(
@@ -382,7 +386,7 @@ def _steps_of_scan(
     return made.states[-1], [_stack_outputs(call, made.rows, i, 0, False) for i in kept]
 
 
-def _steps_to_axis(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
+def _steps_to_axis(call: OnnxCall, rows: Tensor, axis: int, back: bool) -> Tensor:
     """`rows` [steps, ...] with the steps moved to `axis`, in reverse order if `back`."""
     rank = len(rows.shape)
     order = [*range(1, rank)]

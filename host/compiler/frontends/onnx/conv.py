@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.frontends.common.computed_weights import convolved
 from edgekit.host.compiler.frontends.common.emitter import Emitter, need_axes, need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.reduce import average
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
@@ -25,7 +25,7 @@ class Sliding:
     after: tuple[int, ...]
 
 
-def sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> Sliding:
+def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> Sliding:
     rank = len(size)
     stride = call.list("strides", (1,) * rank)
     dilation = call.list("dilations", (1,) * rank)
@@ -70,14 +70,14 @@ def padding_of(s: Sliding) -> Padding:
     return Padding(top, bottom, left, right)
 
 
-def weights_of(call: Call, index: int, name: str) -> Array:
+def weights_of(call: OnnxCall, index: int, name: str) -> Array:
     data = call.value(index, name)
     if data.ndim not in (3, 4):
         raise ShapeError(f"expected weights of rank 3 or 4, found shape {list(data.shape)}")
     return data if data.ndim == 4 else data[:, :, None, :]
 
 
-def conv(call: Call) -> Tensor:
+def conv(call: OnnxCall) -> Tensor:
     x, w, term = call.x(0), call.x(1), call.maybe(2)
     need_rank(x, 3, 4)
     need_rank(w, len(x.shape))
@@ -97,7 +97,7 @@ def conv(call: Call) -> Tensor:
 
 
 def conv_computed_weights(
-    call: Call, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
+    call: OnnxCall, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
 ) -> Tensor:
     """Weights [oc, kh, kw, ic/groups] on an NHWC image; at least one operand is computed."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
@@ -123,7 +123,7 @@ def _need_groups(x: Tensor, oc: int, depth: int, groups: int) -> None:
         )
 
 
-def groups_of(call: Call) -> int:
+def groups_of(call: OnnxCall) -> int:
     groups = call.integer("group", 1)
     if groups < 1:
         raise ShapeError(f"expected at least one group, found {groups}")
@@ -195,7 +195,7 @@ def surround(
     return x
 
 
-def batch_normalization(call: Call) -> Tensor | list[Tensor]:
+def batch_normalization(call: OnnxCall) -> Tensor | list[Tensor]:
     """x · scale + shift per channel; a pass fuses it into a preceding convolution.
 
     In training mode, mean and variance are computed from x, and running averages are also returned.
@@ -219,7 +219,7 @@ def batch_normalization(call: Call) -> Tensor | list[Tensor]:
     return [_apply_batch_norm(call, *now), *running]
 
 
-def _apply_batch_norm(call: Call, mean: Tensor, variance: Tensor) -> Tensor:
+def _apply_batch_norm(call: OnnxCall, mean: Tensor, variance: Tensor) -> Tensor:
     x, scale, bias = (call.x(i) for i in range(3))
     epsilon = call.builder.floats(call.number("epsilon", 1e-5))
     root = call.emit(ops.Sqrt(), call.emit(ops.Add(), variance, epsilon))

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import as_image, padding_of, pair, sliding
-from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileModel, FileNode
+from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode, OnnxFile
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
@@ -32,7 +32,7 @@ _FLOAT = 1  # ONNX's number for f32
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
-def fuse_dynamic(model: FileModel) -> FileModel:
+def fuse_dynamic(model: OnnxFile) -> OnnxFile:
     """The model with each dynamically quantized product fused into one operator."""
     if FUSED in model.functions or not any(n.op in (*_PRODUCTS, _WITH_SCALES) for n in model.nodes):
         return model
@@ -50,7 +50,7 @@ def fuse_dynamic(model: FileModel) -> FileModel:
 class _Finder:
     """Producers and consumers of tensors, except inside subgraphs."""
 
-    def __init__(self, model: FileModel) -> None:
+    def __init__(self, model: OnnxFile) -> None:
         self._constants = model.constants
         self._maker = {name: n for n in model.nodes for name in n.outputs if name}
         self._users: dict[str, list[FileNode]] = {}
@@ -195,7 +195,7 @@ def _names_inside(nodes: Sequence[FileNode]) -> Iterator[str]:
 
 
 def dynamic_layer(
-    call: Call, x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None, bias: Tensor | None
+    call: OnnxCall, x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None, bias: Tensor | None
 ) -> Tensor | None:
     """x (f32) times w [k, n] as an 8-bit layer; None if the operator does not apply."""
     weights = _quantized_matrix(call, w, scale, zero)
@@ -208,7 +208,9 @@ def dynamic_layer(
     return y if bias is None or fits else call.emit(ops.Add(), y, bias)
 
 
-def _quantized_matrix(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+def _quantized_matrix(
+    call: OnnxCall, w: Tensor, scale: Tensor, zero: Tensor | None
+) -> Tensor | None:
     """w as an 8-bit matrix [n, k] with its quantization."""
     if w.data is None or len(w.shape) != 2 or w.dtype not in (DType.I8, DType.U8) or not w.elements:
         return None
@@ -232,7 +234,7 @@ def _quantized_matrix(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None)
     ]
 
 
-def dynamic_conv(call: Call) -> Tensor:
+def dynamic_conv(call: OnnxCall) -> Tensor:
     """f32 x [n, c, h, w] or [n, c, w] with 8-bit weights, as matched by `fuse_dynamic`."""
     x, w, zero, bias = call.x(0), call.value(1, "weights"), call.maybe(3), call.maybe(4)
     need_rank(x, w.ndim)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import ShapeError, Tensor
@@ -25,7 +25,7 @@ class _Term:
         return self.x.shape[self.letters.index(letter)]
 
 
-def einsum(call: Call) -> Tensor:
+def einsum(call: OnnxCall) -> Tensor:
     terms, out = _parse_equation(call, call.text("equation").replace(" ", ""))
     joined, *rest = [_take_diagonals(call, x, letters) for x, letters in terms]
     for i, term in enumerate(rest):
@@ -40,7 +40,7 @@ def einsum(call: Call) -> Tensor:
     return call.transpose(joined.x, [joined.letters.index(s) for s in out])
 
 
-def _parse_equation(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
+def _parse_equation(call: OnnxCall, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
     """Operands with a letter per axis, and the letters of the result. Axes covered by `...` get
     Greek letters, which no equation may contain."""
     left, arrow, out = equation.partition("->")
@@ -69,7 +69,7 @@ def _parse_equation(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]]
     return terms, out
 
 
-def _take_diagonals(call: Call, x: Tensor, letters: str) -> _Term:
+def _take_diagonals(call: OnnxCall, x: Tensor, letters: str) -> _Term:
     """Merges axes with the same letter: takes every (n + 1)-th element of the flattened pair."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
@@ -85,7 +85,7 @@ def _take_diagonals(call: Call, x: Tensor, letters: str) -> _Term:
     return _Term(x, letters)
 
 
-def _sum_unkept(call: Call, term: _Term, kept: set[str]) -> _Term:
+def _sum_unkept(call: OnnxCall, term: _Term, kept: set[str]) -> _Term:
     x, letters = term.x, term.letters
     for letter in letters:
         if letter not in kept:
@@ -94,7 +94,7 @@ def _sum_unkept(call: Call, term: _Term, kept: set[str]) -> _Term:
     return _Term(x, letters)
 
 
-def _contract_pair(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
+def _contract_pair(call: OnnxCall, a: _Term, b: _Term, kept: set[str]) -> _Term:
     """Sums over shared letters that are not kept: [batch, m, k] · [batch, k, n], or [m, k] · [k, n]
     without a batch. A constant operand comes second, as weights."""
     if a.x.data is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
 from edgekit.host.compiler.frontends.common.emitter import need_axes
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.scores import rows_of
 from edgekit.host.compiler.frontends.onnx.trees import numbers_of
 from edgekit.host.compiler.frontends.onnx.types import Texts
@@ -21,7 +21,7 @@ _KINDS = {"int64s": np.int64, "floats": np.float32}
 _DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": -0.0}
 
 
-def scaler(call: Call) -> Tensor:
+def scaler(call: OnnxCall) -> Tensor:
     """(x - offset) · scale."""
     x = call.convert(call.x(0), DType.F32)
     need_axes(x, 1)
@@ -36,7 +36,7 @@ def scaler(call: Call) -> Tensor:
     return x
 
 
-def normalizer(call: Call) -> Tensor:
+def normalizer(call: OnnxCall) -> Tensor:
     """Each row divided by its maximum, sum of magnitudes or length, unless that is 0."""
     x, norm = call.convert(call.x(0), DType.F32), call.text("norm", "MAX")
     need_axes(x, 1)
@@ -54,14 +54,14 @@ def normalizer(call: Call) -> Tensor:
     return call.emit(ops.Div(), x, call.emit(ops.Where(), zero, call.builder.floats(1.0), size))
 
 
-def binarizer(call: Call) -> Tensor:
+def binarizer(call: OnnxCall) -> Tensor:
     x = call.x(0)
     limit = call.builder.floats(call.number("threshold", 0.0))
     above = call.emit(ops.Less(), limit, call.convert(x, DType.F32))
     return call.convert(above, x.dtype)
 
 
-def imputer(call: Call) -> Tensor:
+def imputer(call: OnnxCall) -> Tensor:
     """Replaces a value, which may be NaN, by a constant of its feature."""
     x = call.x(0)
     need_axes(x, 1)
@@ -79,7 +79,7 @@ def imputer(call: Call) -> Tensor:
     return call.emit(ops.Where(), replaced, call.constant(values.astype(x.dtype.numpy)), x)
 
 
-def array_feature_extractor(call: Call) -> Tensor | Texts:
+def array_feature_extractor(call: OnnxCall) -> Tensor | Texts:
     """Columns of x by number. Strings keep their vocabulary."""
     texts = call.strings(0)
     x = texts.places if texts is not None else call.x(0)
@@ -90,7 +90,7 @@ def array_feature_extractor(call: Call) -> Tensor | Texts:
     return y if texts is None else Texts(y, texts.vocabulary)
 
 
-def feature_vectorizer(call: Call) -> Tensor:
+def feature_vectorizer(call: OnnxCall) -> Tensor:
     """All inputs side by side, each cut or filled to its number of columns."""
     sizes, parts = call.list("inputdimensions"), []
     if len(sizes) != len(call.values) or min(sizes, default=0) < 1:
@@ -106,12 +106,12 @@ def feature_vectorizer(call: Call) -> Tensor:
     return call.emit(ops.Concat(1), *parts) if len(parts) > 1 else parts[0]
 
 
-def zip_map(call: Call) -> Tensor:
+def zip_map(call: OnnxCall) -> Tensor:
     """The map of each row as a row of its values, in the order of the labels."""
     return rows_of(call)
 
 
-def one_hot_encoder(call: Call) -> Tensor:
+def one_hot_encoder(call: OnnxCall) -> Tensor:
     """Unknown categories give zeros."""
     texts = call.strings(0)
     if texts is not None:
@@ -129,7 +129,7 @@ def one_hot_encoder(call: Call) -> Tensor:
     return call.convert(same, DType.F32)
 
 
-def label_encoder(call: Call) -> Tensor | Texts:
+def label_encoder(call: OnnxCall) -> Tensor | Texts:
     """Looks keys up in a table, each in the first place where it is."""
     keys, values, default = _table(call)
     found = call.strings(0)
@@ -144,7 +144,7 @@ def label_encoder(call: Call) -> Tensor | Texts:
     return _picked(call, _place_of(call, x, numbers), [*values, default])
 
 
-def _table(call: Call) -> tuple[Sequence[Any], Sequence[Any], Any]:
+def _table(call: OnnxCall) -> tuple[Sequence[Any], Sequence[Any], Any]:
     """Keys, values and the value of all other keys."""
     for name in ("classes_strings", "cats_strings"):  # LabelEncoder of opset 1, CategoryMapper
         if call.has(name):
@@ -169,7 +169,7 @@ def _table(call: Call) -> tuple[Sequence[Any], Sequence[Any], Any]:
     return keys, values, default
 
 
-def _listed(call: Call, what: str) -> tuple[Any, str]:
+def _listed(call: OnnxCall, what: str) -> tuple[Any, str]:
     """The keys or values, and the name of their kind."""
     tensor = call.attributes.get(f"{what}_tensor")
     if isinstance(tensor, np.ndarray):
@@ -183,7 +183,7 @@ def _listed(call: Call, what: str) -> tuple[Any, str]:
     raise ShapeError(f"expected {what} of strings, integers or floats, found none")
 
 
-def _place_of(call: Call, x: Tensor, keys: Array) -> Tensor:
+def _place_of(call: OnnxCall, x: Tensor, keys: Array) -> Tensor:
     """The place of each number among the keys, or their count; s64 of x's shape."""
     count = len(keys)
     if x.dtype in (DType.I16, DType.I32, DType.I64) and keys.dtype.kind in "iu":
@@ -210,7 +210,7 @@ def _place_of(call: Call, x: Tensor, keys: Array) -> Tensor:
     return call.emit(ops.Where(), known, at, call.scalar(count, at))
 
 
-def _picked(call: Call, places: Tensor, values: Sequence[Any]) -> Tensor | Texts:
+def _picked(call: OnnxCall, places: Tensor, values: Sequence[Any]) -> Tensor | Texts:
     """values[places]; numbers have the type of the first one, which comes from the file."""
     dtype = np.asarray(values[0]).dtype
     if isinstance(values[0], str):

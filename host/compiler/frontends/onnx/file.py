@@ -51,7 +51,7 @@ class FileNode:
 
 
 @dataclass(frozen=True)
-class FileInput:
+class OnnxInput:
     """`shape` has None or a name for open dimensions, and is None for any rank. `dtype` is ONNX's
     type name, or describes a non-tensor."""
 
@@ -87,17 +87,17 @@ class FileFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class FileModel:
+class OnnxFile:
     opset: int
-    inputs: tuple[FileInput, ...]
+    inputs: tuple[OnnxInput, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, Array]
     nodes: tuple[FileNode, ...]
-    values: tuple[FileInput, ...] = ()  # declared outputs and intermediate tensors
+    values: tuple[OnnxInput, ...] = ()  # declared outputs and intermediate tensors
     functions: Mapping[str, FileFunction] = field(default_factory=dict)
 
 
-def read_onnx(path: Path) -> FileModel:
+def read_onnx(path: Path) -> OnnxFile:
     """Raises `InputError` with one line if the file is not a readable ONNX model."""
     onnx = _import_onnx()
     return _Reader(onnx, path.parent).model(_decode_model(onnx, read_model_file(path)))
@@ -159,7 +159,7 @@ class _Reader:
         self._folder = folder
         self._bytes = 0
 
-    def model(self, proto: Any) -> FileModel:
+    def model(self, proto: Any) -> OnnxFile:
         graph = proto.graph
         if not graph.node and not graph.output:
             raise InputError("expected an ONNX model with a graph, found none; fetch it again")
@@ -167,7 +167,7 @@ class _Reader:
         inputs = tuple(
             self._read_input(i) for i in graph.input if _decode_text(i.name) not in constants
         )
-        return FileModel(
+        return OnnxFile(
             self._read_opset(proto),
             inputs,
             tuple(_decode_text(o.name) for o in graph.output),
@@ -219,18 +219,18 @@ class _Reader:
             )
         return version
 
-    def _read_input(self, value: Any) -> FileInput:
+    def _read_input(self, value: Any) -> OnnxInput:
         name, kind = _decode_text(value.name), value.type.WhichOneof("value")
         if kind != "tensor_type":
-            return FileInput(name, kind or "no type", ())
+            return OnnxInput(name, kind or "no type", ())
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
-            return FileInput(name, self._type_name(tensor.elem_type), None)
+            return OnnxInput(name, self._type_name(tensor.elem_type), None)
         dims: list[int | str | None] = []
         for dim in tensor.shape.dim:
             known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
             dims.append(int(dim.dim_value) if known else (_decode_text(dim.dim_param) or None))
-        return FileInput(name, self._type_name(tensor.elem_type), tuple(dims))
+        return OnnxInput(name, self._type_name(tensor.elem_type), tuple(dims))
 
     def _type_name(self, number: int) -> str:
         names = self._onnx.TensorProto.DataType

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
 _PAIR = 2  # real and imaginary part, on the last axis
 
 
-def dft(call: Call) -> Tensor:
+def dft(call: OnnxCall) -> Tensor:
     """[..., n, ..., 1 or 2] → [..., frequencies, ..., 2]; a one-sided inverse returns 1 part."""
     x = _signal_operand(call, 2)
     rank = len(x.shape)
@@ -41,7 +41,7 @@ def dft(call: Call) -> Tensor:
     return call.transpose(made, [order.index(i) for i in range(rank)])
 
 
-def stft(call: Call) -> Tensor:
+def stft(call: OnnxCall) -> Tensor:
     """[b, n, 1 or 2] → [b, frames, frequencies, 2], as filters sliding over the signal."""
     x = _signal_operand(call, 3)
     if len(x.shape) == 2:
@@ -67,7 +67,7 @@ def stft(call: Call) -> Tensor:
     return call.reshape(made, (batch, made.shape[2], len(weights), _PAIR))
 
 
-def _signal_operand(call: Call, rank: int) -> Tensor:
+def _signal_operand(call: OnnxCall, rank: int) -> Tensor:
     x = call.x(0)
     if len(x.shape) < 2 or x.dtype is not DType.F32:
         raise ShapeError(f"expected a signal of floats, found {x.dtype.value}{list(x.shape)}")

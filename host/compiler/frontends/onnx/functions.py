@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.types import BFLOAT16
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import SIGNED
@@ -13,14 +13,14 @@ from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 _MATRIX_LIMIT = 4  # rows of a matrix
 
 
-def bit_cast(call: Call) -> Tensor:
+def bit_cast(call: OnnxCall) -> Tensor:
     to = call.integer("to")
     if to == BFLOAT16 or call.x(0).name in call.bfloat16:
         raise ShapeError("expected types that keep their bits, found bfloat16, converted to f32")
     return call.emit(ops.BitCast(call.dtype(to)), call.x(0))
 
 
-def bit_shift(call: Call) -> Tensor:
+def bit_shift(call: OnnxCall) -> Tensor:
     way = call.text("direction")
     if way not in ("LEFT", "RIGHT"):
         raise ShapeError(f"expected direction LEFT or RIGHT, found {way}")
@@ -39,13 +39,13 @@ def bit_shift(call: Call) -> Tensor:
     return call.emit(ops.Where(), far, call.scalar(0, x), call.emit(ops.RightShift(), x, by))
 
 
-def is_nan(call: Call) -> Tensor:
+def is_nan(call: OnnxCall) -> Tensor:
     """NaN is the only value not equal to itself."""
     x = call.x(0)
     return call.emit(ops.Not(), call.emit(ops.Equal(), x, x))
 
 
-def is_inf(call: Call) -> Tensor:
+def is_inf(call: OnnxCall) -> Tensor:
     x = call.x(0)
     positive, negative = (call.integer(f"detect_{sign}", 1) for sign in ("positive", "negative"))
     if positive and negative:
@@ -56,7 +56,7 @@ def is_inf(call: Call) -> Tensor:
     return call.emit(ops.Equal(), x, call.builder.floats(infinity))
 
 
-def shrink(call: Call) -> Tensor:
+def shrink(call: OnnxCall) -> Tensor:
     """x + bias below −lambd, x − bias above lambd, 0 in between."""
     x, bias, limit = call.x(0), call.number("bias", 0.0), call.number("lambd", 0.5)
     result = x.dtype
@@ -70,7 +70,7 @@ def shrink(call: Call) -> Tensor:
     return call.convert(call.emit(ops.Where(), below, raised, inner), result)
 
 
-def swiglu(call: Call) -> Tensor:
+def swiglu(call: OnnxCall) -> Tensor:
     """a · sigmoid(alpha · a) · b"""
     a, b = call.x(0), call.x(1)
     gate = call.emit(ops.Mul(), a, call.builder.floats(call.number("alpha", 1.0)))
@@ -78,7 +78,7 @@ def swiglu(call: Call) -> Tensor:
     return call.emit(ops.Mul(), gated, b)
 
 
-def cum_prod(call: Call) -> Tensor:
+def cum_prod(call: OnnxCall) -> Tensor:
     """Doubling scan: each step multiplies by the element at twice the previous distance."""
     x = call.x(0)
     axis = call.axis(call.single(1, "axis"), len(x.shape))
@@ -92,7 +92,7 @@ def cum_prod(call: Call) -> Tensor:
     return x
 
 
-def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) -> Tensor:
+def _behind_ones(call: OnnxCall, x: Tensor, axis: int, count: int, reverse: bool) -> Tensor:
     """`x` shifted by `count` along an axis, with ones at the start (end, if reverse)."""
     rank = len(x.shape)
     count = min(count, x.shape[axis])
@@ -106,7 +106,7 @@ def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) ->
     return call.emit(ops.Concat(axis), *((rest, ones) if reverse else (ones, rest)))
 
 
-def determinant(call: Call) -> Tensor:
+def determinant(call: OnnxCall) -> Tensor:
     """Determinants of small matrices by cofactor expansion along the first row."""
     x = call.x(0)
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2] or not 1 <= x.shape[-1] <= _MATRIX_LIMIT:

@@ -12,14 +12,14 @@ from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx import conv, product, reduce
 from edgekit.host.compiler.frontends.onnx import math as onnx_math
 from edgekit.host.compiler.frontends.onnx.activations import activation, defaults_of
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
 _NBITS_LIMIT = 1 << 28  # weights to unpack
 
 
-def _apply_activation(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
+def _apply_activation(call: OnnxCall, y: Tensor, values: tuple[float, ...]) -> Tensor:
     name = call.text("activation", "").lower()
     if not name:
         return y
@@ -28,7 +28,7 @@ def _apply_activation(call: Call, y: Tensor, values: tuple[float, ...]) -> Tenso
     return activation(call, name, values or defaults_of(name))(y)
 
 
-def fused_conv(call: Call) -> Tensor:
+def fused_conv(call: OnnxCall) -> Tensor:
     """act(Conv(x, w, b) + z)"""
     y = conv.conv(replace(call, values=call.values[:3]))
     z = call.maybe(3)
@@ -36,13 +36,13 @@ def fused_conv(call: Call) -> Tensor:
     return _apply_activation(call, y, call.floats("activation_params"))
 
 
-def fused_gemm(call: Call) -> Tensor:
+def fused_gemm(call: OnnxCall) -> Tensor:
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     values = tuple(call.number(name) for name in names if call.has(name))
     return _apply_activation(call, product.gemm(call), values)
 
 
-def fused_matmul(call: Call) -> Tensor:
+def fused_matmul(call: OnnxCall) -> Tensor:
     """alpha · A' · B', where A' and B' may be transposed in their last two axes."""
     a, b = call.x(0), call.x(1)
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
@@ -52,66 +52,66 @@ def fused_matmul(call: Call) -> Tensor:
     return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))
 
 
-def _swap_last_axes(call: Call, x: Tensor) -> Tensor:
+def _swap_last_axes(call: OnnxCall, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return x if rank < 2 else call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
-def scaled(call: Call, x: Tensor, factor: float) -> Tensor:
+def scaled(call: OnnxCall, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1 else call.emit(ops.Mul(), x, call.builder.floats(factor))
 
 
-def biased(call: Call, x: Tensor, index: int) -> Tensor:
+def biased(call: OnnxCall, x: Tensor, index: int) -> Tensor:
     bias = call.maybe(index)
     return x if bias is None else call.emit(ops.Add(), x, bias)
 
 
-def gelu(call: Call) -> Tensor:
+def gelu(call: OnnxCall) -> Tensor:
     """Gelu and BiasGelu"""
     return call.emit(ops.Gelu(), biased(call, call.x(0), 1))
 
 
-def fast_gelu(call: Call) -> Tensor:
+def fast_gelu(call: OnnxCall) -> Tensor:
     return onnx_math.gelu(call.given(biased(call, call.x(0), 1), approximate="tanh"))
 
 
-def quick_gelu(call: Call) -> Tensor:
+def quick_gelu(call: OnnxCall) -> Tensor:
     """x · sigmoid(alpha · x)"""
     x = call.x(0)
     gate = call.emit(ops.Logistic(), scaled(call, x, call.number("alpha", 1.702)))
     return call.emit(ops.Mul(), x, gate)
 
 
-def simplified_layer_norm(call: Call) -> Tensor:
+def simplified_layer_norm(call: OnnxCall) -> Tensor:
     """x / √(mean of squares + epsilon) · scale; the other outputs are only used in training."""
     return reduce.rms_normalization(call)
 
 
-def skip_layer_norm(call: Call) -> list[Tensor | None]:
+def skip_layer_norm(call: OnnxCall) -> list[Tensor | None]:
     """[LayerNorm(input + skip + bias), mean, 1 / deviation, the sum]"""
     total = biased(call, _sum_of_two(call), 4)
     return [*_layer_norm(call, total, 2), total]
 
 
-def skip_simplified_layer_norm(call: Call) -> list[Tensor | None]:
+def skip_simplified_layer_norm(call: OnnxCall) -> list[Tensor | None]:
     total = biased(call, _sum_of_two(call), 3)
     epsilon = call.number("epsilon", 1e-12)
     y = reduce.rms_normalization(call.given(total, call.x(2), epsilon=epsilon))
     return [y, None, None, total]
 
 
-def _sum_of_two(call: Call) -> Tensor:
+def _sum_of_two(call: OnnxCall) -> Tensor:
     """The sum of input and skip, [batch, rows, size]; skip may have a batch of 1."""
     return call.emit(ops.Add(), call.x(0), call.x(1))
 
 
-def _layer_norm(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
+def _layer_norm(call: OnnxCall, x: Tensor, gamma: int) -> list[Tensor]:
     """LayerNorm over the last axis; gamma is input `gamma`, beta the one after it."""
     values = (x, call.x(gamma), call.maybe(gamma + 1))
     return reduce.layer_normalization(call.given(*values, epsilon=call.number("epsilon", 1e-12)))
 
 
-def embed_layer_norm(call: Call) -> list[Tensor | None]:
+def embed_layer_norm(call: OnnxCall) -> list[Tensor | None]:
     """[LayerNorm of the sum of embeddings, token count of each row, the sum]"""
     ids = call.x(0)
     need_rank(ids, 2)
@@ -130,13 +130,13 @@ def embed_layer_norm(call: Call) -> list[Tensor | None]:
     return [_layer_norm(call, total, 5)[0], counts, total]
 
 
-def matmul_nbits(call: Call) -> Tensor:
+def matmul_nbits(call: OnnxCall) -> Tensor:
     """MatMulNBits: weights of 2, 4 or 8 bits, with one scale per block of a column."""
     y = product.product(call, call.x(0), call.constant(_dequantize_weights(call).T))
     return biased(call, y, 5)
 
 
-def _dequantize_weights(call: Call) -> Array:
+def _dequantize_weights(call: OnnxCall) -> Array:
     """Weights [n, k], dequantized to f32."""
     n, k, size = call.integer("N"), call.integer("K"), call.integer("block_size")
     bits = call.integer("bits", 4)
@@ -168,7 +168,7 @@ def _unpack_bits(packed: Array, bits: int) -> Array:
     return parts.reshape(*packed.shape[:-1], -1)
 
 
-FUSED: dict[str, Callable[[Call], Tensor | list[Tensor] | list[Tensor | None]]] = {
+FUSED: dict[str, Callable[[OnnxCall], Tensor | list[Tensor] | list[Tensor | None]]] = {
     "BiasGelu": gelu,
     "EmbedLayerNormalization": embed_layer_norm,
     "FastGelu": fast_gelu,

@@ -17,7 +17,7 @@ from edgekit.host.compiler.frontends.onnx.attention import (
     split_heads,
 )
 from edgekit.host.compiler.frontends.onnx.cache import rotary_embedding, tensor_scatter
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.frontends.onnx.sample import grid_sample
 from edgekit.host.compiler.ir import ops
@@ -35,7 +35,7 @@ class _Masks:
     before: int
 
 
-def attention(call: Call) -> list[Tensor]:
+def attention(call: OnnxCall) -> list[Tensor]:
     """[output, past and present keys and values]; the weights hold query, key and value columns
     side by side."""
     if call.integer("do_rotary", 0) or call.maybe(6) is not None:
@@ -66,7 +66,7 @@ def attention(call: Call) -> list[Tensor]:
     return [y, call.emit(ops.Concat(0), *both)]
 
 
-def multi_head_attention(call: Call) -> list[Tensor]:
+def multi_head_attention(call: OnnxCall) -> list[Tensor]:
     """[output, all keys, all values] from separate queries, keys and values."""
     if len(call.x(0).shape) != 3 or call.maybe(1) is None or call.maybe(2) is None:
         raise ShapeError("expected separate queries, keys and values, found packed ones")
@@ -89,7 +89,7 @@ def multi_head_attention(call: Call) -> list[Tensor]:
     return [_masked_attention(call, q, k, v, _Masks(call.maybe(4), call.maybe(5), before)), k, v]
 
 
-def quantized_attention(call: Call) -> list[Tensor]:
+def quantized_attention(call: OnnxCall) -> list[Tensor]:
     """QAttention: `attention` on quantized operands."""
     x = quant.dequantize_linear(call.given(call.x(0), call.x(3), call.maybe(6)))
     w = quant.dequantize_linear(call.given(call.x(1), call.x(4), call.maybe(7), axis=1))
@@ -97,7 +97,7 @@ def quantized_attention(call: Call) -> list[Tensor]:
     return attention(call.given(*values, **call.attributes))
 
 
-def rotary(call: Call) -> Tensor:
+def rotary(call: OnnxCall) -> Tensor:
     """Input 1 has the position of each row, or of the first row only."""
     x, at, cosine = call.x(0), call.x(1), call.x(2)
     need_rank(x, 3, 4)
@@ -115,7 +115,7 @@ def rotary(call: Call) -> Tensor:
     return rotary_embedding(call.given(x, cosine, call.x(3), at, **attributes))
 
 
-def _masked_attention(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Tensor:
+def _masked_attention(call: OnnxCall, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Tensor:
     check_heads(q, k, v)
     scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
     bias = masks.added
@@ -133,7 +133,7 @@ def _masked_attention(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks
     return join_heads(call, attend(call, q, k, v, scale, bias, 0.0).y)
 
 
-def _visible_columns(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
+def _visible_columns(call: OnnxCall, keys: Tensor, batch: int, columns: int) -> Tensor:
     """A mask of visible columns, bool [b, 1, rows or 1, columns]. `keys` has a mask or, per
     sequence, an end or an end and a start."""
     at = call.counting((columns,))
@@ -163,7 +163,7 @@ class _Cache:
     now: Tensor
 
 
-def group_query_attention(call: Call) -> list[Tensor]:
+def group_query_attention(call: OnnxCall) -> list[Tensor]:
     """[output, all keys, all values]. Each group of query heads shares one key-value head; new keys
     and values are appended to the past, and unused rows are 0."""
     if call.integer("smooth_softmax", 0) > 0 or call.maybe(11) is not None:
@@ -202,7 +202,7 @@ def group_query_attention(call: Call) -> list[Tensor]:
     ]
 
 
-def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
+def _queries_keys_values(call: OnnxCall, heads: int, shared: int) -> list[Tensor]:
     """Queries, keys and values [b, rows, heads · size]; one packed tensor is split."""
     need_rank(call.x(0), 3)
     if call.maybe(1) is not None:
@@ -215,7 +215,7 @@ def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
     return call.builder.emit_all(ops.Split(2, sizes), [call.x(0)])
 
 
-def _kv_cache(call: Call, q: Tensor) -> _Cache:
+def _kv_cache(call: OnnxCall, q: Tensor) -> _Cache:
     """The cache of a node; if all rows are new, no sequence has a past."""
     batch, rows = q.shape[:2]
     total = call.single(6, "total_sequence_length")
@@ -235,7 +235,7 @@ def _kv_cache(call: Call, q: Tensor) -> _Cache:
     return _Cache(rows, total, room, before, now)
 
 
-def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
+def _append_to_cache(call: OnnxCall, new: Tensor, index: int, cache: _Cache) -> Tensor:
     """Keys or values [b, heads, room, size]: the valid past rows followed by the new ones."""
     batch, heads, rows, size = new.shape
     past = call.maybe(index)
@@ -258,7 +258,7 @@ def _append_to_cache(call: Call, new: Tensor, index: int, cache: _Cache) -> Tens
     return tensor_scatter(call.given(past, new, call.reshape(cache.before, (batch,)), axis=2))
 
 
-def _causal_bias(call: Call, q: Tensor, cache: _Cache) -> Tensor:
+def _causal_bias(call: OnnxCall, q: Tensor, cache: _Cache) -> Tensor:
     """The additive bias: -inf for rows that are later, or before the local window."""
     column, row = call.counting((cache.room,)), call.counting((cache.rows, 1))
     at = call.emit(ops.Add(), row, cache.before)
@@ -277,7 +277,7 @@ def _causal_bias(call: Call, q: Tensor, cache: _Cache) -> Tensor:
     return call.emit(ops.Where(), seen, added, call.scalar(-math.inf, q))
 
 
-ATTENTION: dict[str, Callable[[Call], Tensor | list[Tensor]]] = {
+ATTENTION: dict[str, Callable[[OnnxCall], Tensor | list[Tensor]]] = {
     "Attention": attention,
     "GridSample": grid_sample,
     "GroupQueryAttention": group_query_attention,

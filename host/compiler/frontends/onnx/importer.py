@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
 from edgekit.host.compiler.frontends.common.open_shapes import (
     FixedShapes,
@@ -24,14 +24,14 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
 from edgekit.host.compiler.frontends.common.refusal import need_numbers, refuse, unsupported
 from edgekit.host.compiler.frontends.onnx.dynamic import fuse_dynamic
 from edgekit.host.compiler.frontends.onnx.file import (
-    FileInput,
-    FileModel,
+    OnnxFile,
+    OnnxInput,
     read_onnx,
 )
 from edgekit.host.compiler.frontends.onnx.imputer import fuse_imputers
 from edgekit.host.compiler.frontends.onnx.operators import ROWS
 from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES, Texts
-from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, Scope, Walk
+from edgekit.host.compiler.frontends.onnx.walk import MOST_NODES, OnnxScope, Walk
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.compiler.options import Shapes
 from edgekit.host.errors import InputError
@@ -57,7 +57,7 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def graph_from_onnx(
-    model: FileModel, file: str, shapes: Shapes, most_nodes: int = MOST_NODES
+    model: OnnxFile, file: str, shapes: Shapes, most_nodes: int = MOST_NODES
 ) -> Graph:
     """`import_onnx` on the records of `file`; messages do not start with its name.
 
@@ -78,11 +78,11 @@ def graph_from_onnx(
 class _Import:
     """Imports inputs, then all nodes in order, then outputs."""
 
-    def __init__(self, model: FileModel, shapes: Shapes, most_nodes: int) -> None:
+    def __init__(self, model: OnnxFile, shapes: Shapes, most_nodes: int) -> None:
         self._model = model
         self._shapes = shapes
         self._most_nodes = most_nodes
-        self._builder = Builder()
+        self._builder = GraphBuilder()
 
     def run(self, name: str) -> Graph:
         model, builder = self._model, self._builder
@@ -98,7 +98,7 @@ class _Import:
         builder.begin("model")
         walk = Walk(builder, model.functions, self._most_nodes)
         walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
-        scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
+        scope = OnnxScope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, model.outputs, scope)
         narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
         made = [
@@ -137,7 +137,7 @@ class _Import:
                 )
         return fixed
 
-    def _input_dtype(self, item: FileInput) -> DType:
+    def _input_dtype(self, item: OnnxInput) -> DType:
         need_numbers(f"input {shown_name(item.name)}", item.dtype)
         if item.dtype not in INPUT_TYPES:
             raise InputError(
@@ -146,7 +146,7 @@ class _Import:
             )
         return INPUT_TYPES[item.dtype]
 
-    def _output_tensors(self, walk: Walk, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
+    def _output_tensors(self, walk: Walk, scope: OnnxScope, name: str) -> list[tuple[str, Tensor]]:
         """The outputs that the file's output becomes: one, or one for each part of a sequence."""
         value = walk.value(name, scope)
         if isinstance(value, Texts):

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.file import FileModel
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
+from edgekit.host.compiler.frontends.onnx.file import OnnxFile
 from edgekit.host.compiler.frontends.onnx.scores import rows_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, ShapeError, Tensor
@@ -24,7 +24,7 @@ _OPERANDS = 10  # of _COLUMN
 _FAR = float(np.finfo(np.float32).max)  # the distance of rows without a common feature
 
 
-def fuse_imputers(model: FileModel) -> FileModel:
+def fuse_imputers(model: OnnxFile) -> OnnxFile:
     """The model with each imputed column as one operator that reads all rows."""
     if not {_COLUMN, _DISTANCES, _PLACES} <= {*model.functions}:
         return model
@@ -41,7 +41,7 @@ def fuse_imputers(model: FileModel) -> FileModel:
     return replace(model, nodes=tuple(nodes))
 
 
-def knn_column(call: Call) -> Tensor:
+def knn_column(call: OnnxCall) -> Tensor:
     """`x so far` with a column's missing values replaced by the mean of the nearest donors: fitted
     rows that have this column."""
     column, k = call.single(0, "column"), call.single(4, "n_neighbors")
@@ -72,7 +72,7 @@ def knn_column(call: Call) -> Tensor:
     return call.emit(ops.Where(), missing, found, so_far)
 
 
-def _distances(call: Call, x: Tensor, known: Tensor, fitted: Array) -> Tensor:
+def _distances(call: OnnxCall, x: Tensor, known: Tensor, fitted: Array) -> Tensor:
     """Euclidean distances [rows, fitted] over common features, scaled to all of them."""
     has = ~np.isnan(fitted)
     y, there = np.where(has, fitted, 0), has.astype(np.float32)
@@ -94,6 +94,6 @@ def _distances(call: Call, x: Tensor, known: Tensor, fitted: Array) -> Tensor:
     return call.emit(ops.Where(), none, call.builder.floats(_FAR), call.emit(ops.Sqrt(), scaled))
 
 
-def _floats(call: Call, truth: Tensor) -> Tensor:
+def _floats(call: OnnxCall, truth: Tensor) -> Tensor:
     one, zero = call.builder.floats(1.0), call.builder.floats(0.0)
     return call.emit(ops.Where(), truth, one, zero)

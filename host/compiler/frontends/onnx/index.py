@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 _JOINS = ("none", "add", "mul", "max", "min")
 
 
-def gather(call: Call) -> Tensor:
+def gather(call: OnnxCall) -> Tensor:
     x, indices = call.x(0), call.x(1)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     if indices.data is not None and indices.data.ndim == 0 and x.data is None:
@@ -21,7 +21,7 @@ def gather(call: Call) -> Tensor:
     return indexing.gather(call, x, indices, axis)
 
 
-def one_of(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
+def one_of(call: OnnxCall, x: Tensor, axis: int, index: int) -> Tensor:
     """x[..., index, ...] as a slice, which passes can move."""
     begin, extent = [0] * len(x.shape), list(x.shape)
     begin[axis], extent[axis] = index, 1
@@ -30,34 +30,34 @@ def one_of(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
     return call.emit(ops.StridedSlice(tuple(begin), ones, tuple(extent), shape), x)
 
 
-def gather_elements(call: Call) -> Tensor:
+def gather_elements(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     return indexing.gather_elements(call, x, call.x(1), axis)
 
 
-def gather_nd(call: Call) -> Tensor:
+def gather_nd(call: OnnxCall) -> Tensor:
     return indexing.gather_nd(call, call.x(0), call.x(1), call.integer("batch_dims", 0))
 
 
-def scatter_elements(call: Call) -> Tensor:
+def scatter_elements(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     return indexing.scatter_elements(call, x, call.x(1), call.x(2), axis, _read_reduction(call))
 
 
-def scatter_nd(call: Call) -> Tensor:
+def scatter_nd(call: OnnxCall) -> Tensor:
     return indexing.scatter_nd(call, call.x(0), call.x(1), call.x(2), _read_reduction(call))
 
 
-def _read_reduction(call: Call) -> str:
+def _read_reduction(call: OnnxCall) -> str:
     kind = call.text("reduction", "none")
     if kind not in _JOINS:
         raise ShapeError(f"expected reduction {', '.join(_JOINS)}, found {kind}")
     return kind
 
 
-def one_hot(call: Call) -> Tensor:
+def one_hot(call: OnnxCall) -> Tensor:
     """Negative indices count from the end."""
     given, values = call.numbers(1, "depth"), call.value(2, "values").reshape(-1)
     if len(given) != 1 or not given[0].is_integer() or len(values) != 2:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgekit.host.compiler.frontends.common.files import read_model_file
-from edgekit.host.compiler.frontends.onnx.file import FileModel, FileNode, read_onnx
+from edgekit.host.compiler.frontends.onnx.file import FileNode, OnnxFile, read_onnx
 from edgekit.host.compiler.frontends.onnx.types import LEARNED
 
 _ATTRIBUTES = (
@@ -27,7 +27,7 @@ def onnx_labels(path: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(found) * len(model.outputs) if len(found) == 1 else ()
 
 
-def _labels_of(model: FileModel, node: FileNode) -> Iterator[tuple[str, ...]]:
+def _labels_of(model: OnnxFile, node: FileNode) -> Iterator[tuple[str, ...]]:
     if not node.op.startswith(LEARNED):
         return
     for name in _ATTRIBUTES:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.compiler.frontends.onnx import scores
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.scores import best_class, is_above, label
 from edgekit.host.compiler.frontends.onnx.trees import (
     LEAF,
@@ -28,7 +28,7 @@ _JOINS: dict[str, Join] = {"AVERAGE": "add", "SUM": "add", "MIN": "min", "MAX": 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # of TreeEnsemble
 
 
-def linear_regressor(call: Call) -> Tensor:
+def linear_regressor(call: OnnxCall) -> Tensor:
     targets, offsets = call.integer("targets", 1), call.floats("intercepts")
     weights = scores.constant_rows(call, "coefficients", targets)
     x = scores.rows_of(call)
@@ -36,7 +36,7 @@ def linear_regressor(call: Call) -> Tensor:
     return scores.transformed(call, y, call.text("post_transform", "NONE"))
 
 
-def linear_classifier(call: Call) -> list[Value | None]:
+def linear_classifier(call: OnnxCall) -> list[Value | None]:
     offsets, labels = call.floats("intercepts"), scores.labels_of(call, "classlabels_ints")
     count = len(offsets) or len(labels)
     weights = scores.constant_rows(call, "coefficients", count)
@@ -62,13 +62,13 @@ def _are_texts(labels: Sequence[str] | Sequence[int]) -> bool:
     return bool(labels) and isinstance(labels[0], str)
 
 
-def _features(call: Call) -> Tensor:
+def _features(call: OnnxCall) -> Tensor:
     """Rows for trees: f64 as it is, everything else in f32."""
     x = scores.rows_of(call, dtype=None)
     return x if x.dtype is DType.F64 else call.convert(x, DType.F32)
 
 
-def tree_regressor(call: Call) -> Tensor:
+def tree_regressor(call: OnnxCall) -> Tensor:
     x = _features(call)
     forest = forest_of_nodes(call, "target", dtype_of_tests(x))
     offsets = numbers_of(call, "base_values", np.dtype(np.float32))
@@ -81,7 +81,7 @@ def tree_regressor(call: Call) -> Tensor:
     return scores.transformed(call, y, call.text("post_transform", "NONE"))
 
 
-def tree_ensemble(call: Call) -> Tensor:
+def tree_ensemble(call: OnnxCall) -> Tensor:
     """Opset 5: scores only, in the type of x."""
     kind = call.x(0).dtype
     x = _features(call)
@@ -94,7 +94,7 @@ def tree_ensemble(call: Call) -> Tensor:
 
 
 def _joined(
-    call: Call, x: Tensor, forest: Forest, targets: int, function: str
+    call: OnnxCall, x: Tensor, forest: Forest, targets: int, function: str
 ) -> tuple[Tensor, Tensor | None]:
     """As `emit_forest`."""
     if function not in _JOINS:
@@ -119,7 +119,7 @@ def _with_zeros(forest: Forest) -> Forest:
     )
 
 
-def tree_classifier(call: Call) -> list[Value | None]:
+def tree_classifier(call: OnnxCall) -> list[Value | None]:
     x, labels = _features(call), scores.labels_of(call, "classlabels_int64s")
     kind = call.text("post_transform", "NONE")
     forest = forest_of_nodes(call, "class", dtype_of_tests(x))
@@ -142,7 +142,7 @@ def tree_classifier(call: Call) -> list[Value | None]:
 
 
 def _two_classes(
-    call: Call, y: Tensor, has: Tensor | None, forest: Forest, offsets: Array,
+    call: OnnxCall, y: Tensor, has: Tensor | None, forest: Forest, offsets: Array,
     labels: Sequence[str] | Sequence[int], kind: str,
 ) -> list[Value | None]:  # fmt: skip
     """Trees may score one class or both. Where they give a row no score of the second class, ONNX

@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends.common.lengths import (
     places,
 )
 from edgekit.host.compiler.frontends.onnx import shape
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.order import signed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
@@ -30,12 +30,12 @@ _RANGE_LIMIT = 1 << 28  # elements of a constant range
 _ROUNDING = 2.0**-24  # of f32, relative
 
 
-def _empty_buffer(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
+def _empty_buffer(call: OnnxCall, shape: Shape, kind: np.dtype[Any]) -> Tensor:
     """A buffer without valid elements."""
     return call.counted(call.constant(np.zeros(shape, kind)), call.constant(np.zeros(1, np.int64)))
 
 
-def non_zero(call: Call) -> Tensor:
+def non_zero(call: OnnxCall) -> Tensor:
     """Positions of non-zero elements, one per column; unused columns are -1."""
     x = call.x(0)
     rows, length = places(call, call.reshape(x, x.shape or (1,)))
@@ -43,7 +43,7 @@ def non_zero(call: Call) -> Tensor:
     return columns if length is None else call.counted(columns, length, 1)
 
 
-def non_max_suppression(call: Call) -> Tensor:
+def non_max_suppression(call: OnnxCall) -> Tensor:
     """Rows (image, class, box), with the largest possible count; unused rows are -1."""
     boxes, scores = call.x(0), call.x(1)
     need_rank(boxes, 3)
@@ -66,7 +66,7 @@ def non_max_suppression(call: Call) -> Tensor:
     return call.counted(kept, length_of(call, there))
 
 
-def _box_corners(call: Call, boxes: Tensor) -> Tensor:
+def _box_corners(call: OnnxCall, boxes: Tensor) -> Tensor:
     """[b, n, 4]: minimum y and x, maximum y and x."""
     first, second = call.builder.emit_all(ops.Split(2, (2, 2)), [boxes])
     if call.integer("center_point_box", 0):
@@ -77,7 +77,7 @@ def _box_corners(call: Call, boxes: Tensor) -> Tensor:
     return call.emit(ops.Concat(2), low, high)
 
 
-def compress(call: Call) -> Tensor:
+def compress(call: OnnxCall) -> Tensor:
     """The elements of an axis, or of flattened x, selected by a condition; then zeros."""
     x, condition = call.x(0), call.x(1)
     axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else 0
@@ -98,7 +98,7 @@ def compress(call: Call) -> Tensor:
     return call.counted(y, length_of(call, condition), axis)
 
 
-def arange(call: Call) -> Tensor:
+def arange(call: OnnxCall) -> Tensor:
     """start + i · delta up to the limit; a computed range is followed by zeros."""
     if any(call.x(i).elements != 1 for i in range(3)):
         sizes = [call.x(i).elements for i in range(3)]
@@ -127,7 +127,7 @@ def arange(call: Call) -> Tensor:
     return call.counted(call.convert(found, kind), length_of(call, there))
 
 
-def _constant_range(call: Call) -> Tensor:
+def _constant_range(call: OnnxCall) -> Tensor:
     """As many numbers as in ONNX Runtime, which counts in f64 whatever the type."""
     start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
     steps = (float(limit) - float(start)) / float(delta) if delta else math.nan
@@ -140,7 +140,7 @@ def _constant_range(call: Call) -> Tensor:
     return call.constant(start + numbers * delta)
 
 
-def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
+def _most_steps(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> int:
     """The maximum length of a computed range."""
     low, high = _difference_range(call, start, limit)
     least, most = extent(call.builder, delta)
@@ -161,7 +161,7 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
     return max(math.ceil(steps), 0)
 
 
-def _difference_range(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
+def _difference_range(call: OnnxCall, start: Tensor, limit: Tensor) -> tuple[float, float]:
     """The range of limit − start; exact if the limit is start + n."""
     known = distance(call.builder, start, limit)
     if known is not None:
@@ -179,7 +179,7 @@ def _difference_range(call: Call, start: Tensor, limit: Tensor) -> tuple[float, 
     return low, high
 
 
-def slice_(call: Call) -> Tensor:
+def slice_(call: OnnxCall) -> Tensor:
     """Constant slices, or a slice of one axis with a computed start, end or both."""
     if all(call.x(i).data is not None for i in (1, 2)):
         return shape.slice_(call)
@@ -213,7 +213,7 @@ def slice_(call: Call) -> Tensor:
     return call.counted(kept, length_of(call, there), axis)
 
 
-def _clamp_index(call: Call, place: Tensor, size: int) -> Tensor:
+def _clamp_index(call: OnnxCall, place: Tensor, size: int) -> Tensor:
     """An index wrapped if negative, then clamped to 0..size."""
     if extent(call.builder, place)[0] < 0:
         back = call.emit(ops.Add(), place, call.scalar(size, place))
@@ -223,7 +223,7 @@ def _clamp_index(call: Call, place: Tensor, size: int) -> Tensor:
     return call.emit(ops.Minimum(), at_least, call.scalar(size, place))
 
 
-def unique(call: Call) -> list[Tensor]:
+def unique(call: OnnxCall) -> list[Tensor]:
     """[values, first positions, inverse indices, counts]; unused elements are 0."""
     x = call.x(0)
     axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else None
@@ -263,7 +263,7 @@ def unique(call: Call) -> list[Tensor]:
     return [values, call.counted(first, length), inverse, call.counted(counts, length)]
 
 
-def _constant_unique(call: Call, axis: int | None) -> list[Tensor]:
+def _constant_unique(call: OnnxCall, axis: int | None) -> list[Tensor]:
     x = call.value(0, "values")
     found, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
     if not call.integer("sorted", 1):
@@ -275,7 +275,7 @@ def _constant_unique(call: Call, axis: int | None) -> list[Tensor]:
     return [call.constant(found), *(call.constant(v.astype(np.int64)) for v in numbers)]
 
 
-def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
+def _order_of_rows(call: OnnxCall, rows: Tensor) -> Tensor:
     """The argsort of `rows` [n, ...] in lexicographic order, [n] s64: stable sorts from the last
     column to the first."""
     count, width = rows.shape[0], rows.elements // rows.shape[0]
@@ -298,14 +298,14 @@ def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
     return order
 
 
-def _stable_sort(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
+def _stable_sort(call: OnnxCall, keys: Tensor, smallest: bool) -> list[Tensor]:
     """[values, positions]; the sort is stable."""
     if keys.dtype in (DType.U16, DType.U32, DType.U64):
         keys = signed(call, keys)
     return call.builder.emit_all(ops.TopK(keys.shape[0], smallest), [keys])
 
 
-def _differs_from_previous(call: Call, rows: Tensor) -> Tensor:
+def _differs_from_previous(call: OnnxCall, rows: Tensor) -> Tensor:
     """Whether each of `rows` [n, ...] differs from its predecessor, [n]; true for the first."""
     count, width = rows.shape[0], rows.elements // rows.shape[0]
     flat = call.reshape(rows, (count, width))
@@ -320,21 +320,21 @@ def _differs_from_previous(call: Call, rows: Tensor) -> Tensor:
     return call.emit(ops.Concat(0), first, other)
 
 
-def _behind_first(call: Call, x: Tensor) -> list[Tensor]:
+def _behind_first(call: OnnxCall, x: Tensor) -> list[Tensor]:
     count = x.shape[0] - 1
     return [call.emit(ops.StridedSlice((1,), (1,), (count,), (count,)), x)] if count else []
 
 
-def _invert_permutation(call: Call, order: Tensor) -> Tensor:
+def _invert_permutation(call: OnnxCall, order: Tensor) -> Tensor:
     numbers = call.counting(order.shape)
     return call.emit(ops.Scatter(), numbers, order, numbers)
 
 
-def _constant_one(call: Call) -> Tensor:
+def _constant_one(call: OnnxCall) -> Tensor:
     return call.constant(np.array(1, np.int64))
 
 
-def running_total(call: Call, x: Tensor) -> Tensor:
+def running_total(call: OnnxCall, x: Tensor) -> Tensor:
     """Running totals of integers [n], in log n additions."""
     count, step = x.shape[0], 1
     while step < count:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
@@ -35,7 +35,7 @@ class EndlessError(ShapeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class LoopOperand:
     """The source of a body input: a state with its initial value, a row of a tensor [steps, ...],
     or a loop-invariant value."""
 
@@ -54,7 +54,7 @@ class LoopResult:
 
 
 def emit_rolled_loop(
-    call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
+    call: OnnxCall, body: Body, operands: Sequence[LoopOperand], steps: int, outputs: Sequence[int],
     first_row: int, going: Tensor | None,
 ) -> LoopResult:  # fmt: skip
     """Emits a loop around the nodes `body` emits for one step. Its results at `outputs` are the new
@@ -98,7 +98,7 @@ def emit_rolled_loop(
     return LoopResult(count, results[: len(states)], results[len(states) :])
 
 
-def _body_input(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
+def _body_input(call: OnnxCall, operand: LoopOperand, inside: list[Tensor]) -> Value | None:
     """The body's input for an operand. `inside` is ordered as in `Loop`: states, then rows."""
     value = operand.value
     if operand.kind == "same":
@@ -116,7 +116,7 @@ def _body_input(call: Call, operand: Operand, inside: list[Tensor]) -> Value | N
     return made
 
 
-def in_direction(call: Call, x: Tensor, back: bool) -> Tensor:
+def in_direction(call: OnnxCall, x: Tensor, back: bool) -> Tensor:
     """Rows [steps, ...], reversed if `back`."""
     if not back or x.shape[0] == 1:
         return x
@@ -138,7 +138,7 @@ class Counted:
 
 
 def counted(
-    call: Call, body: FileGraph, states: Sequence[Value | None], first: int, limit: int
+    call: OnnxCall, body: FileGraph, states: Sequence[Value | None], first: int, limit: int
 ) -> Counted:
     """Analyzes a loop; `first`: index of the first step; `limit`: maximum number of steps.
 
@@ -200,7 +200,7 @@ def _constant_data(value: Value | None) -> Array:
 class _Flow:
     """Data flow in a loop body."""
 
-    def __init__(self, call: Call, body: FileGraph) -> None:
+    def __init__(self, call: OnnxCall, body: FileGraph) -> None:
         self._call = call
         self._body = body
         self._makers: dict[str, FileNode] = {o: n for n in body.nodes for o in n.outputs if o}

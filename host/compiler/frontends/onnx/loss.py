@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_axes
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.reduce import log_of_softmax, total
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 
-def negative_log_likelihood_loss(call: Call) -> Tensor:
+def negative_log_likelihood_loss(call: OnnxCall) -> Tensor:
     return _nll_loss(call, call.x(0))
 
 
-def softmax_cross_entropy_loss(call: Call) -> list[Tensor]:
+def softmax_cross_entropy_loss(call: OnnxCall) -> list[Tensor]:
     logs = log_of_softmax(call, call.x(0), (1,))
     return [_nll_loss(call, logs), logs]
 
 
-def _nll_loss(call: Call, logs: Tensor) -> Tensor:
+def _nll_loss(call: OnnxCall, logs: Tensor) -> Tensor:
     """−weight · log at each target class (input 1); or their weighted mean, or their sum."""
     target, classes = call.x(1), logs.shape[1:2]
     need_axes(logs, 2)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.types import BFLOAT16, DTYPES, INPUT_TYPES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
-Row = Callable[[Call], Tensor | list[Tensor]]
+Row = Callable[[OnnxCall], Tensor | list[Tensor]]
 
 
 def function(op: Operator) -> Row:
@@ -23,7 +23,7 @@ def function(op: Operator) -> Row:
 def attributed(function: type[ops.Function]) -> Row:
     """A handler for an operator with one operand; the attributes are the op's parameters."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         defaults = vars(function())
         values = {name: call.number(name, value) for name, value in defaults.items()}
         return call.emit(function(**values), call.x(0))
@@ -34,7 +34,7 @@ def attributed(function: type[ops.Function]) -> Row:
 def binary(op: Operator, swapped: bool = False) -> Row:
     """A handler for two operands; `swapped` reverses their order."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         a, b = _legacy_broadcast(call)
         return call.emit(op, *((b, a) if swapped else (a, b)))
 
@@ -44,7 +44,7 @@ def binary(op: Operator, swapped: bool = False) -> Row:
 def logical(op: Operator, decisive: bool) -> Row:
     """And or Or, folded if a constant operand is `decisive` everywhere or nowhere."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         made = call.emit(op, *_legacy_broadcast(call))
         a, b = call.x(0), call.x(1)
         for known, other in ((a, b), (b, a)):
@@ -59,7 +59,7 @@ def logical(op: Operator, decisive: bool) -> Row:
     return build
 
 
-def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
+def _legacy_broadcast(call: OnnxCall) -> tuple[Tensor, Tensor]:
     """Both operands; before opset 7, the second is aligned with `axis` of the first."""
     a, b = call.x(0), call.x(1)
     if call.opset >= 7 or not call.has("axis") or len(b.shape) > len(a.shape):
@@ -69,7 +69,7 @@ def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
 
 
 def variadic(op: Operator) -> Row:
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         total, *rest = call.all()
         for x in rest:
             total = call.emit(op, total, x)
@@ -78,25 +78,25 @@ def variadic(op: Operator) -> Row:
     return build
 
 
-def mean_of(call: Call) -> Tensor:
+def mean_of(call: OnnxCall) -> Tensor:
     total = variadic(ops.Add())(call)
     assert isinstance(total, Tensor)
     return call.emit(ops.Div(), total, call.builder.floats(len(call.values)))
 
 
-def sub(call: Call) -> Tensor:
+def sub(call: OnnxCall) -> Tensor:
     a, b = _legacy_broadcast(call)
     if b.data is not None and b.dtype is DType.F32:
         return call.emit(ops.Add(), a, call.constant(-b.data))  # one form for passes to match
     return call.emit(ops.Sub(), a, b)
 
 
-def div(call: Call) -> Tensor:
+def div(call: OnnxCall) -> Tensor:
     a, b = _legacy_broadcast(call)
     return call.emit(ops.Div(), a, b)
 
 
-def power(call: Call) -> Tensor:
+def power(call: OnnxCall) -> Tensor:
     x, exponent = _legacy_broadcast(call)
     result = x.dtype
     wide = call.convert(x, DType.F32)
@@ -111,11 +111,11 @@ def power(call: Call) -> Tensor:
     return call.convert(y, result)
 
 
-def modulo(call: Call) -> Tensor:
+def modulo(call: OnnxCall) -> Tensor:
     return call.emit(ops.Modulo(bool(call.integer("fmod", 0))), call.x(0), call.x(1))
 
 
-def clip(call: Call) -> Tensor:
+def clip(call: OnnxCall) -> Tensor:
     x = call.x(0)
     low, high = _clip_bound(call, 1, -math.inf), _clip_bound(call, 2, math.inf)
     if low is None or high is None or x.dtype is not DType.F32:
@@ -131,7 +131,7 @@ def clip(call: Call) -> Tensor:
     return call.emit(ops.Clip(low, high), x)
 
 
-def _clip_bound(call: Call, index: int, default: float) -> float | None:
+def _clip_bound(call: OnnxCall, index: int, default: float) -> float | None:
     """None if the bound is computed."""
     bound = call.maybe(index)
     if bound is None:
@@ -141,14 +141,14 @@ def _clip_bound(call: Call, index: int, default: float) -> float | None:
     return None if bound.data is None else float(bound.data.reshape(-1)[0])
 
 
-def relu(call: Call) -> Tensor:
+def relu(call: OnnxCall) -> Tensor:
     x = call.x(0)
     if x.dtype is DType.F32:
         return call.emit(ops.Clamp(Activation.RELU), x)
     return call.emit(ops.Maximum(), x, call.scalar(0, x))
 
 
-def prelu(call: Call) -> Tensor:
+def prelu(call: OnnxCall) -> Tensor:
     x, slope = call.x(0), call.x(1)
     per_channel = len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1]
     if per_channel and (call.opset < 7 or x.shape[1] != x.shape[-1]):
@@ -156,18 +156,18 @@ def prelu(call: Call) -> Tensor:
     return call.emit(ops.PRelu(), x, slope)
 
 
-def elu(call: Call) -> Tensor:
+def elu(call: OnnxCall) -> Tensor:
     return call.emit(ops.Elu(call.number("alpha", 1.0)), call.x(0))
 
 
-def selu(call: Call) -> Tensor:
+def selu(call: OnnxCall) -> Tensor:
     alpha, gamma = 1.67326319217681884765625, 1.05070102214813232421875
     if call.opset < 6:
         alpha, gamma = 1.6732, 1.0507
     return call.emit(ops.Elu(call.number("alpha", alpha), call.number("gamma", gamma)), call.x(0))
 
 
-def celu(call: Call) -> Tensor:
+def celu(call: OnnxCall) -> Tensor:
     alpha = call.number("alpha", 1.0)
     if alpha == 0:
         raise ShapeError("expected an alpha that is not 0, found 0")
@@ -178,31 +178,31 @@ def celu(call: Call) -> Tensor:
     return call.emit(ops.Add(), positive, call.emit(ops.Mul(), below, call.builder.floats(alpha)))
 
 
-def mish(call: Call) -> Tensor:
+def mish(call: OnnxCall) -> Tensor:
     x = call.x(0)
     return call.emit(ops.Mul(), x, call.emit(ops.Tanh(), call.emit(ops.Softplus(), x)))
 
 
-def swish(call: Call) -> Tensor:
+def swish(call: OnnxCall) -> Tensor:
     x = call.x(0)
     inner = call.emit(ops.Mul(), x, call.builder.floats(call.number("alpha", 1.0)))
     return call.emit(ops.Mul(), x, call.emit(ops.Logistic(), inner))
 
 
-def softsign(call: Call) -> Tensor:
+def softsign(call: OnnxCall) -> Tensor:
     x = call.x(0)
     below = call.emit(ops.Add(), call.emit(ops.Abs(), x), call.builder.floats(1.0))
     return call.emit(ops.Div(), x, below)
 
 
-def thresholded_relu(call: Call) -> Tensor:
+def thresholded_relu(call: OnnxCall) -> Tensor:
     x = call.x(0)
     limit = call.builder.floats(call.number("alpha", 1.0))
     above = call.emit(ops.Less(), limit, x)
     return call.emit(ops.Where(), above, x, call.builder.floats(0.0))
 
 
-def gelu(call: Call) -> Tensor:
+def gelu(call: OnnxCall) -> Tensor:
     x = call.x(0)
     if call.text("approximate", "none") == "none":
         return call.emit(ops.Gelu(), x)
@@ -213,21 +213,21 @@ def gelu(call: Call) -> Tensor:
     return call.emit(ops.Mul(), call.emit(ops.Mul(), x, gate), call.builder.floats(0.5))
 
 
-def where(call: Call) -> Tensor:
+def where(call: OnnxCall) -> Tensor:
     return call.emit(ops.Where(), call.x(0), call.x(1), call.x(2))
 
 
-def cast(call: Call) -> Tensor:
+def cast(call: OnnxCall) -> Tensor:
     number = call.integer("to") if call.opset >= 6 else _old_cast(call)
     return _cast(call, call.dtype(number), number == BFLOAT16)
 
 
-def cast_like(call: Call) -> Tensor:
+def cast_like(call: OnnxCall) -> Tensor:
     like = call.x(1)
     return _cast(call, like.dtype, like.name in call.bfloat16)
 
 
-def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
+def _cast(call: OnnxCall, to: DType, bfloat16: bool) -> Tensor:
     y = call.convert(call.x(0), to)
     if bfloat16:
         y = call.emit(ops.RoundBfloat16(), y)
@@ -237,6 +237,6 @@ def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
     return y
 
 
-def _old_cast(call: Call) -> int:
+def _old_cast(call: OnnxCall) -> int:
     wanted = INPUT_TYPES.get(call.text("to"))
     return next((number for number, kind in DTYPES.items() if kind is wanted), 0)

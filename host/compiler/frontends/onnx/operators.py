@@ -39,13 +39,13 @@ from edgekit.host.compiler.frontends.onnx import (
     svm,
     volume,
 )
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.dynamic import FUSED_CONV, dynamic_conv
 from edgekit.host.compiler.frontends.onnx.imputer import KNN_COLUMN, knn_column
 from edgekit.host.compiler.frontends.onnx.types import LEARNED, TensorList, Value
 from edgekit.host.compiler.ir import ops
 
-Row = Callable[[Call], Value | Sequence[Value | None] | None]
+Row = Callable[[OnnxCall], Value | Sequence[Value | None] | None]
 
 ROWS: dict[str, Row] = {
     # Convolutions and pools

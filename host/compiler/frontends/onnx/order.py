@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 
 _HIGHEST_BIT = 1 << 63
 
 
-def top_k(call: Call) -> list[Tensor]:
+def top_k(call: OnnxCall) -> list[Tensor]:
     """[values, indices]; always sorted, as `sorted` = 0 permits."""
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
@@ -26,7 +26,7 @@ def top_k(call: Call) -> list[Tensor]:
     return [call.back(t, axis) for t in (call.convert(values, x.dtype), places)]
 
 
-def signed(call: Call, x: Tensor) -> Tensor:
+def signed(call: OnnxCall, x: Tensor) -> Tensor:
     """Unsigned integers as s64, with the same order."""
     if x.dtype is not DType.U64:
         return call.convert(x, DType.I64)

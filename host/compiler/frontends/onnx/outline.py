@@ -9,13 +9,13 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common.outline import (
     Outline,
+    OutlineStep,
     Sized,
     Slot,
-    Step,
     count_multiply_adds,
     peak_bytes,
 )
-from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileInput, FileNode, read_onnx
+from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode, OnnxInput, read_onnx
 from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.types import Array, Shape
 
@@ -58,8 +58,8 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
         # Register undeclared outputs too, with an unknown shape.
         for name in filter(None, node.outputs):
             tensors.setdefault(name, Sized(None, 4))
-        steps.append(Step(node.op, node.inputs, node.outputs))
-    unknown = FileInput("", "", None)
+        steps.append(OutlineStep(node.op, node.inputs, node.outputs))
+    unknown = OnnxInput("", "", None)
     return Outline(
         "ONNX",
         inputs,
@@ -94,12 +94,12 @@ def _constant_value(node: FileNode) -> Array | None:
     return found if isinstance(found, np.ndarray) else None
 
 
-def _to_slot(item: FileInput, given: Shape | None, name: str = "") -> Slot:
+def _to_slot(item: OnnxInput, given: Shape | None, name: str = "") -> Slot:
     dtype = _TYPES.get(item.dtype, (0, item.dtype.lower()))[1]
     return Slot(name or item.name, dtype, item.shape if given is None else given)
 
 
-def _to_sized(item: FileInput, given: Shape | None) -> Sized:
+def _to_sized(item: OnnxInput, given: Shape | None) -> Sized:
     shape = item.shape if given is None else given
     whole = None if shape is None else tuple(d for d in shape if isinstance(d, int))
     known = whole is not None and shape is not None and len(whole) == len(shape)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 _SIZE_LIMIT = 1 << 26
 
 
-def center_crop_pad(call: Call) -> Tensor:
+def center_crop_pad(call: OnnxCall) -> Tensor:
     """Crops or zero-pads to a size around the center; an odd difference goes to the end."""
     x, asked = call.x(0), call.integers(1, "shape")
     axes = call.axes(len(x.shape), 2) or tuple(range(len(x.shape)))
@@ -29,7 +29,7 @@ def center_crop_pad(call: Call) -> Tensor:
     return surround(call, crop(call, x, *cut), *pads, 0.0)
 
 
-def columns_to_image(call: Call) -> Tensor:
+def columns_to_image(call: OnnxCall) -> Tensor:
     """Col2Im: adds up blocks [n, c · block size, blocks] at their positions in the image."""
     x = call.x(0)
     image, block = call.integers(1, "image_shape"), call.integers(2, "block_shape")
@@ -75,7 +75,7 @@ def _axis_shape(rank: int, axis: int) -> tuple[int, ...]:
     return tuple(-1 if i == axis else 1 for i in range(rank))
 
 
-def reverse_sequence(call: Call) -> Tensor:
+def reverse_sequence(call: OnnxCall) -> Tensor:
     """Reverses the first elements of each sequence."""
     x, lengths = call.x(0), call.x(1)
     time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)

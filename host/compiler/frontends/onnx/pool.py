@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import (
     Sliding,
     as_image,
@@ -26,7 +26,7 @@ _TAPS = 1024  # of a window composed of slices
 _UNPOOLED_LIMIT = 1 << 26  # elements
 
 
-def max_pool(call: Call) -> Tensor | list[Tensor]:
+def max_pool(call: OnnxCall) -> Tensor | list[Tensor]:
     x = call.x(0)
     need_rank(x, 3, 4, 5)
     s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
@@ -41,7 +41,7 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
     return _by_slices(call, x, s, _lowest_value(x), lambda a, b: call.emit(ops.Maximum(), a, b))
 
 
-def _max_with_indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
+def _max_with_indices(call: OnnxCall, x: Tensor, s: Sliding) -> list[Tensor]:
     """[maxima, their positions in flattened x]; the first of equal maxima."""
     shape = x.shape[2:]
     padded_shape = [b + n + a for b, n, a in zip(s.before, shape, s.after, strict=True)]
@@ -76,7 +76,7 @@ def _lowest_value(x: Tensor) -> float:
     return -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.numpy).min)
 
 
-def lp_pool(call: Call) -> Tensor:
+def lp_pool(call: OnnxCall) -> Tensor:
     """The p-th root of the sum of |x|^p over each window."""
     x = call.x(0)
     need_rank(x, 3, 4, 5)
@@ -85,21 +85,21 @@ def lp_pool(call: Call) -> Tensor:
     return _pth_root(call, total)
 
 
-def global_lp_pool(call: Call) -> Tensor:
+def global_lp_pool(call: OnnxCall) -> Tensor:
     x = call.x(0)
     return _pth_root(
         call, call.emit(ops.ReduceSum(tuple(range(2, len(x.shape))), True), _abs_power(call, x))
     )
 
 
-def _abs_power(call: Call, x: Tensor) -> Tensor:
+def _abs_power(call: OnnxCall, x: Tensor) -> Tensor:
     p = call.number("p", 2)  # a float before opset 2
     if p == 2:
         return call.emit(ops.Mul(), x, x)
     return call.emit(ops.Pow(), call.emit(ops.Abs(), x), call.builder.floats(p))
 
 
-def _pth_root(call: Call, x: Tensor) -> Tensor:
+def _pth_root(call: OnnxCall, x: Tensor) -> Tensor:
     p = call.number("p", 2)
     if not p >= 1:  # also for NaN
         raise ShapeError(f"expected p of at least 1, found {p}")
@@ -108,7 +108,7 @@ def _pth_root(call: Call, x: Tensor) -> Tensor:
     return call.emit(ops.Pow(), x, call.builder.floats(1 / p))
 
 
-def average_pool(call: Call) -> Tensor:
+def average_pool(call: OnnxCall) -> Tensor:
     x = call.x(0)
     need_rank(x, 3, 4, 5)
     ceil = bool(call.integer("ceil_mode", 0))
@@ -125,7 +125,7 @@ def average_pool(call: Call) -> Tensor:
     return call.emit(ops.Div(), total, call.constant(_window_counts(call, x, s, whole)))
 
 
-def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
+def _window_counts(call: OnnxCall, x: Tensor, s: Sliding, whole: bool) -> Array:
     """The number of elements in each window's mean: [1, 1, ...]."""
     counts = np.ones((), np.float32)
     same = call.text("auto_pad", "NOTSET").startswith("SAME")
@@ -145,7 +145,7 @@ def _window_counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
 
 
 def _by_slices(
-    call: Call, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
+    call: OnnxCall, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """A pool of any rank as combined slices, one per window element."""
     padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
@@ -157,7 +157,7 @@ def _by_slices(
 
 
 def _window_slices(
-    call: Call, padded: Tensor, s: Sliding
+    call: OnnxCall, padded: Tensor, s: Sliding
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """The slice under each window element, and the element's index."""
     if math.prod(s.window) > _TAPS:
@@ -173,18 +173,18 @@ def _window_slices(
         yield call.emit(op, padded), tap
 
 
-def global_average_pool(call: Call) -> Tensor:
+def global_average_pool(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes = tuple(range(2, len(x.shape)))
     return call.emit(ops.Mean(axes, True), x)
 
 
-def global_max_pool(call: Call) -> Tensor:
+def global_max_pool(call: OnnxCall) -> Tensor:
     x = call.x(0)
     return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
 
 
-def max_unpool(call: Call) -> Tensor:
+def max_unpool(call: OnnxCall) -> Tensor:
     """Values at their indices in an image of MaxPool's input size, 0 elsewhere."""
     x, at = call.x(0), call.x(1)
     window = call.list("kernel_shape")

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.exact import can_be_exact, is_power_of_two
 from edgekit.host.compiler.ir.types import DType, MisfitError, ShapeError, Tensor
 
 
-def matmul(call: Call) -> Tensor:
+def matmul(call: OnnxCall) -> Tensor:
     return product(call, call.x(0), call.x(1))
 
 
-def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def product(call: OnnxCall, a: Tensor, b: Tensor) -> Tensor:
     """a · b with NumPy semantics; a constant 2-D b makes an f32 product a fully connected layer."""
     if not a.shape or not b.shape:
         raise ShapeError("expected matrices or vectors, found a scalar")
@@ -35,7 +35,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, y.shape[:-1]) if column else y
 
 
-def _transpose_weights(call: Call, b: Tensor) -> Tensor:
+def _transpose_weights(call: OnnxCall, b: Tensor) -> Tensor:
     """The constant [k, n] as weights [n, k]; per-tensor or per-column quantization is kept."""
     data, quant = b.data, b.quant
     assert data is not None
@@ -44,7 +44,7 @@ def _transpose_weights(call: Call, b: Tensor) -> Tensor:
     return call.builder.once(("transposed", b.name), lambda: [call.quantized(data.T, quant)])[0]
 
 
-def gemm(call: Call) -> Tensor:
+def gemm(call: OnnxCall) -> Tensor:
     """alpha · A' · B' + beta · C."""
     a, b = call.x(0), call.x(1)
     need_rank(a, 2)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import (
     Sliding,
     as_image,
@@ -32,7 +32,7 @@ _LARGEST_PRODUCT = 256 * 256
 _Made = TypeVar("_Made")
 
 
-def _scale_and_zero(call: Call, index: int) -> Quant:
+def _scale_and_zero(call: OnnxCall, index: int) -> Quant:
     """Constant scales from input `index` and zero points (default 0) from `index + 1`."""
     with np.errstate(over="ignore"):  # an infinite scale is refused below
         scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
@@ -50,7 +50,7 @@ def _scale_and_zero(call: Call, index: int) -> Quant:
     return Quant(scale, np.broadcast_to(zero.reshape(-1), scale.shape).astype(np.int64))
 
 
-def _code_type(call: Call, index: int) -> DType:
+def _code_type(call: OnnxCall, index: int) -> DType:
     """The quantized type: that of the zero point, else `output_dtype`, else u8."""
     zero = call.maybe(index)
     kind = DType.U8 if zero is None else zero.dtype
@@ -65,7 +65,7 @@ def _align_to_axis(values: Array, axis: int, rank: int) -> Array:
     return values if values.size == 1 else values.reshape(-1, *(1,) * (rank - 1 - axis))
 
 
-def quantize_linear(call: Call) -> Tensor:
+def quantize_linear(call: OnnxCall) -> Tensor:
     """8-bit quantization with one constant scale is one operator; all else is composed."""
     x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
     if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
@@ -80,13 +80,13 @@ def quantize_linear(call: Call) -> Tensor:
     return call.convert(call.emit(ops.Clip(low, high), steps), kind)
 
 
-def _is_known(call: Call) -> bool:
+def _is_known(call: OnnxCall) -> bool:
     """Whether scales and zero points are constant and not blockwise."""
     constant = all(call.x(i).data is not None for i in (1, 2) if call.maybe(i) is not None)
     return constant and len(call.x(1).shape) < 2
 
 
-def _broadcast_param(call: Call, t: Tensor, x: Tensor) -> Tensor:
+def _broadcast_param(call: OnnxCall, t: Tensor, x: Tensor) -> Tensor:
     """Scales or zero points (per tensor, per axis or blockwise), shaped to broadcast to x."""
     if t.elements == 1:
         return call.reshape(t, ())
@@ -112,7 +112,7 @@ def _need_length(x: Tensor, axis: int, quant: Quant) -> None:
         )
 
 
-def dequantize_linear(call: Call) -> Tensor:
+def dequantize_linear(call: OnnxCall) -> Tensor:
     x = call.x(0)
     if _is_known(call):
         quant = _scale_and_zero(call, 1)
@@ -128,12 +128,14 @@ def dequantize_linear(call: Call) -> Tensor:
     return call.emit(ops.Mul(), wide, _broadcast_param(call, call.x(1), x))
 
 
-def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Call], _Made | Tensor]:
+def of_codes(
+    row: Callable[[OnnxCall], _Made], every: bool = False
+) -> Callable[[OnnxCall], _Made | Tensor]:
     """Wraps a handler that only moves or selects values: an input of known quantization is
     dequantized before and quantized after, and a pass reduces that to a move of quantized values.
     Other inputs are unchanged. `every`: all inputs are values; else only the first."""
 
-    def build(call: Call) -> _Made | Tensor:
+    def build(call: OnnxCall) -> _Made | Tensor:
         given = call.all() if every else [call.maybe(0)]
         x = given[0]
         if (
@@ -152,11 +154,11 @@ def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Cal
     return build
 
 
-def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
+def pad_of_codes(row: Callable[[OnnxCall], Tensor]) -> Callable[[OnnxCall], Tensor]:
     """`of_codes` for Pad if the padding value is the zero point."""
     moved = of_codes(row)
 
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         x, value = call.x(0), call.maybe(2)
         if not x.is_quantized:
             return row(call)
@@ -177,7 +179,7 @@ def _is_quantized_like(t: Tensor | None, x: Tensor) -> bool:
     return t.dtype is x.dtype and _equal_scalar_quant(t.quant, x.quant)
 
 
-def _dequantized_constant(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
+def _dequantized_constant(call: OnnxCall, x: Tensor, codes: Array, quant: Quant) -> Tensor:
     """A dequantized 8-bit constant that keeps its quantization (as s8), so that a pass can make
     integer operators of it."""
     if x.dtype is DType.U8:
@@ -209,7 +211,7 @@ class _Dynamic:
     point: Tensor
 
 
-def _quantize_dynamic(call: Call, x: Tensor) -> _Dynamic:
+def _quantize_dynamic(call: OnnxCall, x: Tensor) -> _Dynamic:
     """x quantized to u8 over its own range, extended to include 0."""
     axes = tuple(range(len(x.shape)))
     zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
@@ -228,19 +230,19 @@ def _quantize_dynamic(call: Call, x: Tensor) -> _Dynamic:
     return _Dynamic(codes, scale, point)
 
 
-def dynamic_quantize_linear(call: Call) -> list[Tensor]:
+def dynamic_quantize_linear(call: OnnxCall) -> list[Tensor]:
     """[quantized values, scale, zero point]; u8."""
     found = _quantize_dynamic(call, call.x(0))
     return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
 
 
-def rounded(call: Call, x: Tensor) -> Tensor:
+def rounded(call: OnnxCall, x: Tensor) -> Tensor:
     """x quantized dynamically to u8 and dequantized, as products with quantized weights see it."""
     found = _quantize_dynamic(call, x)
     return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
 
 
-def without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
+def without_zero(call: OnnxCall, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
     """x − zero point in a wider type; a vector of zero points is along `axis`."""
     wide = call.convert(x, kind)
     if zero is None:
@@ -251,14 +253,14 @@ def without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: 
     return call.emit(ops.Sub(), wide, moved)
 
 
-def matmul_integer(call: Call) -> Tensor:
+def matmul_integer(call: OnnxCall) -> Tensor:
     a, b = call.x(0), call.x(1)
     left = without_zero(call, a, call.maybe(2), DType.I32, max(len(a.shape) - 2, 0))
     right = without_zero(call, b, call.maybe(3), DType.I32, len(b.shape) - 1)
     return product(call, left, right)
 
 
-def conv_integer(call: Call) -> Tensor:
+def conv_integer(call: OnnxCall) -> Tensor:
     x = without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
     w = without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
     return _integer_sums(call, x, _constant_weights(w))
@@ -270,7 +272,7 @@ def _constant_weights(w: Tensor) -> Array:
     return w.data
 
 
-def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
+def _integer_sums(call: OnnxCall, x: Tensor, w: Array) -> Tensor:
     """s32 sums of an NCHW convolution of integers held in f32."""
     need_rank(x, 3, 4)
     if w.ndim != len(x.shape):
@@ -282,7 +284,7 @@ def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _exact_conv(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
+def _exact_conv(call: OnnxCall, image: Tensor, w: Array, s: Sliding) -> Tensor:
     groups, taps = groups_of(call), int(w.shape[2] * w.shape[3])
     step = max((_EXACT // _LARGEST_PRODUCT) // max(taps, 1), 1)
     if taps * _LARGEST_PRODUCT > _EXACT or (groups > 1 and w.shape[1] > step):
@@ -301,7 +303,7 @@ def _exact_conv(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
     return total
 
 
-def _requantize(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
+def _requantize(call: OnnxCall, sums: Tensor, factor: Array, index: int) -> Tensor:
     """s32 sums times `factor`, quantized to the type of the zero point in input `index`."""
     kind = _code_type(call, index)
     scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
@@ -311,7 +313,7 @@ def _requantize(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
     return call.convert(call.emit(ops.Clip(low, high), moved), kind)
 
 
-def _quantized_product(call: Call) -> Tensor | None:
+def _quantized_product(call: OnnxCall) -> Tensor | None:
     """QLinearMatMul as a product between DQ and Q, which a pass makes an 8-bit layer if b is
     constant; None if the quantization of an operand is unknown."""
     a, b = _known_real(call, 0), _known_real(call, 3)
@@ -320,7 +322,7 @@ def _quantized_product(call: Call) -> Tensor | None:
     return quantize_linear(call.given(product(call, a, b), *call.values[6:8]))
 
 
-def _known_real(call: Call, index: int) -> Tensor | None:
+def _known_real(call: OnnxCall, index: int) -> Tensor | None:
     """Quantized input `index` in f32, if its quantization is known or it is a constant matrix."""
     x = call.x(index)
     part = call.given(*call.values[index : index + 3])
@@ -338,7 +340,7 @@ def _known_real(call: Call, index: int) -> Tensor | None:
     return _dequantized_constant(replace(part, attributes={"axis": 1}), x, x.data, quant)
 
 
-def qlinear_matmul(call: Call) -> Tensor:
+def qlinear_matmul(call: OnnxCall) -> Tensor:
     if (y := _quantized_product(call)) is not None:
         return y
     a, b = call.x(0), call.x(3)
@@ -351,7 +353,7 @@ def qlinear_matmul(call: Call) -> Tensor:
     return _requantize(call, product(call, left, right), factor, 7)
 
 
-def _quantized_conv(call: Call) -> Tensor | None:
+def _quantized_conv(call: OnnxCall) -> Tensor | None:
     """QLinearConv as a convolution between DQ and Q, which a pass makes an 8-bit convolution; None
     if the quantization of x is unknown, or weights or bias are computed."""
     x, w, bias = call.x(0), call.x(3), call.maybe(8)
@@ -373,7 +375,7 @@ def _quantized_conv(call: Call) -> Tensor | None:
     return quantize_linear(call.given(y, *call.values[6:8]))
 
 
-def qlinear_conv(call: Call) -> Tensor:
+def qlinear_conv(call: OnnxCall) -> Tensor:
     if (y := _quantized_conv(call)) is not None:
         return y
     x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)

@@ -13,8 +13,8 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.activations import Chosen, chosen
-from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_rolled_loop, in_direction
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
+from edgekit.host.compiler.frontends.onnx.loop import LoopOperand, emit_rolled_loop, in_direction
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_shape
@@ -44,7 +44,7 @@ class _Cell:
     def hidden(self) -> int:
         return self.r.shape[1]
 
-    def dense(self, call: Call, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    def dense(self, call: OnnxCall, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
         """x · wᵀ + bias; weights may be computed."""
         x = x if self.before is None else self.before(x)
         if w.data is not None and bias.data is not None:
@@ -54,7 +54,7 @@ class _Cell:
 
 
 # (call, input gates of this step [batch, gates · hidden], cell, states) → new states
-_Step = Callable[[Call, Tensor, _Cell, list[Tensor]], list[Tensor]]
+_Step = Callable[[OnnxCall, Tensor, _Cell, list[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +72,26 @@ class _Kind:
     states: int
     functions: tuple[str, ...]
     step: _Step
-    fused: Callable[[Call, Sequence[Operator], _Cell], _Fused]
+    fused: Callable[[OnnxCall, Sequence[Operator], _Cell], _Fused]
 
 
-def lstm(call: Call, before: Before | None = None) -> list[Tensor]:
+def lstm(call: OnnxCall, before: Before | None = None) -> list[Tensor]:
     """[Y, Y_h, Y_c]"""
     functions = ("Sigmoid", "Tanh", "Tanh")
     return _import_recurrent(call, _Kind(4, 2, functions, _lstm_step, _fused_lstm), before)
 
 
-def gru(call: Call) -> list[Tensor]:
+def gru(call: OnnxCall) -> list[Tensor]:
     """[Y, Y_h]"""
     return _import_recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _fused_gru))
 
 
-def rnn(call: Call) -> list[Tensor]:
+def rnn(call: OnnxCall) -> list[Tensor]:
     """[Y, Y_h]"""
     return _import_recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _fused_rnn))
 
 
-def _import_recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
+def _import_recurrent(call: OnnxCall, kind: _Kind, before: Before | None = None) -> list[Tensor]:
     x, recurrence = call.x(0), call.x(2)
     need_rank(x, 3, error=MisfitError)
     need_rank(recurrence, 3, error=MisfitError)
@@ -125,7 +125,7 @@ def _import_recurrent(call: Call, kind: _Kind, before: Before | None = None) -> 
 
 
 def _build_cell(
-    call: Call, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Chosen]
+    call: OnnxCall, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Chosen]
 ) -> _Cell:
     rows, size, hidden = sizes
     shape = (ways, 2 * rows)
@@ -151,7 +151,7 @@ def _build_cell(
     )
 
 
-def _direction_weights(call: Call, x: Tensor, way: int) -> Tensor:
+def _direction_weights(call: OnnxCall, x: Tensor, way: int) -> Tensor:
     """The weights of one direction; they keep their quantization, with per-row scales."""
     shape, quant = x.shape[1:], x.quant
     if x.data is not None and quant is not None and quant.axis == 1:
@@ -160,11 +160,11 @@ def _direction_weights(call: Call, x: Tensor, way: int) -> Tensor:
     return call.emit(op, x)
 
 
-def _slice_direction(call: Call, x: Tensor, way: int, start: int, size: int) -> Tensor:
+def _slice_direction(call: OnnxCall, x: Tensor, way: int, start: int, size: int) -> Tensor:
     return call.emit(ops.StridedSlice((way, start), (1, 1), (1, size), (size,)), x)
 
 
-def _initial_state(call: Call, index: int, way: int, shape: tuple[int, int, int]) -> Tensor:
+def _initial_state(call: OnnxCall, index: int, way: int, shape: tuple[int, int, int]) -> Tensor:
     """The state [batch, hidden] of one direction; `shape`: [directions, batch, hidden]."""
     given, (ways, batch, hidden) = call.maybe(index), shape
     if given is None:
@@ -178,7 +178,7 @@ def _initial_state(call: Call, index: int, way: int, shape: tuple[int, int, int]
 
 
 def _emit_layer(
-    call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, kind: _Kind
+    call: OnnxCall, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, kind: _Kind
 ) -> tuple[Tensor, list[Tensor]]:
     """The first state at every step, [time, batch, hidden], and all final states."""
     functions = [f.operator for f in cell.functions]
@@ -196,11 +196,11 @@ def _emit_layer(
     return y, ends
 
 
-def _fused_rnn(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
+def _fused_rnn(call: OnnxCall, functions: Sequence[Operator], cell: _Cell) -> _Fused:
     return _Fused(ops.Rnn(squash=functions[0]), _add(call, cell.input_bias, cell.hidden_bias))
 
 
-def _fused_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
+def _fused_lstm(call: OnnxCall, functions: Sequence[Operator], cell: _Cell) -> _Fused:
     gate, squash, last = functions
     rows = [call.reshape(p, (1, cell.hidden)) for p in cell.peepholes]
     return _Fused(
@@ -210,7 +210,7 @@ def _fused_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fuse
     )
 
 
-def _fused_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused:
+def _fused_gru(call: OnnxCall, functions: Sequence[Operator], cell: _Cell) -> _Fused:
     gate, squash = functions
     linear = bool(call.integer("linear_before_reset", 0))
     op = ops.Gru(gate=gate, squash=squash, linear_before_reset=linear)
@@ -223,7 +223,7 @@ def _fused_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Fused
 
 
 def _in_steps(
-    call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
+    call: OnnxCall, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
 ) -> tuple[Tensor, list[Tensor]]:
     """One set of nodes per time step: unrolled if there are few, else a loop."""
     time, batch, _ = x.shape
@@ -247,7 +247,7 @@ def _in_steps(
     if time > _UNROLLED_STEPS:
         steps = call.constant(np.flip(numbers, 0) if backwards else numbers)
         rows = [in_direction(call, projected, backwards), steps]
-        operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
+        operands = [LoopOperand("state", s) for s in states] + [LoopOperand("row", r) for r in rows]
         found = emit_rolled_loop(call, one, operands, time, range(len(states)), len(states), None)
         return in_direction(call, found.rows[0], backwards), found.states
     made: list[Tensor] = []
@@ -262,7 +262,7 @@ def _in_steps(
     return _concat(call, 0, made), states
 
 
-def _sequence_lengths(call: Call, time: int, batch: int) -> Tensor | None:
+def _sequence_lengths(call: OnnxCall, time: int, batch: int) -> Tensor | None:
     """The length of each sequence, s32; None if all have full length."""
     lengths = call.maybe(4)
     if lengths is None:
@@ -276,24 +276,24 @@ def _sequence_lengths(call: Call, time: int, batch: int) -> Tensor | None:
     return call.convert(lengths, DType.I32)
 
 
-def _concat(call: Call, axis: int, parts: Sequence[Tensor]) -> Tensor:
+def _concat(call: OnnxCall, axis: int, parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
 
 
-def _add(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _add(call: OnnxCall, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Add(), a, b)
 
 
-def _mul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _mul(call: OnnxCall, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Mul(), a, b)
 
 
-def _rnn_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
+def _rnn_step(call: OnnxCall, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
     inner = _add(call, x, cell.dense(call, states[0], cell.r, cell.hidden_bias))
     return [cell.functions[0].emit(call, inner)]
 
 
-def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
+def _lstm_step(call: OnnxCall, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
     """Gate order: input, output, forget, cell."""
     hidden, inner = states
     gate, squash, last = cell.functions
@@ -311,7 +311,7 @@ def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list
     return [_mul(call, gate.emit(call, o), last.emit(call, inner)), inner]
 
 
-def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
+def _gru_step(call: OnnxCall, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
     """Gate order: update, reset, hidden."""
     (hidden,), size = states, cell.hidden
     gate, squash = cell.functions

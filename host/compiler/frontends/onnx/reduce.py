@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import Emitter, need_axes, need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.math import Row
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 _SUMMED_LIMIT = 1 << 13  # the triangle has the square of this many elements
 
 
-def softmax(call: Call) -> Tensor:
+def softmax(call: OnnxCall) -> Tensor:
     x = call.x(0)
     need_axes(x, 1)
     axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), len(x.shape))
@@ -26,21 +26,21 @@ def softmax(call: Call) -> Tensor:
     return call.back(call.emit(ops.Softmax(), call.last(x, axis)), axis)
 
 
-def log_softmax(call: Call) -> Tensor:
+def log_softmax(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), max(len(x.shape), 1))
     axes = tuple(range(axis, len(x.shape))) if call.opset < 13 else (axis,)
     return log_of_softmax(call, x, axes)
 
 
-def log_of_softmax(call: Call, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+def log_of_softmax(call: OnnxCall, x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """x − max − log Σ e^(x − max): taking the log of a softmax would lose small values."""
     shifted = call.emit(ops.Sub(), x, total(call, ops.ReduceMax, x, axes, True))
     powers = total(call, ops.ReduceSum, call.emit(ops.Exp(), shifted), axes, True)
     return call.emit(ops.Sub(), shifted, call.emit(ops.Log(), powers))
 
 
-def hardmax(call: Call) -> Tensor:
+def hardmax(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), max(len(x.shape), 1))
     if call.opset < 13:
@@ -49,7 +49,7 @@ def hardmax(call: Call) -> Tensor:
     return _one_at_largest(call, x, axis)
 
 
-def _one_at_largest(call: Call, x: Tensor, axis: int) -> Tensor:
+def _one_at_largest(call: OnnxCall, x: Tensor, axis: int) -> Tensor:
     where_largest = call.emit(ops.ArgExtreme(axis), x)
     shape = [1] * len(x.shape)
     shape[axis] = x.shape[axis]
@@ -67,7 +67,7 @@ def normalized(call: Emitter, x: Tensor, axes: Sequence[int], epsilon: float) ->
     return [call.emit(ops.Mul(), centered, inverse), mean, inverse]
 
 
-def layer_normalization(call: Call) -> list[Tensor]:
+def layer_normalization(call: OnnxCall) -> list[Tensor]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
     axes = range(axis, len(x.shape))
@@ -78,7 +78,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     return [y, mean, inverse]
 
 
-def rms_normalization(call: Call) -> Tensor:
+def rms_normalization(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes = tuple(range(call.axis(call.integer("axis", -1), len(x.shape)), len(x.shape)))
     square = average(call, call.emit(ops.Mul(), x, x), axes, True)
@@ -87,14 +87,14 @@ def rms_normalization(call: Call) -> Tensor:
     return call.emit(ops.Mul(), call.emit(ops.Mul(), x, inverse), call.x(1))
 
 
-def instance_normalization(call: Call) -> Tensor:
+def instance_normalization(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes = range(2, len(x.shape))
     y = normalized(call, x, axes, call.number("epsilon", 1e-5))[0]
     return _per_channel(call, y, call.x(1), call.x(2))
 
 
-def group_normalization(call: Call) -> Tensor:
+def group_normalization(call: OnnxCall) -> Tensor:
     x, groups = call.x(0), call.integer("num_groups")
     need_axes(x, 2)
     need_rank(call.x(1), 1)
@@ -112,19 +112,19 @@ def group_normalization(call: Call) -> Tensor:
     return _per_channel(call, call.reshape(y, x.shape), scale, bias)
 
 
-def _per_channel(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+def _per_channel(call: OnnxCall, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     shape = (scale.elements, *(1,) * (len(x.shape) - 2))
     scaled = call.emit(ops.Mul(), x, call.reshape(scale, shape))
     return call.emit(ops.Add(), scaled, call.reshape(bias, shape))
 
 
-def mean_variance_normalization(call: Call) -> Tensor:
+def mean_variance_normalization(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes = tuple(call.axis(a, len(x.shape)) for a in call.list("axes", (0, 2, 3)))
     return normalized(call, x, sorted(axes), 1e-9)[0]
 
 
-def lp_normalization(call: Call) -> Tensor:
+def lp_normalization(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
     if call.integer("p", 2) == 1:
@@ -137,7 +137,7 @@ def lp_normalization(call: Call) -> Tensor:
     return call.emit(ops.Div(), x, safe)
 
 
-def lrn(call: Call) -> Tensor:
+def lrn(call: OnnxCall) -> Tensor:
     alpha, beta = call.number("alpha", 1e-4), call.number("beta", 0.75)
     return across_channels(
         call, call.x(0), call.integer("size"), alpha, beta, call.number("bias", 1.0)
@@ -200,7 +200,7 @@ def average(call: Emitter, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tens
     return call.emit(ops.Div(), sums, call.builder.floats(count))
 
 
-def _reduction_axes(call: Call, x: Tensor) -> tuple[int, ...]:
+def _reduction_axes(call: OnnxCall, x: Tensor) -> tuple[int, ...]:
     axes = call.axes(len(x.shape))
     if axes or (axes is not None and call.integer("noop_with_empty_axes", 0)):
         return axes
@@ -211,7 +211,7 @@ def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
     """A reduction handler; `before` and `after` the sum: "abs", "square", "log" or "sqrt"."""
     steps: dict[str, Operator] = {"abs": ops.Abs(), "log": ops.Log(), "sqrt": ops.Sqrt()}
 
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         x = call.x(0)
         axes, keep = _reduction_axes(call, x), bool(call.integer("keepdims", 1))
         if x.dtype is DType.BOOL:
@@ -227,12 +227,12 @@ def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
     return build
 
 
-def reduce_mean(call: Call) -> Tensor:
+def reduce_mean(call: OnnxCall) -> Tensor:
     x = call.x(0)
     return average(call, x, _reduction_axes(call, x), bool(call.integer("keepdims", 1)))
 
 
-def reduce_log_sum_exp(call: Call) -> Tensor:
+def reduce_log_sum_exp(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes, keep = _reduction_axes(call, x), bool(call.integer("keepdims", 1))
     if not axes:
@@ -246,7 +246,7 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
 
 
 def arg_extreme(smallest: bool) -> Row:
-    def build(call: Call) -> Tensor:
+    def build(call: OnnxCall) -> Tensor:
         x = call.x(0)
         axis = call.axis(call.integer("axis", 0), len(x.shape))
         op = ops.ArgExtreme(axis, smallest, bool(call.integer("select_last_index", 0)))
@@ -258,7 +258,7 @@ def arg_extreme(smallest: bool) -> Row:
     return build
 
 
-def cum_sum(call: Call) -> Tensor:
+def cum_sum(call: OnnxCall) -> Tensor:
     """A matrix product with a triangle of ones."""
     x = call.x(0)
     axis = call.axis(call.single(1, "axis"), len(x.shape))

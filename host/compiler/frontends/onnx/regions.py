@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
 
-def roi_align(call: Call) -> Tensor:
+def roi_align(call: OnnxCall) -> Tensor:
     """[regions, c, oh, ow]: mean or maximum of samples in each bin; regions may be computed."""
     usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     mode = call.text("mode", "avg")
@@ -24,7 +24,7 @@ def roi_align(call: Call) -> Tensor:
     return _pool(call, op, call.x(1), call.convert(call.x(2), DType.I32))
 
 
-def max_roi_pool(call: Call) -> Tensor:
+def max_roi_pool(call: OnnxCall) -> Tensor:
     """[regions, c, oh, ow]: the maximum of each bin."""
     size = call.list("pooled_shape")
     if len(size) != 2:
@@ -33,7 +33,7 @@ def max_roi_pool(call: Call) -> Tensor:
     return _pool(call, op, call.x(1))
 
 
-def _pool(call: Call, op: Operator, *regions: Tensor) -> Tensor:
+def _pool(call: OnnxCall, op: Operator, *regions: Tensor) -> Tensor:
     x = call.x(0)
     need_rank(x, 4)
     y = call.emit(op, call.transpose(x, (0, 2, 3, 1)), *regions)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
@@ -34,7 +34,7 @@ _CODES = (DType.U8, DType.I8, DType.I32)
 _BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is no attribute
 
 
-def upsample(call: Call) -> Tensor:
+def upsample(call: OnnxCall) -> Tensor:
     x, kind = call.x(0), call.text("mode", "nearest")
     scales = (
         call.numbers(1, "scales")
@@ -48,7 +48,7 @@ def upsample(call: Call) -> Tensor:
     return _resize_axes(call, x, sizes, list(scales), "asymmetric", kind, _BY_DIRECTION)
 
 
-def resize(call: Call) -> Tensor:
+def resize(call: OnnxCall) -> Tensor:
     x = call.x(0)
     at = 1 if call.opset < 11 else 2
     axes = call.list("axes", tuple(range(len(x.shape))))
@@ -84,7 +84,7 @@ def resize(call: Call) -> Tensor:
 
 
 def _crop_and_resize(
-    call: Call, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
+    call: OnnxCall, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
 ) -> Tensor:
     """The part of x given by `roi` (input 1: starts, then ends, as fractions of the axes);
     positions outside x become `extrapolation_value`."""
@@ -126,7 +126,13 @@ def _scaled_size(source: int, scale: float) -> int:
 
 
 def _resize_axes(
-    call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
+    call: OnnxCall,
+    x: Tensor,
+    sizes: list[int],
+    scales: list[float],
+    mode: str,
+    kind: str,
+    nearest: str,
 ) -> Tensor:
     _check_sizes(sizes, scales, kind)
     if sizes == list(x.shape):  # copied, as in ONNX Runtime, even where a scale is 1.1
@@ -149,7 +155,13 @@ def _resize_axes(
 
 
 def _resize_integers(
-    call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
+    call: OnnxCall,
+    x: Tensor,
+    sizes: list[int],
+    scales: list[float],
+    mode: str,
+    kind: str,
+    nearest: str,
 ) -> Tensor:
     """Like ONNX Runtime in f32, truncated; with antialiasing axes are rounded, the last first.
     Codes are integers, too."""
@@ -168,7 +180,7 @@ def _resize_integers(
 
 
 def _resample_axis(
-    call: Call, x: Tensor, axis: int, places: F32, scale: float, kind: str, nearest: str
+    call: OnnxCall, x: Tensor, axis: int, places: F32, scale: float, kind: str, nearest: str
 ) -> Tensor:
     """x resampled along `axis` at `places`."""
     source, position = x.shape[axis], places.astype(np.float64)
@@ -184,7 +196,7 @@ def _resample_axis(
     return call.back(moved, axis)
 
 
-def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:
+def _is_image(call: OnnxCall, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:
     """Whether `ResizeBilinear` computes the same result."""
     if len(x.shape) != 4 or x.dtype is not DType.F32 or sizes[:2] != list(x.shape[:2]):
         return False
@@ -216,7 +228,9 @@ def _source_positions(mode: str, source: int, size: int, scale: float) -> F32:
     raise ShapeError(f"expected a known coordinate_transformation_mode, found {mode}")
 
 
-def _interpolation_weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
+def _interpolation_weights(
+    call: OnnxCall, kind: str, position: F64, source: int, scale: float
+) -> F64:
     """Interpolation weights [size, source]; positions outside read the nearest edge."""
     antialias = bool(call.integer("antialias", 0)) and scale < 1.0
     stretch = scale if antialias else 1.0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import sliding
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Shape, ShapeError, Tensor
@@ -28,7 +28,7 @@ _SHARPNESS = -0.75  # coefficient of cubic interpolation
 Tap = tuple[Tensor, Tensor | None]  # pixel index on one axis; its weight, None: 1
 
 
-def grid_sample(call: Call) -> Tensor:
+def grid_sample(call: OnnxCall) -> Tensor:
     """[n, c, ...] sampled at [n, ..., axes]; the last axis has x first, from -1 to 1."""
     x, grid = call.x(0), call.x(1)
     size, rank = x.shape[2:], len(x.shape) - 2
@@ -52,7 +52,7 @@ def grid_sample(call: Call) -> Tensor:
     return _channels_first(call, y)
 
 
-def _to_pixel_coordinates(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
+def _to_pixel_coordinates(call: OnnxCall, at: Tensor, length: int, corners: bool) -> Tensor:
     """Converts -1..1 to pixel coordinates, with the rounding of ONNX's reference."""
     at = _add_scalar(call, at, 1)
     if corners:
@@ -61,7 +61,7 @@ def _to_pixel_coordinates(call: Call, at: Tensor, length: int, corners: bool) ->
 
 
 def _axis_taps(
-    call: Call, at: Tensor, length: int, mode: str, padding: str, corners: bool
+    call: OnnxCall, at: Tensor, length: int, mode: str, padding: str, corners: bool
 ) -> list[Tap]:
     """The pixels that each position reads along one axis."""
     low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
@@ -86,7 +86,7 @@ def _axis_taps(
     return taps
 
 
-def _tap_weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
+def _tap_weights(call: OnnxCall, rest: Tensor, mode: str) -> list[Tensor | None]:
     """Weights of the pixels around a position with fractional part `rest`."""
     if mode == "nearest":
         return [None]
@@ -102,14 +102,14 @@ def _tap_weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
     ]
 
 
-def _polynomial(call: Call, t: Tensor, factors: Sequence[float]) -> Tensor:
+def _polynomial(call: OnnxCall, t: Tensor, factors: Sequence[float]) -> Tensor:
     total = _add_scalar(call, _mul_scalar(call, t, factors[0]), factors[1])
     for factor in factors[2:]:
         total = _add_scalar(call, call.emit(ops.Mul(), total, t), factor)
     return total
 
 
-def _reflect(call: Call, at: Tensor, low: float, high: float) -> Tensor:
+def _reflect(call: OnnxCall, at: Tensor, low: float, high: float) -> Tensor:
     """Coordinates reflected at both ends until they are in range."""
     reach = high - low
     if reach <= 0:
@@ -121,7 +121,7 @@ def _reflect(call: Call, at: Tensor, low: float, high: float) -> Tensor:
 
 
 def _mask_in_range(
-    call: Call, at: Tensor, low: float, high: float, weight: Tensor | None
+    call: OnnxCall, at: Tensor, low: float, high: float, weight: Tensor | None
 ) -> Tensor:
     """`weight` (or 1) where `at` is in range, else 0."""
     above = call.emit(ops.LessOrEqual(), call.builder.floats(low), at)
@@ -133,12 +133,12 @@ def _mask_in_range(
     return call.emit(ops.Where(), there, weight, call.builder.floats(0.0))
 
 
-def _clamp_to_index(call: Call, place: Tensor, length: int) -> Tensor:
+def _clamp_to_index(call: OnnxCall, place: Tensor, length: int) -> Tensor:
     return call.convert(call.emit(ops.Clip(0.0, length - 1.0), place), DType.I32)
 
 
 def _combine_taps(
-    call: Call, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
+    call: OnnxCall, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
 ) -> Tensor:  # fmt: skip
     """[positions..., c]: the sum of the weighted pixels of each position; `image`: index of the
     first row of each position's image."""
@@ -158,26 +158,26 @@ def _combine_taps(
     return total
 
 
-def _flatten_pixels(call: Call, x: Tensor) -> Tensor:
+def _flatten_pixels(call: OnnxCall, x: Tensor) -> Tensor:
     """[n, c, ...] → [n · pixels, c]"""
     order = [0, *range(2, len(x.shape)), 1]
     return call.reshape(call.transpose(x, order), (x.elements // x.shape[1], x.shape[1]))
 
 
-def _channels_first(call: Call, x: Tensor) -> Tensor:
+def _channels_first(call: OnnxCall, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return call.transpose(x, [0, rank - 1, *range(1, rank - 1)])
 
 
-def _add_scalar(call: Call, x: Tensor, value: float) -> Tensor:
+def _add_scalar(call: OnnxCall, x: Tensor, value: float) -> Tensor:
     return call.emit(ops.Add(), x, call.builder.floats(float(value)))
 
 
-def _mul_scalar(call: Call, x: Tensor, value: float) -> Tensor:
+def _mul_scalar(call: OnnxCall, x: Tensor, value: float) -> Tensor:
     return call.emit(ops.Mul(), x, call.builder.floats(float(value)))
 
 
-def affine_grid(call: Call) -> Tensor:
+def affine_grid(call: OnnxCall) -> Tensor:
     """Sampling positions [n, ..., axes] of each pixel of an image of constant size."""
     theta, size = call.x(0), call.integers(1, "size")
     rank = len(size) - 2
@@ -194,7 +194,7 @@ def affine_grid(call: Call) -> Tensor:
     return call.reshape(y, (size[0], *size[2:], rank))
 
 
-def deform_conv(call: Call) -> Tensor:
+def deform_conv(call: OnnxCall) -> Tensor:
     """A convolution whose window elements are displaced by computed offsets."""
     x, w, offset = call.x(0), call.value(1, "weights"), call.x(2)
     need_rank(x, 4)
@@ -234,7 +234,7 @@ def deform_conv(call: Call) -> Tensor:
 
 
 def _sample_windows(
-    call: Call, x: Tensor, axes: Sequence[Sequence[Tap]], group: int, groups: int
+    call: OnnxCall, x: Tensor, axes: Sequence[Sequence[Tap]], group: int, groups: int
 ) -> Tensor:
     """[n, oh, ow, taps, c]: the pixels each window reads, for channels that share offsets."""
     depth, size = x.shape[1] // groups, x.shape[2:]
@@ -251,7 +251,7 @@ def _sample_windows(
     return _combine_taps(call, _flatten_pixels(call, x), size, image, taps)
 
 
-def _index_first_axis(call: Call, x: Tensor | None, index: int) -> Tensor:
+def _index_first_axis(call: OnnxCall, x: Tensor | None, index: int) -> Tensor:
     """x[index]"""
     assert x is not None
     begin, extent = (index, *(0,) * (len(x.shape) - 1)), (1, *x.shape[1:])
@@ -259,7 +259,7 @@ def _index_first_axis(call: Call, x: Tensor | None, index: int) -> Tensor:
     return call.emit(ops.StridedSlice(begin, ones, extent, x.shape[1:]), x)
 
 
-def _grouped_product(call: Call, rows: Tensor, w: Array, groups: int) -> Tensor:
+def _grouped_product(call: OnnxCall, rows: Tensor, w: Array, groups: int) -> Tensor:
     """[n, oc, oh, ow] of rows [n, oh, ow, taps, groups, channels of a group]."""
     n, oh, ow, taps, _, share = rows.shape
     oc = w.shape[0] // groups

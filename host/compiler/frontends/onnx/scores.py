@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.types import Texts
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
@@ -17,7 +17,7 @@ _PI = 3.14159  # as in ONNX Runtime
 _ZERO = 1e-7  # SOFTMAX_ZERO keeps smaller scores
 
 
-def rows_of(call: Call, index: int = 0, dtype: DType | None = DType.F32) -> Tensor:
+def rows_of(call: OnnxCall, index: int = 0, dtype: DType | None = DType.F32) -> Tensor:
     """An input as [rows, features]; a vector is a row. `dtype` None keeps the type."""
     x = call.x(index)
     if len(x.shape) not in (1, 2):
@@ -26,7 +26,7 @@ def rows_of(call: Call, index: int = 0, dtype: DType | None = DType.F32) -> Tens
     return x if dtype is None else call.convert(x, dtype)
 
 
-def constant_rows(call: Call, name: str, rows: int) -> Tensor:
+def constant_rows(call: OnnxCall, name: str, rows: int) -> Tensor:
     """A list attribute as an f32 constant [rows, n]."""
     values = np.array(call.floats(name), np.float32)
     if not rows or not values.size or values.size % rows:
@@ -34,7 +34,7 @@ def constant_rows(call: Call, name: str, rows: int) -> Tensor:
     return call.constant(values.reshape(rows, -1))
 
 
-def product(call: Call, x: Tensor, weights: Tensor, bias: Sequence[float]) -> Tensor:
+def product(call: OnnxCall, x: Tensor, weights: Tensor, bias: Sequence[float]) -> Tensor:
     """x · weights' + bias, which may be empty."""
     n, k = weights.shape
     if x.shape[1] != k or len(bias) not in (0, n):
@@ -45,9 +45,9 @@ def product(call: Call, x: Tensor, weights: Tensor, bias: Sequence[float]) -> Te
     return call.emit(ops.FullyConnected(), x, weights, offset)
 
 
-def transformed(call: Call, x: Tensor, kind: str) -> Tensor:
+def transformed(call: OnnxCall, x: Tensor, kind: str) -> Tensor:
     """The attribute post_transform on scores [rows, n]; of single ones only PROBIT."""
-    known: dict[str, Callable[[Call, Tensor], Tensor]] = {
+    known: dict[str, Callable[[OnnxCall, Tensor], Tensor]] = {
         "NONE": lambda _, x: x,
         "LOGISTIC": lambda call, x: call.emit(ops.Logistic(), x),
         "SOFTMAX": lambda call, x: call.emit(ops.Softmax(), x),
@@ -59,7 +59,7 @@ def transformed(call: Call, x: Tensor, kind: str) -> Tensor:
     return x if x.shape[1] < 2 and kind != "PROBIT" else known[kind](call, x)
 
 
-def _softmax_zero(call: Call, x: Tensor) -> Tensor:
+def _softmax_zero(call: OnnxCall, x: Tensor) -> Tensor:
     """Softmax in which scores of about 0 do not count."""
     largest = call.emit(ops.ReduceMax((1,), True), x)
     counts = call.emit(ops.Less(), call.builder.floats(_ZERO), call.emit(ops.Abs(), x))
@@ -73,7 +73,7 @@ def _softmax_zero(call: Call, x: Tensor) -> Tensor:
     )
 
 
-def _probit(call: Call, x: Tensor) -> Tensor:
+def _probit(call: OnnxCall, x: Tensor) -> Tensor:
     """√2 · erf⁻¹(2x - 1)."""
     number = call.builder.floats
     y = call.emit(ops.Add(), call.emit(ops.Mul(), x, number(2.0)), number(-1.0))
@@ -89,7 +89,7 @@ def _probit(call: Call, x: Tensor) -> Tensor:
     return call.emit(ops.Mul(), call.emit(ops.Mul(), sign, root), number(math.sqrt(2)))
 
 
-def both_classes(call: Call, score: Tensor, kind: str, positive: bool) -> Tensor:
+def both_classes(call: OnnxCall, score: Tensor, kind: str, positive: bool) -> Tensor:
     """[rows, 2] scores of a negative and a positive class from that of the positive one.
     `positive`: scores are probabilities, unless they become that by LOGISTIC."""
     if positive and kind != "LOGISTIC":
@@ -100,31 +100,31 @@ def both_classes(call: Call, score: Tensor, kind: str, positive: bool) -> Tensor
     return call.emit(ops.Logistic(), pair) if kind == "LOGISTIC" else pair
 
 
-def labels_of(call: Call, numbers: str) -> tuple[str, ...] | tuple[int, ...]:
+def labels_of(call: OnnxCall, numbers: str) -> tuple[str, ...] | tuple[int, ...]:
     """The labels of the classes: strings, or the integers of attribute `numbers`."""
     texts = call.texts("classlabels_strings")
     return texts or tuple(int(v) for v in _whole_numbers(call, numbers))
 
 
-def _whole_numbers(call: Call, name: str) -> tuple[int, ...]:
+def _whole_numbers(call: OnnxCall, name: str) -> tuple[int, ...]:
     found = call.attributes.get(name, ())
     if not isinstance(found, tuple) or not all(isinstance(v, int) for v in found):
         raise ShapeError(f"expected integers as attribute {name}, found {found!r:.40}")
     return found
 
 
-def best_class(call: Call, scores: Tensor) -> Tensor:
+def best_class(call: OnnxCall, scores: Tensor) -> Tensor:
     """The first class of the highest score, [rows] s64."""
     return call.reshape(call.emit(ops.ArgExtreme(1), scores), (scores.shape[0],))
 
 
-def is_above(call: Call, score: Tensor, limit: float) -> Tensor:
+def is_above(call: OnnxCall, score: Tensor, limit: float) -> Tensor:
     """1 where score [rows, 1] is greater, [rows] s64."""
     above = call.emit(ops.Less(), call.builder.floats(limit), score)
     return call.reshape(call.convert(above, DType.I64), (score.shape[0],))
 
 
-def label(call: Call, place: Tensor, labels: Sequence[str] | Sequence[int]) -> Tensor | Texts:
+def label(call: OnnxCall, place: Tensor, labels: Sequence[str] | Sequence[int]) -> Tensor | Texts:
     """labels[place], as strings or integers."""
     if labels and isinstance(labels[0], str):
         return Texts(place, tuple(str(v) for v in labels))

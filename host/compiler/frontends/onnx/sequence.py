@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_parts
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.index import one_of
 from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import ShapeError, Tensor
 
 
-def construct(call: Call) -> TensorList:
+def construct(call: OnnxCall) -> TensorList:
     return TensorList(tuple(call.all()))
 
 
-def length(call: Call) -> Tensor:
+def length(call: OnnxCall) -> Tensor:
     return call.constant(np.array(len(call.sequence(0)), np.int64))
 
 
-def at(call: Call) -> Tensor:
+def at(call: OnnxCall) -> Tensor:
     items = call.sequence(0)
     return items[_read_position(call, 1, len(items))]
 
 
-def insert(call: Call) -> TensorList:
+def insert(call: OnnxCall) -> TensorList:
     items = list(call.sequence(0))
     position = len(items)
     if call.maybe(2) is not None:
@@ -34,19 +34,19 @@ def insert(call: Call) -> TensorList:
     return TensorList(tuple(items))
 
 
-def erase(call: Call) -> TensorList:
+def erase(call: OnnxCall) -> TensorList:
     items = list(call.sequence(0))
     del items[_read_position(call, 1, len(items)) if call.maybe(1) is not None else -1]
     return TensorList(tuple(items))
 
 
-def _read_position(call: Call, index: int, count: int) -> int:
+def _read_position(call: OnnxCall, index: int, count: int) -> int:
     if not count:
         raise ShapeError("expected a sequence with elements, found an empty one")
     return call.axis(call.integers(index, "position")[0], count)
 
 
-def split(call: Call) -> TensorList:
+def split(call: OnnxCall) -> TensorList:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     size, split_axis = x.shape[axis], call.maybe(1)
@@ -65,7 +65,7 @@ def split(call: Call) -> TensorList:
     return TensorList(tuple(call.split(x, axis, sizes) if len(sizes) > 1 else [x]))
 
 
-def concat(call: Call) -> Tensor:
+def concat(call: OnnxCall) -> Tensor:
     items = call.sequence(0)
     if not items:
         raise ShapeError("expected a sequence with elements, found an empty one")
@@ -76,7 +76,7 @@ def concat(call: Call) -> Tensor:
     return items[0] if len(items) == 1 else call.emit(ops.Concat(axis), *items)
 
 
-def sequence_map(call: Call) -> list[Value | None]:
+def sequence_map(call: OnnxCall) -> list[Value | None]:
     """Imports the body once per element; tensor inputs are shared."""
     body, count = call.graph("body"), len(call.sequence(0))
     made: list[list[Tensor]] = []
@@ -95,19 +95,19 @@ def sequence_map(call: Call) -> list[Value | None]:
     return [TensorList(tuple(row[k] for row in made)) for k in range(len(body.outputs))]
 
 
-def _optional_value(call: Call) -> Value | None:
+def _optional_value(call: OnnxCall) -> Value | None:
     return call.values[0] if call.values else None
 
 
-def optional(call: Call) -> list[Value | None]:
+def optional(call: OnnxCall) -> list[Value | None]:
     return [_optional_value(call)]
 
 
-def has_element(call: Call) -> Tensor:
+def has_element(call: OnnxCall) -> Tensor:
     return call.constant(np.array(_optional_value(call) is not None))
 
 
-def get_element(call: Call) -> Value:
+def get_element(call: OnnxCall) -> Value:
     found = _optional_value(call)
     if found is None:
         raise ShapeError("expected an optional value that is present, found none")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import need_parts, need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.frontends.onnx.random import dropped
 from edgekit.host.compiler.frontends.onnx.types import Texts, texts_of
@@ -18,7 +18,7 @@ from edgekit.host.compiler.ir.types import Array, MisfitError, Shape, ShapeError
 _LIMIT = 1 << 28  # elements of a constant created here
 
 
-def constant(call: Call) -> Tensor | Texts:
+def constant(call: OnnxCall) -> Tensor | Texts:
     for name in ("value_string", "value_strings"):
         if call.has(name):
             found = call.attributes[name]
@@ -39,7 +39,7 @@ def constant(call: Call) -> Tensor | Texts:
     raise ShapeError("expected a constant of numbers, found another kind")
 
 
-def constant_of_shape(call: Call) -> Tensor:
+def constant_of_shape(call: OnnxCall) -> Tensor:
     shape = _checked_shape(call.integers(0, "shape"))
     filler = call.attributes.get("value")
     value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
@@ -53,21 +53,21 @@ def _checked_shape(values: Sequence[int]) -> Shape:
     return tuple(values)
 
 
-def shape_of(call: Call) -> Tensor:
+def shape_of(call: OnnxCall) -> Tensor:
     rank = len(call.x(0).shape)
     start, end, _ = slice(call.integer("start", 0), call.integer("end", rank)).indices(rank)
     return call.constant(np.array(call.x(0).shape[start:end], np.int64))
 
 
-def size_of(call: Call) -> Tensor:
+def size_of(call: OnnxCall) -> Tensor:
     return call.constant(np.array(call.x(0).elements, np.int64))
 
 
-def identity(call: Call) -> Tensor:
+def identity(call: OnnxCall) -> Tensor:
     return call.x(0)
 
 
-def dropout(call: Call) -> list[Tensor]:
+def dropout(call: OnnxCall) -> list[Tensor]:
     """At inference the identity, and a mask of ones if requested."""
     x = call.x(0)
     training = call.maybe(2)
@@ -80,14 +80,14 @@ def dropout(call: Call) -> list[Tensor]:
     return [x, mask]
 
 
-def _one_number(call: Call, index: int, what: str) -> float:
+def _one_number(call: OnnxCall, index: int, what: str) -> float:
     values = call.numbers(index, what)
     if len(values) != 1:
         raise ShapeError(f"expected one number as {what}, found {len(values)}")
     return values[0]
 
 
-def reshape(call: Call) -> Tensor:
+def reshape(call: OnnxCall) -> Tensor:
     x = call.x(0)
     shape = list(call.integers(1, "shape"))
     if not call.integer("allowzero", 0):
@@ -100,7 +100,7 @@ def reshape(call: Call) -> Tensor:
     return call.reshape(x, tuple(shape))
 
 
-def flatten(call: Call) -> Tensor:
+def flatten(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axis = call.integer("axis", 1)
     if not -len(x.shape) <= axis <= len(x.shape):
@@ -109,7 +109,7 @@ def flatten(call: Call) -> Tensor:
     return call.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-def squeeze(call: Call) -> Tensor:
+def squeeze(call: OnnxCall) -> Tensor:
     x = call.x(0)
     axes = call.axes(len(x.shape))
     if axes is None:
@@ -119,7 +119,7 @@ def squeeze(call: Call) -> Tensor:
     return call.reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
-def unsqueeze(call: Call) -> Tensor:
+def unsqueeze(call: OnnxCall) -> Tensor:
     x = call.x(0)
     given = call.integers(1, "axes")
     rank = len(x.shape) + len(given)
@@ -130,20 +130,20 @@ def unsqueeze(call: Call) -> Tensor:
     return call.reshape(x, tuple(1 if i in axes else next(rest) for i in range(rank)))
 
 
-def transpose(call: Call) -> Tensor:
+def transpose(call: OnnxCall) -> Tensor:
     x = call.x(0)
     order = call.list("perm", tuple(reversed(range(len(x.shape)))))
     return call.emit(ops.Transpose(order), x)
 
 
-def concat(call: Call) -> Tensor:
+def concat(call: OnnxCall) -> Tensor:
     parts = call.all()
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else None), len(parts[0].shape))
     kept = [p for p in parts if p.elements] or parts[:1]
     return kept[0] if len(kept) == 1 else call.emit(ops.Concat(axis), *kept)
 
 
-def split(call: Call) -> list[Tensor]:
+def split(call: OnnxCall) -> list[Tensor]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     if call.maybe(1) is not None:
@@ -158,7 +158,7 @@ def split(call: Call) -> list[Tensor]:
     return call.split(x, axis, sizes)
 
 
-def slice_(call: Call) -> Tensor:
+def slice_(call: OnnxCall) -> Tensor:
     x = call.x(0)
     starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
     axes = tuple(range(len(starts))) if call.maybe(3) is None else call.integers(3, "axes")
@@ -167,7 +167,7 @@ def slice_(call: Call) -> Tensor:
 
 
 def slice_by(
-    call: Call, x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int],
+    call: OnnxCall, x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int],
     steps: Sequence[int],
 ) -> Tensor:  # fmt: skip
     rank = len(x.shape)
@@ -188,7 +188,7 @@ def slice_by(
     return call.emit(ops.StridedSlice(tuple(begin), tuple(stride), shape, shape), x)
 
 
-def expand(call: Call) -> Tensor:
+def expand(call: OnnxCall) -> Tensor:
     x = call.x(0)
     asked = call.integers(1, "shape")
     try:
@@ -198,7 +198,7 @@ def expand(call: Call) -> Tensor:
     return x if shape == x.shape else call.emit(ops.BroadcastTo(shape), x)
 
 
-def tile(call: Call) -> Tensor:
+def tile(call: OnnxCall) -> Tensor:
     x = call.x(0)
     if call.opset < 6:  # one axis, and both numbers in the type of x
         count, at = (*call.whole_numbers(1, "tiles"), *call.whole_numbers(2, "axis"))
@@ -219,7 +219,7 @@ def tile(call: Call) -> Tensor:
     return x
 
 
-def pad(call: Call) -> Tensor:
+def pad(call: OnnxCall) -> Tensor:
     x = call.x(0)
     rank = len(x.shape)
     pads = call.integers(1, "pads")
@@ -261,7 +261,7 @@ def _pad_indices(size: int, before: int, after: int, mode: str) -> Array:
     return inside
 
 
-def depth_to_space(call: Call) -> Tensor:
+def depth_to_space(call: OnnxCall) -> Tensor:
     x, block = call.x(0), call.integer("blocksize")
     need_rank(x, 4)
     n, c, h, w = x.shape
@@ -275,7 +275,7 @@ def depth_to_space(call: Call) -> Tensor:
     return call.reshape(moved, (n, inner, h * block, w * block))
 
 
-def space_to_depth(call: Call) -> Tensor:
+def space_to_depth(call: OnnxCall) -> Tensor:
     x, block = call.x(0), call.integer("blocksize")
     need_rank(x, 4)
     n, c, h, w = x.shape
@@ -287,7 +287,7 @@ def space_to_depth(call: Call) -> Tensor:
     return call.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
-def trilu(call: Call) -> Tensor:
+def trilu(call: OnnxCall) -> Tensor:
     x = call.x(0)
     k = 0 if call.maybe(1) is None else call.single(1, "diagonal")
     if len(x.shape) < 2:
@@ -302,7 +302,7 @@ def trilu(call: Call) -> Tensor:
     return call.emit(ops.Where(), call.constant(mask), x, call.scalar(0, x))
 
 
-def eye_like(call: Call) -> Tensor:
+def eye_like(call: OnnxCall) -> Tensor:
     x = call.x(0)
     need_rank(x, 2)
     kind = call.dtype(call.integer("dtype")) if call.has("dtype") else x.dtype

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir.types import ShapeError, Tensor
 
 _SIZE_LIMIT = 1 << 24
 
 
-def hann_window(call: Call) -> Tensor:
+def hann_window(call: OnnxCall) -> Tensor:
     return _cosine_window(call, (0.5, -0.5))
 
 
-def hamming_window(call: Call) -> Tensor:
+def hamming_window(call: OnnxCall) -> Tensor:
     return _cosine_window(call, (25 / 46, -21 / 46))
 
 
-def blackman_window(call: Call) -> Tensor:
+def blackman_window(call: OnnxCall) -> Tensor:
     return _cosine_window(call, (0.42, -0.5, 0.08))
 
 
-def _cosine_window(call: Call, factors: Sequence[float]) -> Tensor:
+def _cosine_window(call: OnnxCall, factors: Sequence[float]) -> Tensor:
     """Σ factor · cos(2π k i / n), with k the index of the factor."""
     sizes = call.integers(0, "size")
     if len(sizes) != 1 or not 0 <= sizes[0] <= _SIZE_LIMIT:
@@ -40,7 +40,7 @@ def _cosine_window(call: Call, factors: Sequence[float]) -> Tensor:
     return call.constant(total.astype(kind.numpy))
 
 
-def mel_weight_matrix(call: Call) -> Tensor:
+def mel_weight_matrix(call: OnnxCall) -> Tensor:
     """[spectrum bins, mel bands]: triangles evenly spaced on the mel scale."""
     sizes = [call.numbers(i, "sizes or edges") for i in range(5)]
     if any(len(values) != 1 for values in sizes):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.compiler.frontends.onnx import scores
-from edgekit.host.compiler.frontends.onnx.call import Call
-from edgekit.host.compiler.frontends.onnx.loop import Operand, emit_rolled_loop
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
+from edgekit.host.compiler.frontends.onnx.loop import LoopOperand, emit_rolled_loop
 from edgekit.host.compiler.frontends.onnx.scores import best_class, label, product
 from edgekit.host.compiler.frontends.onnx.types import Value
 from edgekit.host.compiler.ir import ops
@@ -22,7 +22,7 @@ _ROUNDS = 100  # of the search for probabilities of classes
 _CLOSE = 0.005  # its error, times the number of classes
 
 
-def svm_regressor(call: Call) -> Tensor:
+def svm_regressor(call: OnnxCall) -> Tensor:
     count, x = call.integer("n_supports", 0), scores.rows_of(call)
     offset = call.floats("rho")[:1]
     if count:
@@ -35,7 +35,7 @@ def svm_regressor(call: Call) -> Tensor:
     return y
 
 
-def _kernel(call: Call, x: Tensor, vectors: Tensor, kind: str) -> Tensor:
+def _kernel(call: OnnxCall, x: Tensor, vectors: Tensor, kind: str) -> Tensor:
     """The kernel function of each row and each support vector, [rows, vectors]."""
     if kind not in _KERNELS:
         raise ShapeError(f"expected kernel_type {', '.join(_KERNELS)}, found {kind:.40}")
@@ -63,7 +63,7 @@ def _kernel(call: Call, x: Tensor, vectors: Tensor, kind: str) -> Tensor:
     return call.emit(ops.Pow(), y, call.builder.floats(degree))
 
 
-def svm_classifier(call: Call) -> list[Value | None]:
+def svm_classifier(call: OnnxCall) -> list[Value | None]:
     labels, per_class = (
         scores.labels_of(call, "classlabels_ints"),
         call.list("vectors_per_class", ()),
@@ -94,7 +94,7 @@ def svm_classifier(call: Call) -> list[Value | None]:
     return [label(call, place, labels), scores.both_classes(call, y, kind, kind != "NONE")]
 
 
-def _linear_place(call: Call, y: Tensor) -> Tensor:
+def _linear_place(call: OnnxCall, y: Tensor) -> Tensor:
     """The class of the highest score; of two classes the second one, if that score is positive."""
     place = best_class(call, y)
     if y.shape[1] != 2 or call.floats("prob_a"):
@@ -110,7 +110,7 @@ def _linear_place(call: Call, y: Tensor) -> Tensor:
     return call.emit(ops.Where(), below, place, call.scalar(1, place))
 
 
-def _pair_scores(call: Call, kernels: Tensor, per_class: Sequence[int]) -> Tensor:
+def _pair_scores(call: OnnxCall, kernels: Tensor, per_class: Sequence[int]) -> Tensor:
     """The score of each pair of classes, [rows, pairs]: one product with the coefficients of both
     classes' vectors."""
     count, total = len(per_class), sum(per_class)
@@ -133,7 +133,7 @@ def _pair_scores(call: Call, kernels: Tensor, per_class: Sequence[int]) -> Tenso
     return product(call, kernels, call.constant(weights), rho[: len(pairs)])
 
 
-def _votes(call: Call, y: Tensor, count: int) -> Tensor:
+def _votes(call: OnnxCall, y: Tensor, count: int) -> Tensor:
     """How many pairs each class wins, [rows, classes]: the first of a pair by a positive score."""
     first = call.convert(call.emit(ops.Less(), call.builder.floats(0.0), y), DType.F32)
     pairs = list(itertools.combinations(range(count), 2))
@@ -145,7 +145,7 @@ def _votes(call: Call, y: Tensor, count: int) -> Tensor:
     return product(call, first, call.constant(weights), offsets.tolist())
 
 
-def _pair_chances(call: Call, y: Tensor) -> Tensor:
+def _pair_chances(call: OnnxCall, y: Tensor) -> Tensor:
     """The probability of the first class of each pair, [rows, pairs]."""
     a, b = (np.array(call.floats(name), np.float32) for name in ("prob_a", "prob_b"))
     if len(a) < y.shape[1] or len(b) < y.shape[1]:
@@ -155,7 +155,7 @@ def _pair_chances(call: Call, y: Tensor) -> Tensor:
     return call.emit(ops.Clip(1e-7, 1 - 1e-7), call.emit(ops.Logistic(), value))
 
 
-def _class_chances(call: Call, chances: Tensor, count: int) -> Tensor:
+def _class_chances(call: OnnxCall, chances: Tensor, count: int) -> Tensor:
     """Probabilities p of classes that fit those r of pairs best, [rows, classes]: the least p'Qp
     (Wu, Lin, Weng: Probability estimates for multi-class classification by pairwise coupling,
     2004), searched for class by class until it is close."""
@@ -183,12 +183,12 @@ def _class_chances(call: Call, chances: Tensor, count: int) -> Tensor:
         again = call.emit(ops.Less(), call.scalar(0, most), most)
         return [again, call.emit(ops.Where(), done, p, after), done]
 
-    operands = [Operand("state", even), Operand("state", found)]
+    operands = [LoopOperand("state", even), LoopOperand("state", found)]
     made = emit_rolled_loop(call, step, operands, _ROUNDS, (1, 2), 3, sure)
     return made.states[0]
 
 
-def _coupled(call: Call, chances: Tensor, count: int) -> Tensor:
+def _coupled(call: OnnxCall, chances: Tensor, count: int) -> Tensor:
     """Q [rows, classes, classes]: the sum over j of r[j, i]^2 at (i, i), and -r[j, i] r[i, j]."""
     pairs = list(itertools.combinations(range(count), 2))
     both = call.emit(
@@ -208,7 +208,7 @@ def _coupled(call: Call, chances: Tensor, count: int) -> Tensor:
 
 
 def _improve(
-    call: Call, q: Tensor, i: int, p: Tensor, qp: Tensor, pqp: Tensor
+    call: OnnxCall, q: Tensor, i: int, p: Tensor, qp: Tensor, pqp: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best p[i], and what follows from it for p, Qp and p'Qp."""
     rows, count = p.shape

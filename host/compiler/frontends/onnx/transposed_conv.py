@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.emitter import Emitter, need_rank
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import (
     Sliding,
     as_image,
@@ -34,7 +34,7 @@ _MOST_ALONE = 16  # phases in separate convolutions, if they could share one
 _FEW_CHANNELS = 8  # output channels below which a shared convolution wins despite more taps
 
 
-def conv_transpose(call: Call) -> Tensor:
+def conv_transpose(call: OnnxCall) -> Tensor:
     x = call.x(0)
     need_rank(x, 3, 4)
     w = weights_of(call, 1, "weights")  # [ic, oc/groups, kh, kw]
@@ -76,7 +76,7 @@ def transposed(
     return _in_steps(call, x, w, bias, groups, axes, quant)
 
 
-def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
+def cut_of(call: OnnxCall, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
     """`before` and `after` are cropped from the full result; `after` may be negative."""
     rank = len(size)
     stride = call.list("strides", (1,) * rank)

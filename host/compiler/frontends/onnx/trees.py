@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops.trees import Join
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
@@ -44,7 +44,7 @@ class Forest:
     members: Sequence[Array] = ()  # of each BRANCH_MEMBER node
 
 
-def forest_of_nodes(call: Call, entries: str, dtype: np.dtype[Any]) -> Forest:
+def forest_of_nodes(call: OnnxCall, entries: str, dtype: np.dtype[Any]) -> Forest:
     """The trees of a classifier or regressor: leaves are nodes, and all refer to one another by
     numbers of trees and nodes. `entries` is the prefix of the leaves' attributes."""
     nodes = {
@@ -92,7 +92,7 @@ def forest_of_nodes(call: Call, entries: str, dtype: np.dtype[Any]) -> Forest:
     )  # fmt: skip
 
 
-def forest_of_branches(call: Call, dtype: np.dtype[Any]) -> Forest:
+def forest_of_branches(call: OnnxCall, dtype: np.dtype[Any]) -> Forest:
     """The trees of opset 5, which stores leaves separately from nodes."""
     integer = np.dtype(np.int64)
     numbers = numbers_of(call, "nodes_modes", integer)
@@ -134,7 +134,7 @@ def _find(number: dict[tuple[Any, Any], int], tree: int, node: int) -> int:
     return found
 
 
-def numbers_of(call: Call, name: str, dtype: np.dtype[Any]) -> Array:
+def numbers_of(call: OnnxCall, name: str, dtype: np.dtype[Any]) -> Array:
     """A list or tensor attribute as a vector; empty if absent."""
     found = call.attributes.get(f"{name}_as_tensor", call.attributes.get(name, ()))
     if isinstance(found, tuple) and not found:
@@ -153,7 +153,7 @@ def _member_sets(values: Array) -> list[Array]:
 
 
 def emit_forest(
-    call: Call, x: Tensor, forest: Forest, targets: int, join: Join
+    call: OnnxCall, x: Tensor, forest: Forest, targets: int, join: Join
 ) -> tuple[Tensor, Tensor | None]:
     """The joined values [rows, targets], 0 without any; and whether a row has a value for a target:
     None if always, a constant if it is the same for all rows."""

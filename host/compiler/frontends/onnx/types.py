@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
@@ -65,7 +65,7 @@ class Texts:
 Value = Tensor | TensorList | Texts
 
 
-def texts_of(builder: Builder, strings: Array) -> Texts:
+def texts_of(builder: GraphBuilder, strings: Array) -> Texts:
     """Constant strings; the vocabulary has the order in which they come."""
     vocabulary = tuple(dict.fromkeys(str(v) for v in strings.reshape(-1)))
     number = {text: i for i, text in enumerate(vocabulary)}
@@ -133,7 +133,7 @@ class Floats:
     bfloat16 is f32 in the graph; `bfloat16` holds the names of these tensors.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._wide: dict[str, Tensor] = {}  # by stored tensor name
         self._stored: dict[str, Tensor] = {}  # by f32 tensor name
@@ -147,7 +147,7 @@ class Floats:
         return made
 
     def rename(self, x: Tensor, name: str) -> Tensor:
-        """`Builder.rename` that preserves the bfloat16 mark."""
+        """`GraphBuilder.rename` that preserves the bfloat16 mark."""
         made = self._builder.rename(x, name)
         if x.name in self.bfloat16:
             self.bfloat16.add(made.name)

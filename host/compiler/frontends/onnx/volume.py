@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgekit.host.compiler.frontends.onnx import conv as onnx_conv
 from edgekit.host.compiler.frontends.onnx import transposed_conv as onnx_transpose
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.conv import (
     Sliding,
     conv_computed_weights,
@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.types import Array, Shape, ShapeError, Tensor
 _RANK = 5
 
 
-def conv(call: Call) -> Tensor:
+def conv(call: OnnxCall) -> Tensor:
     """Stacks the slices of all depth taps as channels of one image; with groups, sums one
     convolution per tap."""
     x = call.x(0)
@@ -59,7 +59,7 @@ def conv(call: Call) -> Tensor:
 
 
 def _computed_weights(
-    call: Call, parts: Sequence[Tensor], w: Tensor, bias: Tensor | None, groups: int, s: Sliding
+    call: OnnxCall, parts: Sequence[Tensor], w: Tensor, bias: Tensor | None, groups: int, s: Sliding
 ) -> Tensor:
     """The images of all depth taps, convolved with weights [oc, ic/groups, kd, kh, kw] and added;
     at least one operand is computed."""
@@ -74,7 +74,7 @@ def _computed_weights(
     return y
 
 
-def conv_transpose(call: Call) -> Tensor:
+def conv_transpose(call: OnnxCall) -> Tensor:
     """A 2-D transposed convolution of all slices per depth tap, added at the tap's offset."""
     x = call.x(0)
     if len(x.shape) != _RANK:
@@ -106,13 +106,13 @@ def conv_transpose(call: Call) -> Tensor:
     return call.transpose(y, (0, 4, 1, 2, 3))
 
 
-def _read_weights(call: Call) -> tuple[Array, Array | None]:
+def _read_weights(call: OnnxCall) -> tuple[Array, Array | None]:
     w = call.value(1, "weights")
     _check_window(call, call.x(1))
     return w, None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
 
 
-def _check_window(call: Call, w: Tensor) -> None:
+def _check_window(call: OnnxCall, w: Tensor) -> None:
     window = w.shape[2:]
     if len(w.shape) != _RANK or not w.elements or call.list("kernel_shape", window) != window:
         raise ShapeError(f"expected weights of rank {_RANK}, found shape {list(w.shape)}")
@@ -123,11 +123,11 @@ def _of_images(s: Sliding) -> Sliding:
     return Sliding(s.window[1:], s.stride[1:], s.dilation[1:], s.before[1:], s.after[1:])
 
 
-def _channels_last(call: Call, x: Tensor) -> Tensor:
+def _channels_last(call: OnnxCall, x: Tensor) -> Tensor:
     return call.transpose(x, (0, 2, 3, 4, 1))
 
 
-def _unfold_depth(call: Call, y: Tensor, n: int) -> Tensor:
+def _unfold_depth(call: OnnxCall, y: Tensor, n: int) -> Tensor:
     """[n · depth, h, w, c] → [n, c, depth, h, w]"""
     shape: Shape = (n, y.shape[0] // n, *y.shape[1:])
     return call.transpose(call.reshape(y, shape), (0, 4, 1, 2, 3))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.common.refusal import (
     MisfitInputError,
@@ -17,7 +17,7 @@ from edgekit.host.compiler.frontends.common.refusal import (
     refuse,
     unsupported,
 )
-from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.doubles import computed
 from edgekit.host.compiler.frontends.onnx.file import (
     AttributeOf,
@@ -96,13 +96,13 @@ MOST_NODES = 100_000  # after expanding loops, branches and functions
 
 
 @dataclass(frozen=True, eq=False)
-class Scope:
+class OnnxScope:
     """The names visible to nodes of a graph: its own, then those of the enclosing graph."""
 
     constants: Mapping[str, Array]
     opset: int
     values: dict[str, Value | None]
-    outer: Scope | None = None
+    outer: OnnxScope | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)  # of the enclosing function
 
 
@@ -112,7 +112,7 @@ class Walk:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: GraphBuilder,
         functions: Mapping[str, FileFunction],
         most_nodes: int = MOST_NODES,
     ) -> None:
@@ -125,7 +125,7 @@ class Walk:
         self.bounded = Bounded(builder, RULES)
         self._known: dict[tuple[int, str], Value] = {}
 
-    def nodes(self, nodes: Sequence[FileNode], outputs: Collection[str], scope: Scope) -> None:
+    def nodes(self, nodes: Sequence[FileNode], outputs: Collection[str], scope: OnnxScope) -> None:
         """Adds the nodes of a graph with these outputs."""
         last = {name: at for at, node in enumerate(nodes) for name in names_read(node)}
         for at, node in enumerate(nodes):
@@ -137,7 +137,7 @@ class Walk:
                 read = {name for name in names_read(node) if last[name] == at}
                 self._release(read.difference(outputs), scope)
 
-    def _release(self, names: Iterable[str], scope: Scope) -> None:
+    def _release(self, names: Iterable[str], scope: OnnxScope) -> None:
         """Lets constants go that no later node reads."""
         for name in names:
             value = scope.values.get(name)
@@ -145,9 +145,9 @@ class Walk:
                 self._builder.release(value)
                 scope.values[name] = None
 
-    def value(self, name: str, scope: Scope) -> Value | None:
+    def value(self, name: str, scope: OnnxScope) -> Value | None:
         """Resolves `name`; None is an absent optional value."""
-        at: Scope | None = scope
+        at: OnnxScope | None = scope
         while at is not None:
             if name in at.values:
                 return at.values[name]
@@ -168,7 +168,7 @@ class Walk:
             self._known[key] = make(value)
         return self._known[key]
 
-    def _add_node(self, node: FileNode, scope: Scope) -> None:
+    def _add_node(self, node: FileNode, scope: OnnxScope) -> None:
         label = _node_prefix(node)
         self._builder.begin(label)
         ins = self._operands(node, scope)
@@ -204,7 +204,7 @@ class Walk:
             lambda x: self._emit_node(node, x, scope)[1], axis,
         )  # fmt: skip
 
-    def _operands(self, node: FileNode, scope: Scope) -> list[Value | None]:
+    def _operands(self, node: FileNode, scope: OnnxScope) -> list[Value | None]:
         """The node's operands in the form of its newest opset."""
         ins = [self.value(n, scope) if n else None for n in node.inputs]
         given = {k: _resolve_attribute(v, scope) for k, v in node.attributes.items()}
@@ -215,7 +215,7 @@ class Walk:
         return ins
 
     def _emit_node(
-        self, node: FileNode, ins: Sequence[Value | None], scope: Scope
+        self, node: FileNode, ins: Sequence[Value | None], scope: OnnxScope
     ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
         """The node's outputs as its handler returns them, and converted to the file's types."""
         resolved = {k: _resolve_attribute(v, scope) for k, v in node.attributes.items()}
@@ -236,12 +236,12 @@ class Walk:
         refuse(unsupported([(str(node.index), node.op)], rows))
 
         def run(graph: FileGraph, given: Sequence[Value | None]) -> Sequence[Value | None]:
-            inner = Scope(graph.constants, scope.opset, {}, scope, scope.attributes)
+            inner = OnnxScope(graph.constants, scope.opset, {}, scope, scope.attributes)
             return self._emit_subgraph(graph, given, inner)
 
         seen = self.floats.operands(node.op, ins)
         own = {k: plain(v) for k, v in resolved.items()}
-        call = Call(
+        call = OnnxCall(
             node, own, seen, scope.opset, self._builder, run, self.bounded,
             lambda name: self.value(name, scope), self.floats.bfloat16,
         )  # fmt: skip
@@ -252,7 +252,7 @@ class Walk:
         return wide, self.floats.results(node.op, ins, seen, wide)
 
     def _move_texts(
-        self, node: FileNode, ins: Sequence[Value | None], scope: Scope
+        self, node: FileNode, ins: Sequence[Value | None], scope: OnnxScope
     ) -> Sequence[Value | None]:
         """A node that moves strings moves their places in the vocabulary."""
         known = {v.vocabulary for v in ins if isinstance(v, Texts)}
@@ -276,7 +276,7 @@ class Walk:
         return made[0]
 
     def _emit_subgraph(
-        self, graph: FileGraph, given: Sequence[Value | None], scope: Scope
+        self, graph: FileGraph, given: Sequence[Value | None], scope: OnnxScope
     ) -> Sequence[Value | None]:
         """Emits a subgraph for the given inputs and returns its outputs."""
         self._steps += len(graph.nodes) + 1
@@ -304,15 +304,15 @@ def _error_type(error: ShapeError | InputError) -> type[InputError]:
     return MisfitInputError if isinstance(error, MisfitError) else InputError
 
 
-def _resolve_attribute(value: Any, scope: Scope) -> Any:
+def _resolve_attribute(value: Any, scope: OnnxScope) -> Any:
     """The value of an attribute; inside a function it may refer to the caller's attributes."""
     return scope.attributes.get(value.name) if isinstance(value, AttributeOf) else value
 
 
-def _function_scope(function: FileFunction, given: Mapping[str, Any], opset: int) -> Scope:
+def _function_scope(function: FileFunction, given: Mapping[str, Any], opset: int) -> OnnxScope:
     """The scope of a function body: only its inputs and attributes."""
     known = {k: v for k, v in given.items() if v is not None}
-    return Scope({}, function.opset or opset, {}, None, {**function.attributes, **known})
+    return OnnxScope({}, function.opset or opset, {}, None, {**function.attributes, **known})
 
 
 def _node_prefix(node: FileNode) -> str:

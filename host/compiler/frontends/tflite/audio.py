@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.fourier import waves
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
@@ -17,7 +17,7 @@ _MOST = 1024  # bands or coefficients
 _FLOOR = 1e-12  # minimum band energy before taking the logarithm
 
 
-def audio_spectrogram(call: Call) -> Tensor:
+def audio_spectrogram(call: TfliteCall) -> Tensor:
     """Samples [n, channels] → magnitudes (or their squares) [channels, windows, points / 2 + 1].
 
     One convolution along the samples whose weights are sines times a Hann window; the transform
@@ -45,7 +45,7 @@ def audio_spectrogram(call: Call) -> Tensor:
     return energy if squared else call.emit(ops.Sqrt(), energy)
 
 
-def mfcc(call: Call) -> Tensor:
+def mfcc(call: TfliteCall) -> Tensor:
     """Squared magnitudes [channels, windows, points] → mel-frequency cepstral coefficients."""
     x, rate = call.tensor(0, "spectrogram"), call.integer(1, "sample rate")
     need_rank(x, 3, "spectrogram")

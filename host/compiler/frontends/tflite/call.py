@@ -11,7 +11,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 from numpy.typing import NDArray
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.frontends.tflite.checks import check_quantized
 from edgekit.host.compiler.frontends.tflite.schema import FileOperator, FileSubgraph, corruption
@@ -51,7 +51,7 @@ class Output:
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Emitter):
+class TfliteCall(Emitter):
     """One operator: its options, its input tensors, and the builder it emits to.
 
     All methods raise `ShapeError` if the file lacks what the operator needs. `note_rows` records a
@@ -61,7 +61,7 @@ class Call(Emitter):
     operator: FileOperator
     tensors: Sequence[Tensor | None]
     outputs: Sequence[Output]
-    builder: Builder
+    builder: GraphBuilder
     note_rows: Callable[[Tensor, Tensor, int], None]
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
     intermediates: Sequence[Quant | None] = ()  # their quantizations

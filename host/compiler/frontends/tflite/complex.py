@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
 from edgekit.host.compiler.frontends.tflite.schema import FileOperator
-from edgekit.host.compiler.frontends.tflite.scope import Complex, Scope
+from edgekit.host.compiler.frontends.tflite.scope import Complex, TfliteScope
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.errors import InputError
@@ -19,7 +19,7 @@ MOVES = {
 }  # fmt: skip
 
 
-def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def rfft2d(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     """[..., h, w] → complex [..., fh, fw / 2 + 1]; inputs are zero-padded or cropped to the
     transform size."""
     _check_arity(operator, 2)
@@ -41,7 +41,7 @@ def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 
 class _Pieces(Emitter):
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: TfliteScope) -> None:
         self.builder = scope.builder
 
 
@@ -68,22 +68,22 @@ def _transform_columns(call: Emitter, x: Complex, points: int) -> Complex:
     return real, imaginary
 
 
-def real(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def real(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     """REAL, or CAST to f32, which drops the imaginary part."""
     return [_complex_operand(scope, operator)[0]]
 
 
-def imaginary(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def imaginary(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     return [_complex_operand(scope, operator)[1]]
 
 
-def magnitude(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def magnitude(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     emit = scope.builder.emit
     squares = [emit(ops.Mul(), part, part) for part in _complex_operand(scope, operator)]
     return [emit(ops.Sqrt(), emit(ops.Add(), *squares))]
 
 
-def _complex_operand(scope: Scope, operator: FileOperator) -> Complex:
+def _complex_operand(scope: TfliteScope, operator: FileOperator) -> Complex:
     _check_arity(operator, 1)
     found = scope.complexes.get(operator.inputs[0])
     if found is None:

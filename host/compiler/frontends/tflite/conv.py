@@ -6,7 +6,7 @@ import struct
 
 from edgekit.host.compiler.frontends.common.computed_weights import Convolution, convolved, need_f32
 from edgekit.host.compiler.frontends.tflite import conv_16x8 as wide
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.transposed_conv import computed, overlapping, spread
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_rank
@@ -24,21 +24,21 @@ from edgekit.host.compiler.ir.windows import Pair, span
 _CUSTOM_SAME, _CUSTOM_VALID = 1, 2
 
 
-def _image_size(call: Call, index: int) -> Pair:
+def _image_size(call: TfliteCall, index: int) -> Pair:
     shape = call.tensor(index, "image").shape
     if len(shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(shape)}")
     return shape[1], shape[2]
 
 
-def _window_size(call: Call) -> Pair:
+def _window_size(call: TfliteCall) -> Pair:
     shape = call.tensor(1, "weights").shape
     if len(shape) != 4:
         raise ShapeError(f"expected weights of rank 4, found shape {list(shape)}")
     return shape[1], shape[2]
 
 
-def conv_2d(call: Call) -> Tensor:
+def conv_2d(call: TfliteCall) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
     padding = call.padding(_image_size(call, 0), span(_window_size(call), dilation), stride)
     op = ops.Conv2D(stride, dilation, padding, call.activation())
@@ -50,7 +50,7 @@ def conv_2d(call: Call) -> Tensor:
     return _emit_convolution(call, op)
 
 
-def _grouped_conv(call: Call, op: Operator, groups: int) -> Tensor:
+def _grouped_conv(call: TfliteCall, op: Operator, groups: int) -> Tensor:
     """One convolution per group of input channels; their outputs are concatenated."""
     x, w, bias = call.tensor(0, "image"), call.tensor(1, "weights"), call.maybe(2)
     outputs, depth = w.shape[0], w.shape[3]
@@ -70,7 +70,7 @@ def _grouped_conv(call: Call, op: Operator, groups: int) -> Tensor:
     return call.result(ops.Concat(3), *made)
 
 
-def _slice_outputs(call: Call, t: Tensor, own: slice) -> Tensor:
+def _slice_outputs(call: TfliteCall, t: Tensor, own: slice) -> Tensor:
     """A range of output channels of a constant, with its quantization."""
     if t.data is None:
         raise ShapeError("expected constant weights and bias, found computed ones")
@@ -80,7 +80,7 @@ def _slice_outputs(call: Call, t: Tensor, own: slice) -> Tensor:
     return call.quantized(t.data[own], quant)
 
 
-def depthwise_conv_2d(call: Call) -> Tensor:
+def depthwise_conv_2d(call: TfliteCall) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
     padding = call.padding(_image_size(call, 0), span(_window_size(call), dilation), stride)
     channels = call.tensor(0, "image").shape[3]
@@ -92,7 +92,7 @@ def depthwise_conv_2d(call: Call) -> Tensor:
     return _emit_convolution(call, op)
 
 
-def transpose_conv(call: Call) -> Tensor:
+def transpose_conv(call: TfliteCall) -> Tensor:
     size = call.integers(0, "output shape")
     if len(size) != 4:
         raise ShapeError(f"expected an output shape of 4 dimensions, found {list(size)}")
@@ -102,7 +102,7 @@ def transpose_conv(call: Call) -> Tensor:
     return _emit_transpose_conv(call, op, (2, 1, 3))
 
 
-def transpose_conv_bias(call: Call) -> Tensor:
+def transpose_conv_bias(call: TfliteCall) -> Tensor:
     """MediaPipe's operator; its options are three s32: padding (1 SAME, 2 VALID) and strides."""
     if len(call.operator.custom_options) != 12:
         raise ShapeError(f"expected 12 bytes of options, found {len(call.operator.custom_options)}")
@@ -125,7 +125,7 @@ def transpose_conv_bias(call: Call) -> Tensor:
 
 
 def _emit_transpose_conv(
-    call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)
+    call: TfliteCall, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)
 ) -> Tensor:
     x, w, bias = (call.maybe(i) for i in order)
     if wide.is_wide(x):
@@ -141,7 +141,7 @@ def _emit_transpose_conv(
     return spread(call, op, x, w, bias) if overlapping(op, x, w) else call.result(op, x, w, bias)
 
 
-def fully_connected(call: Call) -> Tensor:
+def fully_connected(call: TfliteCall) -> Tensor:
     if call.option("WeightsFormat") != 0:
         raise ShapeError("expected weights in the default format, found shuffled ones")
     x, weights = call.tensor(0, "input"), call.tensor(1, "weights")
@@ -159,7 +159,7 @@ def fully_connected(call: Call) -> Tensor:
     return call.result(op, x, weights, call.maybe(2))
 
 
-def _computed_weights(call: Call, x: Tensor, weights: Tensor, keep: bool) -> Tensor:
+def _computed_weights(call: TfliteCall, x: Tensor, weights: Tensor, keep: bool) -> Tensor:
     """x · weightsᵀ of two computed f32 tensors."""
     need_rank(weights, 2, "weights")
     n, k = weights.shape
@@ -181,16 +181,16 @@ def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
     return x.dtype is DType.F32 and weights.dtype is DType.I8
 
 
-def at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
+def at_codes(call: TfliteCall, x: Tensor, rows: tuple[int, int]) -> Tensor:
     """x with each row quantized around its own zero point and dequantized."""
     return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
 
 
-def _at_image_codes(call: Call, x: Tensor) -> Tensor:
+def _at_image_codes(call: TfliteCall, x: Tensor) -> Tensor:
     return at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
 
 
-def _emit_convolution(call: Call, op: Convolution) -> Tensor:
+def _emit_convolution(call: TfliteCall, op: Convolution) -> Tensor:
     """`op` on the image, weights and bias."""
     x, weights, bias = (call.maybe(i) for i in range(3))
     if any(t is not None and t.data is None for t in (weights, bias)):
@@ -205,21 +205,21 @@ def _emit_convolution(call: Call, op: Convolution) -> Tensor:
     return call.result(op, x, weights, bias)
 
 
-def average_pool(call: Call) -> Tensor:
+def average_pool(call: TfliteCall) -> Tensor:
     window, stride = _pool_window(call), call.stride()
     padding = call.padding(_image_size(call, 0), window, stride)
     op = ops.AveragePool2D(window, stride, padding, call.activation())
     return call.result(op, call.tensor(0, "image"))
 
 
-def max_pool(call: Call) -> Tensor:
+def max_pool(call: TfliteCall) -> Tensor:
     window, stride = _pool_window(call), call.stride()
     padding = call.padding(_image_size(call, 0), window, stride)
     op = ops.MaxPool2D(window, stride, padding, call.activation())
     return call.result(op, call.tensor(0, "image"))
 
 
-def l2_pool(call: Call) -> Tensor:
+def l2_pool(call: TfliteCall) -> Tensor:
     """The square root of the mean of squares."""
     x, window, stride = call.tensor(0, "image"), _pool_window(call), call.stride()
     padding = call.padding(_image_size(call, 0), window, stride)
@@ -229,7 +229,7 @@ def l2_pool(call: Call) -> Tensor:
     return root if activation is Activation.NONE else call.emit(ops.Clamp(activation), root)
 
 
-def _pool_window(call: Call) -> Pair:
+def _pool_window(call: TfliteCall) -> Pair:
     height, width = call.option("FilterHeight"), call.option("FilterWidth")
     if height < 1 or width < 1:
         raise ShapeError(f"expected a window of at least 1, found {height}x{width}")

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.transposed_conv import spread
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_rank
@@ -17,7 +17,7 @@ def is_wide(x: Tensor | None) -> bool:
     return x is not None and x.dtype is DType.I16
 
 
-def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
+def conv_2d(call: TfliteCall, op: ops.Conv2D) -> Tensor:
     """A convolution, grouped if the weights have fewer input channels than the image."""
     x, w, bias = _conv_operands(call)
     groups = max(x.shape[3] // max(w.shape[3], 1), 1)
@@ -32,7 +32,7 @@ def _rounding(bias: Tensor | None) -> ops.Rounding:
     return ops.Rounding.SHORT if short else ops.Rounding.TWICE
 
 
-def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
+def depthwise_conv_2d(call: TfliteCall, op: ops.DepthwiseConv2D) -> Tensor:
     x, w, bias = _conv_operands(call)
     _need_long(bias)
     assert w.data is not None
@@ -45,13 +45,13 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
     return call.result(wide, x, weights, bias)
 
 
-def transpose_conv(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...]) -> Tensor:
+def transpose_conv(call: TfliteCall, op: ops.TransposeConv2D, order: tuple[int, ...]) -> Tensor:
     x, w, bias = _conv_operands(call, order)
     op.check_size(x, w)
     return spread(call, op, x, w, bias, partial(ops.Conv2D16x8, rounding=_rounding(bias)))
 
 
-def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
+def fully_connected(call: TfliteCall, op: ops.FullyConnected) -> Tensor:
     x, w, bias = _conv_operands(call, rank=2)
     n, k = w.shape
     if k < 1 or x.elements % k or (op.keep_dims and x.shape[-1:] != (k,)):
@@ -64,7 +64,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
 
 
 def _conv_operands(
-    call: Call, order: tuple[int, ...] = (0, 1, 2), rank: int = 4
+    call: TfliteCall, order: tuple[int, ...] = (0, 1, 2), rank: int = 4
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Image, weights and bias, from the inputs with these indices."""
     x, w, bias = call.tensor(order[0], "image"), call.tensor(order[1], "weights"), None

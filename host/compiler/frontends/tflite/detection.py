@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
@@ -28,7 +28,7 @@ class _Options:
     scales: Array  # for y, x, height, width
 
 
-def detections(call: Call) -> list[Tensor]:
+def detections(call: TfliteCall) -> list[Tensor]:
     """[boxes, classes, scores, count], all f32: decodes boxes relative to anchors and applies
     non-maximum suppression."""
     codes, scores, anchors = (_to_float(call, call.tensor(i, "operand")) for i in range(3))
@@ -56,7 +56,7 @@ def detections(call: Call) -> list[Tensor]:
     return _by_class(call, boxes, scores, o) if o.by_class else _of_all(call, boxes, scores, o)
 
 
-def _read_options(call: Call) -> _Options:
+def _read_options(call: TfliteCall) -> _Options:
     sizes = [call.custom_number(n, d) for n, d in (
         ("max_detections", None), ("max_classes_per_detection", None), ("num_classes", None),
         ("detections_per_class", 100),
@@ -82,11 +82,11 @@ def _read_options(call: Call) -> _Options:
     )
 
 
-def _to_float(call: Call, x: Tensor) -> Tensor:
+def _to_float(call: TfliteCall, x: Tensor) -> Tensor:
     return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
 
 
-def _decode_boxes(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
+def _decode_boxes(call: TfliteCall, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
     """Decodes (y, x, height, width) relative to anchors into corners [1, n, 4]."""
     moved = call.emit(ops.Div(), codes, call.constant(scales))
     half = ops.Split(2, (2, 2))
@@ -99,7 +99,7 @@ def _decode_boxes(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> 
     return call.emit(ops.Concat(2), low, high)
 
 
-def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
+def _of_all(call: TfliteCall, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
     """Suppresses boxes by their best class; each kept box reports its `per_box` best classes."""
     count = boxes.shape[1]
     best, classes = call.builder.emit_all(ops.TopK(o.per_box, index=DType.I32), [scores])
@@ -122,7 +122,7 @@ def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tens
     return [corners, *(call.reshape(t, (1, rows)) for t in parts[1:]), _count_selected(call, found)]
 
 
-def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
+def _by_class(call: TfliteCall, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
     """Suppresses boxes within each class and reports the best over all classes."""
     count = boxes.shape[1]
     columns = call.reshape(call.transpose(scores, (1, 0)), (1, o.classes, count))
@@ -147,12 +147,12 @@ def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Te
     return [*(call.reshape(t, (1, *t.shape)) for t in parts), _count_selected(call, found)]
 
 
-def _sort_descending(call: Call, scores: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_descending(call: TfliteCall, scores: Tensor) -> tuple[Tensor, Tensor]:
     values, order = call.builder.emit_all(ops.TopK(scores.shape[-1], index=DType.I32), [scores])
     return values, order
 
 
-def _pad_selected(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
+def _pad_selected(call: TfliteCall, found: Tensor, x: Tensor, rows: int) -> Tensor:
     """The selected rows of x, zero-padded to `rows`."""
     mask = call.reshape(found, (*found.shape, *(1,) * (len(x.shape) - 1)))
     x = call.emit(ops.Where(), mask, x, call.scalar(0, x))
@@ -163,24 +163,24 @@ def _pad_selected(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
     return call.emit(ops.Pad((0, *rest), (missing, *rest)), x)
 
 
-def _count_selected(call: Call, found: Tensor) -> Tensor:
+def _count_selected(call: TfliteCall, found: Tensor) -> Tensor:
     return call.emit(ops.ReduceSum((0,), True), call.convert(found, DType.F32))
 
 
-def non_max_suppression_v4(call: Call) -> list[Tensor]:
+def non_max_suppression_v4(call: TfliteCall) -> list[Tensor]:
     """[selected boxes, count], zero-padded."""
     chosen, _, count = _non_max_suppression(call)
     return [chosen, count]
 
 
-def non_max_suppression_v5(call: Call) -> list[Tensor]:
+def non_max_suppression_v5(call: TfliteCall) -> list[Tensor]:
     """[selected boxes, their scores, count], zero-padded; soft suppression is not supported."""
     if float(call.value(5, "sigma").reshape(-1)[0]) != 0.0:
         raise ShapeError("expected a sigma of 0, found soft suppression")
     return list(_non_max_suppression(call))
 
 
-def _non_max_suppression(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def _non_max_suppression(call: TfliteCall) -> tuple[Tensor, Tensor, Tensor]:
     """Non-maximum suppression of boxes [n, 4] (corners in any order) with scores [n]."""
     boxes, scores = call.tensor(0, "boxes"), call.tensor(1, "scores")
     limit = call.integer(2, "number of boxes")

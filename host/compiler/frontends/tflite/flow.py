@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.compiler.frontends.tflite import complex as fourier
-from edgekit.host.compiler.frontends.tflite.schema import FileModel, FileOperator
-from edgekit.host.compiler.frontends.tflite.scope import Scope
+from edgekit.host.compiler.frontends.tflite.schema import FileOperator, TfliteFile
+from edgekit.host.compiler.frontends.tflite.scope import TfliteScope
 from edgekit.host.compiler.frontends.tflite.stream import STATEFUL
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Shape, State, Tensor
@@ -33,7 +33,7 @@ _CALLED = {
 }
 
 
-def subgraphs_of(model: FileModel, main: int) -> list[int]:
+def subgraphs_of(model: TfliteFile, main: int) -> list[int]:
     """Subgraph `main` and all subgraphs it calls, even indirectly, in order of first use."""
     found = [main]
     for number in found:
@@ -45,7 +45,7 @@ def subgraphs_of(model: FileModel, main: int) -> list[int]:
     return found
 
 
-def variables_of(model: FileModel, main: int) -> tuple[set[str], set[str]]:
+def variables_of(model: TfliteFile, main: int) -> tuple[set[str], set[str]]:
     """The named variables that subgraph `main` and those it calls use, and those they change after
     their initialization."""
     used, written = set[str](), set[str]()
@@ -68,24 +68,24 @@ def variables_of(model: FileModel, main: int) -> tuple[set[str], set[str]]:
     return used, written
 
 
-def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def run_flow(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     """The outputs of a control-flow or variable operator."""
     return FLOW[operator.name](scope, operator)
 
 
-def _read_inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _read_inputs(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     if any(i in scope.handles for i in operator.inputs):
         raise InputError("expected tensors as inputs of a subgraph, found a variable")
     found = [scope.tensors.get(i) for i in operator.inputs]
     return scope.importer.bounded.operands(operator.name, found)
 
 
-def _call(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _call(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     number = operator.option(_CALLED[operator.name][0])
     return scope.importer.call(number, _read_inputs(scope, operator), f"{operator.index}")
 
 
-def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _if(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     inputs = _read_inputs(scope, operator)
     if not inputs or inputs[0].elements != 1 or inputs[0].dtype is not DType.BOOL:
         raise InputError("expected a condition of one bool as input 0, found another")
@@ -110,7 +110,7 @@ def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return chosen
 
 
-def _refuse_writes(scope: Scope, branches: list[int]) -> None:
+def _refuse_writes(scope: TfliteScope, branches: list[int]) -> None:
     model = scope.importer.model
     for number in branches:
         if 0 < number < len(model.subgraphs) and any(
@@ -122,7 +122,7 @@ def _refuse_writes(scope: Scope, branches: list[int]) -> None:
             )
 
 
-def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _while(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     condition, body = (operator.option(name) for name in _CALLED["WHILE"])
     values, importer = _read_inputs(scope, operator), scope.importer
     for count in range(_ITERATION_LIMIT + 1):
@@ -142,7 +142,7 @@ def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
     raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} iterations, found more")
 
 
-def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _call_once(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     """Runs a subgraph that initializes variables; the values must be constants."""
     number = operator.option("InitSubgraphIndex")
     if not 0 < number < len(scope.importer.model.subgraphs):
@@ -156,7 +156,7 @@ def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return []
 
 
-def _var_handle(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _var_handle(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     _check_arity(operator, 0, 1)
     (output,) = operator.outputs
     scope.tensors.source(output)
@@ -164,7 +164,7 @@ def _var_handle(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return []
 
 
-def _read_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _read_variable(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     _check_arity(operator, 1, 1)
     name = _variable_name(scope, operator.inputs[0])
     state = scope.importer.states.get(name)
@@ -185,7 +185,7 @@ def check_variable(shape: Shape, dtype: DType) -> None:
         )
 
 
-def _assign_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _assign_variable(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     _check_arity(operator, 2, 0)
     name = _variable_name(scope, operator.inputs[0])
     tensor, states = scope.tensors.get(operator.inputs[1]), scope.importer.states
@@ -205,7 +205,7 @@ def _assign_variable(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return []
 
 
-def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
+def _densify(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     """Sparse constants were expanded when they were read."""
     _check_arity(operator, 1, 1)
     tensor = scope.tensors.get(operator.inputs[0])
@@ -217,7 +217,7 @@ def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
     return [tensor]
 
 
-def _variable_name(scope: Scope, index: int) -> str:
+def _variable_name(scope: TfliteScope, index: int) -> str:
     name = scope.handles.get(index)
     if name is None:
         raise InputError(f"expected a variable, found {scope.tensors.shown(index)}")
@@ -232,7 +232,7 @@ def _check_arity(operator: FileOperator, inputs: int, outputs: int) -> None:
         )
 
 
-FLOW: dict[str, Callable[[Scope, FileOperator], list[Tensor]]] = {
+FLOW: dict[str, Callable[[TfliteScope, FileOperator], list[Tensor]]] = {
     "ASSIGN_VARIABLE": _assign_variable,
     "CALL": _call,
     "CALL_ONCE": _call_once,

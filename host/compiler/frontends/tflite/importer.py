@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
-from edgekit.host.compiler.frontends.common.builder import UNNAMED, Builder
+from edgekit.host.compiler.frontends.common.builder import UNNAMED, GraphBuilder
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.open_shapes import (
     StoredInput,
@@ -27,18 +27,18 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
     size_notes,
 )
 from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
-from edgekit.host.compiler.frontends.tflite.call import Call, Output
+from edgekit.host.compiler.frontends.tflite.call import Output, TfliteCall
 from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
 from edgekit.host.compiler.frontends.tflite.flow import FLOW, check_variable, run_flow, subgraphs_of
 from edgekit.host.compiler.frontends.tflite.operators import ROWS
 from edgekit.host.compiler.frontends.tflite.schema import (
-    FileModel,
     FileOperator,
+    TfliteFile,
     read_model,
 )
-from edgekit.host.compiler.frontends.tflite.scope import Scope
+from edgekit.host.compiler.frontends.tflite.scope import TfliteScope
 from edgekit.host.compiler.frontends.tflite.signatures import (
-    Signature,
+    TfliteSignature,
     chosen_signature,
     signatures_of,
 )
@@ -132,14 +132,14 @@ def graph_from_tflite(
     return replace(made, output_names={inner: text for inner, text in pairs if inner != text})
 
 
-def _with_names(model: FileModel, entry: Signature) -> FileModel:
+def _with_names(model: TfliteFile, entry: TfliteSignature) -> TfliteFile:
     """The model with the signature's names in its subgraph."""
     graph = entry.applied_to(model.subgraphs[entry.number])
     graphs = [graph if i == entry.number else g for i, g in enumerate(model.subgraphs)]
     return replace(model, subgraphs=tuple(graphs))
 
 
-def operators_of(model: FileModel, main: int = 0) -> tuple[tuple[str, str], ...]:
+def operators_of(model: TfliteFile, main: int = 0) -> tuple[tuple[str, str], ...]:
     """Number and kind of each operator; in subgraphs other than `main` the number is prefixed with
     the subgraph's."""
     return tuple(
@@ -161,10 +161,10 @@ def _stored_input(tensors: TensorTable, index: int) -> StoredInput:
 class _Importer:
     """Walks the operators of subgraph `main` and of the subgraphs it calls, in order."""
 
-    def __init__(self, model: FileModel, work_limit: int, main: int) -> None:
+    def __init__(self, model: TfliteFile, work_limit: int, main: int) -> None:
         self.model = model
         self._main = main
-        self.builder = Builder()
+        self.builder = GraphBuilder()
         self.bounded = Bounded(self.builder, RULES)
         self.states = self.builder.states
         self.initializing = False  # inside CALL_ONCE, which initializes variables
@@ -264,7 +264,7 @@ class _Importer:
                     scope.tensors.release(index)
 
 
-class _Operators(Scope):
+class _Operators(TfliteScope):
     """One run of a subgraph, operator by operator."""
 
     def add(self, operator: FileOperator) -> None:
@@ -344,7 +344,7 @@ class _Operators(Scope):
         note, states = self.importer.bounded.add, self.importer.states
         here = f"operator {self.importer.model.subgraphs.index(self.graph)}:{operator.index}"
         made = row.build(
-            Call(
+            TfliteCall(
                 operator,
                 tensors,
                 outputs,

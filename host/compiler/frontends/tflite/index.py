@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
 from edgekit.host.compiler.frontends.common.lengths import places
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
@@ -18,14 +18,14 @@ _SIZE_LIMIT = 1 << 26  # elements of a shape from the file
 _SEGMENT_LIMIT = 1 << 20
 
 
-def gather(call: Call) -> Tensor:
+def gather(call: TfliteCall) -> Tensor:
     x, indices = call.tensor(0, "input"), call.tensor(1, "indices")
     axis, batch = call.axis(call.option("Axis"), len(x.shape)), call.option("BatchDims")
     _need_positive(indices)
     return indexing.gather(call, x, indices, axis, batch + len(indices.shape) * (batch < 0))
 
 
-def gather_nd(call: Call) -> Tensor:
+def gather_nd(call: TfliteCall) -> Tensor:
     x, indices = call.tensor(0, "input"), call.tensor(1, "indices")
     _need_positive(indices)
     return indexing.gather_nd(call, x, indices)
@@ -36,7 +36,7 @@ def _need_positive(indices: Tensor) -> None:
         raise ShapeError(f"expected indices from 0, found {int(indices.data.min())}")
 
 
-def scatter_nd(call: Call) -> Tensor:
+def scatter_nd(call: TfliteCall) -> Tensor:
     """Updates to the same position are summed."""
     indices, updates = call.tensor(0, "indices"), call.tensor(1, "updates")
     _need_positive(indices)
@@ -49,7 +49,7 @@ def scatter_nd(call: Call) -> Tensor:
     return indexing.scatter_nd(call, zeros, indices, updates, join)
 
 
-def sparse_to_dense(call: Call) -> Tensor:
+def sparse_to_dense(call: TfliteCall) -> Tensor:
     """Indices [n, rank], [n] or a scalar; values [n] or a scalar; all else is the default."""
     indices, shape = call.tensor(0, "indices"), call.integers(1, "shape")
     values, default = call.tensor(2, "values"), call.value(3, "default")
@@ -62,7 +62,7 @@ def sparse_to_dense(call: Call) -> Tensor:
     return indexing.scatter_nd(call, x, indices, values)
 
 
-def _filled_like(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
+def _filled_like(call: TfliteCall, shape: Shape, value: float, like: Tensor) -> Tensor:
     """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
         raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {list(shape)}")
@@ -70,7 +70,7 @@ def _filled_like(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor
     return made if like.quant is None else call.builder.with_quant(made, like.quant)
 
 
-def embedding_lookup(call: Call) -> Tensor:
+def embedding_lookup(call: TfliteCall) -> Tensor:
     """Rows of a table, dequantized if the file's output is f32."""
     ids, table = call.tensor(0, "ids"), call.tensor(1, "table")
     _need_positive(ids)
@@ -86,7 +86,7 @@ def embedding_lookup(call: Call) -> Tensor:
 _SUM, _MEAN, _SQRT_N = 0, 1, 2
 
 
-def embedding_lookup_sparse(call: Call) -> Tensor:
+def embedding_lookup_sparse(call: TfliteCall) -> Tensor:
     """Weighted sums of table rows whose indices differ only in the last element, optionally divided
     by the sum of weights or the root of their squares. 0 if there are no rows."""
     ids, at, shape = call.tensor(0, "ids"), call.tensor(1, "indices"), call.integers(2, "shape")
@@ -118,14 +118,14 @@ def embedding_lookup_sparse(call: Call) -> Tensor:
     return call.reshape(y, (*shape[:-1], *rest))
 
 
-def one_hot(call: Call) -> Tensor:
+def one_hot(call: TfliteCall) -> Tensor:
     indices = indexing.as_indices(call, call.tensor(0, "indices"))
     axis = call.axis(call.option("Axis"), len(indices.shape) + 1)
     on, off = call.tensor(2, "on value"), call.tensor(3, "off value")
     return indexing.one_hot(call, indices, call.integer(1, "depth"), on, off, axis)
 
 
-def reverse_sequence(call: Call) -> Tensor:
+def reverse_sequence(call: TfliteCall) -> Tensor:
     """Reverses the first `length` steps of each sequence."""
     x, lengths = call.tensor(0, "input"), call.tensor(1, "lengths")
     rank = len(x.shape)
@@ -141,17 +141,17 @@ def reverse_sequence(call: Call) -> Tensor:
     return call.transpose(y, np.argsort(order).tolist())
 
 
-def segment_sum(call: Call) -> Tensor:
+def segment_sum(call: TfliteCall) -> Tensor:
     """Sums of rows with equal segment ids, which are constant."""
     ids = call.value(1, "segment numbers")
     return _reduce_segments(call, int(ids.max(initial=-1)) + 1, "add")
 
 
-def unsorted_segment(join: str) -> Callable[[Call], Tensor]:
+def unsorted_segment(join: str) -> Callable[[TfliteCall], Tensor]:
     return lambda call: _reduce_segments(call, call.integer(2, "number of segments"), join)
 
 
-def _reduce_segments(call: Call, count: int, join: str) -> Tensor:
+def _reduce_segments(call: TfliteCall, count: int, join: str) -> Tensor:
     """Rows of x combined by segment id; negative ids belong to no segment."""
     x, ids = call.tensor(0, "input"), indexing.as_indices(call, call.tensor(1, "segment numbers"))
     if not 1 <= count <= _SEGMENT_LIMIT or x.shape[: len(ids.shape)] != ids.shape:
@@ -166,7 +166,7 @@ def _reduce_segments(call: Call, count: int, join: str) -> Tensor:
     )
 
 
-def matrix_diag(call: Call) -> Tensor:
+def matrix_diag(call: TfliteCall) -> Tensor:
     """[..., n] → [..., n, n]"""
     x = call.tensor(0, "diagonal")
     if not x.shape:
@@ -177,7 +177,7 @@ def matrix_diag(call: Call) -> Tensor:
     return call.result(ops.Where(), eye, rows, call.scalar(0, x))
 
 
-def matrix_set_diag(call: Call) -> Tensor:
+def matrix_set_diag(call: TfliteCall) -> Tensor:
     """x [..., rows, columns] with its diagonal replaced, [..., min(rows, columns)]."""
     x, diagonal = call.tensor(0, "matrices"), call.tensor(1, "diagonal")
     if len(x.shape) < 2 or diagonal.shape != (*x.shape[:-2], min(x.shape[-2:])):
@@ -192,7 +192,7 @@ def matrix_set_diag(call: Call) -> Tensor:
     return call.result(ops.Where(), eye, call.reshape(diagonal, wide), x)
 
 
-def dynamic_update_slice(call: Call) -> Tensor:
+def dynamic_update_slice(call: TfliteCall) -> Tensor:
     """x with `update` at a computed position, clamped so that it fits."""
     x, update = call.tensor(0, "operand"), call.tensor(1, "update")
     starts, rank = call.tensor(2, "start"), len(x.shape)
@@ -217,7 +217,7 @@ def dynamic_update_slice(call: Call) -> Tensor:
     return indexing.place(call, x, rows, update, lead)
 
 
-def bucketize(call: Call) -> Tensor:
+def bucketize(call: TfliteCall) -> Tensor:
     """The number of boundaries (ascending) less than or equal to each value."""
     x = call.convert(call.tensor(0, "input"), DType.F32)
     bounds = np.array(call.operator.option_vector("Boundaries") or (), np.float32)
@@ -227,7 +227,7 @@ def bucketize(call: Call) -> Tensor:
     return call.emit(ops.ReduceSum((len(x.shape),)), call.convert(over, DType.I32))
 
 
-def where(call: Call) -> Tensor:
+def where(call: TfliteCall) -> Tensor:
     """Positions of non-zero elements; for a computed condition, unused rows are -1."""
     condition = call.tensor(0, "condition")
     if condition.data is None and not condition.shape:
@@ -236,7 +236,7 @@ def where(call: Call) -> Tensor:
     return rows if length is None else call.counted(rows, length)
 
 
-def unique(call: Call) -> list[Tensor]:
+def unique(call: TfliteCall) -> list[Tensor]:
     """A constant's distinct values in order of first occurrence, and each element's index."""
     values, first, inverse = np.unique(
         call.value(0, "input"), return_index=True, return_inverse=True

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir import quantized_elementwise as coded
 from edgekit.host.compiler.ir.checks import INTEGERS, equal_codes
 from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
-Build = Callable[[Call], Tensor]
+Build = Callable[[TfliteCall], Tensor]
 
 
 def unary(op: Operator) -> Build:
@@ -27,7 +27,7 @@ def binary(op: Operator, swapped: bool = False) -> Build:
     Operators without a rule for codes get stored values, whatever their scales, as in LiteRT.
     """
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
         if op.on_codes is OnCodes.NEVER and not equal_codes(a, b):
             a, b = (call.plain(i, t.dtype) for i, t in enumerate((a, b)))
@@ -37,18 +37,18 @@ def binary(op: Operator, swapped: bool = False) -> Build:
     return build
 
 
-def add(call: Call) -> Tensor:
+def add(call: TfliteCall) -> Tensor:
     return binary(ops.Add(call.activation()))(call)
 
 
-def mul(call: Call) -> Tensor:
+def mul(call: TfliteCall) -> Tensor:
     return binary(ops.Mul(call.activation()))(call)
 
 
 def plain(op: Operator) -> Build:
     """A handler for two operands without quantization, which LiteRT would ignore."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         if any(t.is_quantized for t in call.all()):
             raise ShapeError("expected unquantized values, found quantized ones")
         return binary(op)(call)
@@ -59,7 +59,7 @@ def plain(op: Operator) -> Build:
 def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
     """Compares the stored values of s16 operands, as LiteRT does except for equality."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
         if a.dtype is b.dtype is DType.I16:
             scaled = isinstance(op, ops.Equal) and a.is_quantized and b.is_quantized
@@ -71,7 +71,7 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
     return build
 
 
-def _to_common_scale(call: Call, x: Tensor) -> Tensor:
+def _to_common_scale(call: TfliteCall, x: Tensor) -> Tensor:
     """Maps s16 values to a common unit with a lookup table."""
     codes = np.arange(-(1 << 15), 1 << 15)
     table = call.constant(coded.comparable(codes, x).astype(np.int32))
@@ -84,7 +84,7 @@ def _to_common_scale(call: Call, x: Tensor) -> Tensor:
 def activated(op: Operator) -> Build:
     """A binary operator with its activation as a separate node."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         activation = call.activation()
         y = binary(op)(call)
         return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
@@ -93,20 +93,20 @@ def activated(op: Operator) -> Build:
 
 
 def negated(op: ops.Comparison) -> Build:
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         return call.emit(ops.Not(), comparison(op)(call))
 
     return build
 
 
-def add_n(call: Call) -> Tensor:
+def add_n(call: TfliteCall) -> Tensor:
     total, *rest = call.all()
     for x in rest:
         total = call.result(ops.Add(), total, x)
     return total
 
 
-def squared_difference(call: Call) -> Tensor:
+def squared_difference(call: TfliteCall) -> Tensor:
     """In f32 two operators, which passes recognize in normalizations."""
     if call.tensor(0, "first operand").dtype is not DType.F32:
         return binary(ops.SquaredDifference())(call)
@@ -114,12 +114,12 @@ def squared_difference(call: Call) -> Tensor:
     return call.result(ops.Mul(), difference, difference)
 
 
-def square(call: Call) -> Tensor:
+def square(call: TfliteCall) -> Tensor:
     x = call.tensor(0, "input")
     return call.result(ops.Mul(), x, x)
 
 
-def rsqrt(call: Call) -> Tensor:
+def rsqrt(call: TfliteCall) -> Tensor:
     """In f32 two operators, which passes recognize in normalizations."""
     x = call.tensor(0, "input")
     if x.dtype is not DType.F32:
@@ -128,11 +128,11 @@ def rsqrt(call: Call) -> Tensor:
     return call.result(ops.Reciprocal(), root)
 
 
-def leaky_relu(call: Call) -> Tensor:
+def leaky_relu(call: TfliteCall) -> Tensor:
     return call.result(ops.LeakyRelu(float(call.option("Alpha"))), call.tensor(0, "input"))
 
 
-def prelu(call: Call) -> Tensor:
+def prelu(call: TfliteCall) -> Tensor:
     """Slopes for 16-bit inputs are 8-bit."""
     x, slope = call.tensor(0, "input"), call.tensor(1, "slope")
     if x.is_quantized and x.dtype is DType.I16:
@@ -144,7 +144,7 @@ def prelu(call: Call) -> Tensor:
     return call.result(ops.PRelu(), x, slope)
 
 
-def select(call: Call) -> Tensor:
+def select(call: TfliteCall) -> Tensor:
     """SELECT's condition may be a vector along the first axis of the values."""
     condition, a, b = (call.tensor(i, "operand") for i in range(3))
     if len(condition.shape) == 1 and len(a.shape) > 1 and call.operator.name == "SELECT":
@@ -152,13 +152,13 @@ def select(call: Call) -> Tensor:
     return call.result(ops.Where(), condition, a, b)
 
 
-def gelu(call: Call) -> Tensor:
+def gelu(call: TfliteCall) -> Tensor:
     return call.result(
         ops.GeluTanh() if call.option("Approximate") else ops.Gelu(), call.tensor(0, "input")
     )
 
 
-def cast(call: Call) -> Tensor:
+def cast(call: TfliteCall) -> Tensor:
     """Floats outside the integer range saturate."""
     x, to = call.tensor(0, "input"), call.out_dtype
     if x.dtype in (DType.F32, DType.F16) and to in INTEGERS:
@@ -166,11 +166,11 @@ def cast(call: Call) -> Tensor:
     return call.convert(x, to)
 
 
-def bit_cast(call: Call) -> Tensor:
+def bit_cast(call: TfliteCall) -> Tensor:
     return call.emit(ops.BitCast(call.out_dtype), call.tensor(0, "input"))
 
 
-def dequantize(call: Call) -> Tensor:
+def dequantize(call: TfliteCall) -> Tensor:
     source = call.tensor(0, "input")
     if 0 in call.by_block:
         return call.convert(source, call.out_dtype)
@@ -179,11 +179,11 @@ def dequantize(call: Call) -> Tensor:
     return call.result(ops.Cast(call.out_dtype), source)
 
 
-def quantize(call: Call) -> Tensor:
+def quantize(call: TfliteCall) -> Tensor:
     return call.result(ops.Quantize(call.out_dtype), call.tensor(0, "input"))
 
 
-def fake_quant(call: Call) -> Tensor:
+def fake_quant(call: TfliteCall) -> Tensor:
     """x rounded to 2^bits levels from about `Min` to `Max`, one of which is exactly 0."""
     x, bits = call.tensor(0, "input"), call.option("NumBits")
     low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))

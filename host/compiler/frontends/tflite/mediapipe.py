@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import ACTIVATIONS, Call
+from edgekit.host.compiler.frontends.tflite.call import ACTIVATIONS, TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair, same_padding
@@ -20,7 +20,7 @@ _PIXELS = 1 << 16  # per side of a crop
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-def transform_matrix(call: Call) -> Tensor:
+def transform_matrix(call: TfliteCall) -> Tensor:
     """Landmarks [1, n, 3] → [1, 4, 4]: maps crop pixels to image pixels. The crop contains all
     landmarks of a subset, rotated so that two given landmarks are level."""
     x = call.tensor(0, "landmarks")
@@ -74,16 +74,18 @@ class _Rotation:
     cosine: Tensor
     sine: Tensor
 
-    def forward(self, call: Call, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, call: TfliteCall, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         across = call.emit(ops.Sub(), _mul(call, x, self.cosine), _mul(call, y, self.sine))
         return across, call.emit(ops.Add(), _mul(call, x, self.sine), _mul(call, y, self.cosine))
 
-    def backward(self, call: Call, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, call: TfliteCall, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         across = call.emit(ops.Add(), _mul(call, x, self.cosine), _mul(call, y, self.sine))
         return across, call.emit(ops.Sub(), _mul(call, y, self.cosine), _mul(call, x, self.sine))
 
 
-def _landmark_rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Rotation:
+def _landmark_rotation(
+    call: TfliteCall, points: Tensor, ends: Sequence[int], target: float
+) -> _Rotation:
     """A rotation by `target` minus the angle of the line between two landmarks."""
     pair = call.emit(ops.Gather(0), points, call.constant(np.array(ends, np.int32)))
     left, right = (
@@ -102,7 +104,7 @@ def _landmark_rotation(call: Call, points: Tensor, ends: Sequence[int], target: 
     )
 
 
-def transform_landmarks(call: Call) -> Tensor:
+def transform_landmarks(call: TfliteCall) -> Tensor:
     """Transforms x and y of each landmark by the first two rows of a matrix [4, 4]; z is unchanged.
     In version 1 files (rank-4 landmarks), translations have a separate scale. Without options, the
     last dimension is one landmark."""
@@ -122,7 +124,12 @@ def transform_landmarks(call: Call) -> Tensor:
 
 
 def _transform_points(
-    call: Call, matrix: Tensor, x: Tensor, y: Tensor, offset: tuple[float, float], scale: float
+    call: TfliteCall,
+    matrix: Tensor,
+    x: Tensor,
+    y: Tensor,
+    offset: tuple[float, float],
+    scale: float,
 ) -> list[Tensor]:
     """The first two rows of `matrix` · (x + offset, y + offset, 0, 1), minus the offset."""
     cells = call.builder.emit_all(ops.Split(0, (1,) * 16), [call.reshape(matrix, (16,))])
@@ -142,7 +149,7 @@ def _transform_points(
     return found
 
 
-def transform_tensor(call: Call) -> Tensor:
+def transform_tensor(call: TfliteCall) -> Tensor:
     """A bilinear crop of an image [1, h, w, c]: maps pixel centers by a matrix [4, 4]; 0
     outside."""
     x, matrix = call.tensor(0, "image"), call.tensor(1, "matrix")
@@ -173,12 +180,12 @@ def transform_tensor(call: Call) -> Tensor:
     return call.reshape(y, (1, height, width, c))
 
 
-def _is_in_range(call: Call, x: Tensor, last: int) -> Tensor:
+def _is_in_range(call: TfliteCall, x: Tensor, last: int) -> Tensor:
     low = call.emit(ops.LessOrEqual(), call.scalar(0, x), x)
     return call.emit(ops.And(), low, call.emit(ops.LessOrEqual(), x, call.scalar(last, x)))
 
 
-def _neighbors(call: Call, x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _neighbors(call: TfliteCall, x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The pixels before and after a position, clamped to the image."""
     clipped = call.emit(ops.Clip(0.0, float(size - 1)), call.emit(ops.Floor(), x))
     first = call.convert(clipped, DType.I32)
@@ -186,17 +193,17 @@ def _neighbors(call: Call, x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return first, call.emit(ops.Minimum(), second, call.scalar(size - 1, first))
 
 
-def _fractional_part(call: Call, x: Tensor) -> Tensor:
+def _fractional_part(call: TfliteCall, x: Tensor) -> Tensor:
     rest = call.emit(ops.Sub(), x, call.emit(ops.Floor(), x))
     return call.reshape(rest, (x.elements, 1))
 
 
-def _lerp(call: Call, a: Tensor, b: Tensor, part: Tensor) -> Tensor:
+def _lerp(call: TfliteCall, a: Tensor, b: Tensor, part: Tensor) -> Tensor:
     keep = call.emit(ops.Sub(), call.scalar(1, part), part)
     return call.emit(ops.Add(), _mul(call, a, keep), _mul(call, b, part))
 
 
-def max_pool_with_argmax(call: Call) -> list[Tensor]:
+def max_pool_with_argmax(call: TfliteCall) -> list[Tensor]:
     """[maxima, their positions in the window + 0.1], both f32; the first of equal maxima. The
     options are TensorFlow Lite's own pool parameters."""
     x = call.tensor(0, "image")
@@ -233,7 +240,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
     return [best, number]
 
 
-def _pad_axis(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
+def _pad_axis(call: TfliteCall, x: Tensor, axis: int, border: Pair) -> Tensor:
     """x padded with the lowest value on both sides of `axis`."""
     parts = [x]
     for at, size in zip((0, 2), border, strict=True):
@@ -243,7 +250,7 @@ def _pad_axis(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
     return x if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
 
 
-def max_unpool(call: Call) -> Tensor:
+def max_unpool(call: TfliteCall) -> Tensor:
     """Each value at its pooled position in the window, 0 elsewhere."""
     x, numbers = call.tensor(0, "image"), call.tensor(1, "numbers")
     _, stride, (kh, kw), _ = _pool_options(call)
@@ -258,7 +265,7 @@ def max_unpool(call: Call) -> Tensor:
     return call.reshape(moved, (n, h * kh, w * kw, c))
 
 
-def _pool_options(call: Call) -> tuple[bool, Pair, Pair, Activation]:
+def _pool_options(call: TfliteCall) -> tuple[bool, Pair, Pair, Activation]:
     content = call.operator.custom_options
     if len(content) < 24:
         raise ShapeError(f"expected options of 24 bytes, found {len(content)}")
@@ -270,14 +277,14 @@ def _pool_options(call: Call) -> tuple[bool, Pair, Pair, Activation]:
     return kind == _SAME, (sh, sw), (kh, kw), ACTIVATIONS[activation]
 
 
-def _slice_column(call: Call, x: Tensor, index: int) -> Tensor:
+def _slice_column(call: TfliteCall, x: Tensor, index: int) -> Tensor:
     op = ops.StridedSlice((0, index), (1, 1), (x.shape[0], 1), (x.shape[0],))
     return call.emit(op, x)
 
 
-def _mul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _mul(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Mul(), a, b)
 
 
-def _mul_scalar(call: Call, x: Tensor, factor: float) -> Tensor:
+def _mul_scalar(call: TfliteCall, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1.0 else call.emit(ops.Mul(), x, call.scalar(factor, x))

@@ -23,7 +23,7 @@ from edgekit.host.compiler.frontends.tflite import (
     stream,
     volume,
 )
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.poses import poses
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Tensor
@@ -33,7 +33,7 @@ from edgekit.host.compiler.ir.types import Activation, Tensor
 class Row:
     """`build` returns the outputs in file order; `options`: the schema type of the options."""
 
-    build: Callable[[Call], Tensor | list[Tensor]]
+    build: Callable[[TfliteCall], Tensor | list[Tensor]]
     options: str = "NONE"
 
 

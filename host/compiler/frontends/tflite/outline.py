@@ -9,9 +9,9 @@ from pathlib import Path
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.outline import (
     Outline,
+    OutlineStep,
     Sized,
     Slot,
-    Step,
     count_multiply_adds,
     peak_bytes,
 )
@@ -57,7 +57,7 @@ def outline_tflite(path: Path, shapes: Mapping[str, Shape], signature: str = "")
         else _to_sized(t)
         for i, t in enumerate(main.tensors)
     }
-    steps = [Step(o.name, o.inputs, o.outputs) for o in main.operators]
+    steps = [OutlineStep(o.name, o.inputs, o.outputs) for o in main.operators]
     constants = {
         id(t.data): t for g in model.subgraphs for t in g.tensors if t.data is not None
     }.values()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
@@ -14,7 +14,7 @@ _MOST = 1 << 10  # poses, and pixels per cell
 _ROUNDING = 1e-6  # keeps the log odds of 0 finite
 
 
-def poses(call: Call) -> list[Tensor]:
+def poses(call: TfliteCall) -> list[Tensor]:
     """Heatmaps, short and mid offsets → keypoints, keypoint scores, pose scores, pose count; all
     f32. Quantized inputs are dequantized."""
     if len(call.tensors) != 3:

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.conv import at_codes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 
-def batch_matmul(call: Call) -> Tensor:
+def batch_matmul(call: TfliteCall) -> Tensor:
     """Batched matrices, transposed as the options specify; batch axes broadcast."""
     a, b = call.tensor(0, "first matrices"), call.tensor(1, "second matrices")
     if len(a.shape) < 2 or len(b.shape) < 2:
@@ -26,7 +26,7 @@ def batch_matmul(call: Call) -> Tensor:
     return call.result(ops.MatMul(), a, b)
 
 
-def _constant_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _constant_matmul(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
     """A constant matrix shared by the batch: a fully connected layer. If it is quantized, rows of a
     are quantized dynamically, around 0 or asymmetrically according to the options."""
     assert b.data is not None
@@ -44,6 +44,6 @@ def _constant_matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, (*lead, weights.shape[0]))
 
 
-def _swap_last_axes(call: Call, x: Tensor) -> Tensor:
+def _swap_last_axes(call: TfliteCall, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import (
     code_range,
@@ -27,7 +27,7 @@ _NORM_SHIFT, _SHIFT_LIMIT = 12, 28
 _LOW, _HIGH = code_range(DType.I8)
 
 
-def lstm(call: Call, x: Tensor) -> Tensor:
+def lstm(call: TfliteCall, x: Tensor) -> Tensor:
     """The hidden states [time, batch, size] for all steps of x; writes back both states."""
     _need_plain(call)
     first = 1 if call.maybe(_FIRST_WEIGHTS) is None else 0
@@ -93,7 +93,7 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     return made[0]
 
 
-def _need_plain(call: Call) -> None:
+def _need_plain(call: TfliteCall) -> None:
     if len(call.intermediates) != _INTERMEDIATES:
         raise ShapeError(
             f"expected an 8-bit LSTM with {_INTERMEDIATES} intermediate tensors, "
@@ -103,7 +103,7 @@ def _need_plain(call: Call) -> None:
         raise ShapeError("expected TANH as activation of an 8-bit LSTM, found another")
 
 
-def _peepholes(call: Call, first: int) -> list[Tensor]:
+def _peepholes(call: TfliteCall, first: int) -> list[Tensor]:
     """The peephole weights of the input gate (if any), forget gate and output gate."""
     if call.maybe(_FIRST_PEEPHOLE + 1) is None:
         return []
@@ -113,7 +113,7 @@ def _peepholes(call: Call, first: int) -> list[Tensor]:
     ]
 
 
-def _gate_scales(call: Call, first: int) -> list[np.float32]:
+def _gate_scales(call: TfliteCall, first: int) -> list[np.float32]:
     """The scales of the gates' function inputs, or of the inputs of their normalization."""
     if not _is_normalized(call):
         return [_GATE_SCALE] * (4 - first)
@@ -123,11 +123,11 @@ def _gate_scales(call: Call, first: int) -> list[np.float32]:
     return [_per_tensor_quant(quant)[0] for quant in found]
 
 
-def _is_normalized(call: Call) -> bool:
+def _is_normalized(call: TfliteCall) -> bool:
     return call.maybe(_FIRST_NORM + 3) is not None
 
 
-def _norm_weights(call: Call, first: int, cells: int) -> list[Tensor]:
+def _norm_weights(call: TfliteCall, first: int, cells: int) -> list[Tensor]:
     """The weights of gate normalization."""
     if not _is_normalized(call):
         return []
@@ -156,7 +156,7 @@ def _gate_multipliers(
     )
 
 
-def _projection_params(call: Call, zero: int) -> tuple[Tensor | None, Tensor | None]:
+def _projection_params(call: TfliteCall, zero: int) -> tuple[Tensor | None, Tensor | None]:
     if call.maybe(_PROJECTION) is None:
         return None, None
     weights = _quantized_weights(call, _PROJECTION, "projection weights")
@@ -166,7 +166,7 @@ def _projection_params(call: Call, zero: int) -> tuple[Tensor | None, Tensor | N
     return weights, _i32_constant(call, total)
 
 
-def svdf(call: Call, x: Tensor) -> Tensor:
+def svdf(call: TfliteCall, x: Tensor) -> Tensor:
     weights = _quantized_weights(call, 1, "weights of features")
     times = _weights_of_time(call)
     state, rank = call.tensor(4, "state"), int(call.option("Rank"))
@@ -202,7 +202,7 @@ def svdf(call: Call, x: Tensor) -> Tensor:
     return y
 
 
-def _weights_of_time(call: Call) -> Tensor:
+def _weights_of_time(call: TfliteCall) -> Tensor:
     """The weights over time; s8 ones are widened."""
     found = call.tensor(2, "weights of time")
     if found.dtype is not DType.I8:
@@ -212,7 +212,7 @@ def _weights_of_time(call: Call) -> Tensor:
     return call.quantized(checked.data.astype(np.int16), checked.quant)
 
 
-def _quantized_weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tensor:
+def _quantized_weights(call: TfliteCall, index: int, what: str, dtype: DType = DType.I8) -> Tensor:
     found = call.tensor(index, what)
     _check_type(found, dtype, what)
     if found.data is None or found.data.ndim not in (1, 2):
@@ -228,7 +228,7 @@ def _check_type(t: Tensor, dtype: DType, what: str) -> None:
     _per_tensor_quant(t.quant)
 
 
-def _read_bias(call: Call, index: int) -> Array:
+def _read_bias(call: TfliteCall, index: int) -> Array:
     found = call.tensor(index, "bias")
     if found.data is None or found.dtype is not DType.I32:
         raise ShapeError("expected a constant bias of type s32, found another")
@@ -270,11 +270,11 @@ def _zero_point_offset(x: Tensor, weights: Tensor) -> Array:
     return -zero_point_of(x) * _row_sums(weights)
 
 
-def _i32_constant(call: Call, values: Array) -> Tensor:
+def _i32_constant(call: TfliteCall, values: Array) -> Tensor:
     return call.quantized(values.astype(np.int32), None)
 
 
-def _stack_constants(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
+def _stack_constants(call: TfliteCall, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
     """Constants concatenated along the first axis, or stacked as rows if `rows`."""
     values = [p.data for p in parts if p.data is not None]
     if any(v.shape != values[0].shape for v in values):
@@ -290,7 +290,7 @@ def _power_of_two(cell: Tensor) -> int:
     return exponent - 1
 
 
-def _clip_limit(call: Call, option: str, of: Tensor, largest: int) -> int:
+def _clip_limit(call: TfliteCall, option: str, of: Tensor, largest: int) -> int:
     limit = float(call.option(option))
     with np.errstate(all="ignore"):
         codes = float(np.float32(limit) / _scale_f32(of))

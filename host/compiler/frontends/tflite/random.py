@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from edgekit.host.compiler.frontends.common import random
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
@@ -22,7 +22,7 @@ _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def bits(call: Call) -> list[Tensor]:
+def bits(call: TfliteCall) -> list[Tensor]:
     """The next state and the bits. The u64 state holds key and counter, and for Philox the upper
     half of the counter; a Philox state of only two words uses the key there."""
     state, algorithm = call.tensor(0, "state"), call.option("Algorithm")
@@ -56,21 +56,21 @@ def bits(call: Call) -> list[Tensor]:
     return [call.emit(ops.Concat(0), key, after, *upper), call.reshape(flat, made.shape)]
 
 
-def uniform(call: Call) -> Tensor:
+def uniform(call: TfliteCall) -> Tensor:
     return random.uniform(call, _drawn_shape(call), _seed(call))
 
 
-def standard_normal(call: Call) -> Tensor:
+def standard_normal(call: TfliteCall) -> Tensor:
     return random.normal(call, _drawn_shape(call), _seed(call))
 
 
-def multinomial(call: Call) -> Tensor:
+def multinomial(call: TfliteCall) -> Tensor:
     scores, samples = call.tensor(0, "logits"), call.integer(1, "number of samples")
     need_dtype(scores, (DType.F32,), "logits")
     return call.convert(random.multinomial(call, scores, samples, _seed(call)), call.out_dtype)
 
 
-def _drawn_shape(call: Call) -> Shape:
+def _drawn_shape(call: TfliteCall) -> Shape:
     shape = call.integers(0, "shape")
     if call.out_dtype is not DType.F32:
         raise ShapeError(f"expected a result of type f32, found {call.out_dtype.value}")
@@ -79,13 +79,13 @@ def _drawn_shape(call: Call) -> Shape:
     return shape
 
 
-def _seed(call: Call) -> int | None:
+def _seed(call: TfliteCall) -> int | None:
     """None if both options are 0, which means a seed of the engine's choice."""
     seed, second = (int(call.option(name) or 0) % (1 << 31) for name in ("Seed", "Seed2"))
     return seed << 32 | second if seed or second else None
 
 
-def _threefry(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tensor]:
+def _threefry(call: TfliteCall, key: list[Tensor], counters: list[Tensor]) -> list[Tensor]:
     """Threefry-2x32 of 20 rounds."""
     mixed = _xor(call, _xor(call, *key), call.scalar(_PARITY, key[0]))
     keys = [*key, mixed]
@@ -101,13 +101,13 @@ def _threefry(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Ten
     return [a, b]
 
 
-def _split_words(call: Call, x: Tensor) -> list[Tensor]:
+def _split_words(call: TfliteCall, x: Tensor) -> list[Tensor]:
     """The lower and upper 32 bits of each number."""
     upper = call.emit(ops.RightShift(), x, call.scalar(32, x))
     return [call.convert(x, DType.U32), call.convert(upper, DType.U32)]
 
 
-def _combine_words(call: Call, words: Tensor) -> Tensor:
+def _combine_words(call: TfliteCall, words: Tensor) -> Tensor:
     """64-bit numbers of two words each, the lower one first."""
     pairs = call.convert(call.reshape(words, (words.elements // 2, 2)), DType.U64)
     low, high = (call.reshape(call.part(pairs, 1, i, 1), (pairs.shape[0],)) for i in (0, 1))
@@ -115,9 +115,9 @@ def _combine_words(call: Call, words: Tensor) -> Tensor:
     return call.emit(ops.BitwiseOr(), upper, low)
 
 
-def _add(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _add(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.Add(), a, b)
 
 
-def _xor(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _xor(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
     return call.emit(ops.BitwiseXor(), a, b)

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from edgekit.host.compiler.frontends.tflite import quantized_recurrent as coded
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.conv import at_codes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_shape
@@ -59,7 +59,7 @@ _BACKWARD = Places(18, 22, 26, 29, 33, 37, 38, None)
 class _Lstm:
     """The weights of all gates, concatenated; three gates if there is no input gate."""
 
-    call: Call
+    call: TfliteCall
     at: Places
     w: Tensor
     r: Tensor
@@ -98,16 +98,16 @@ class _Lstm:
         return not (self.coupled or self.normalized or projected) and self.r.dtype is DType.F32
 
 
-def sequence_lstm(call: Call) -> Tensor:
+def sequence_lstm(call: TfliteCall) -> Tensor:
     x = _input_sequence(call, bool(call.option("TimeMajor")))
     return _to_file_order(call, _forward_lstm(call, x))
 
 
-def _forward_lstm(call: Call, x: Tensor) -> Tensor:
+def _forward_lstm(call: TfliteCall, x: Tensor) -> Tensor:
     return coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
 
 
-def lstm(call: Call) -> list[Tensor] | Tensor:
+def lstm(call: TfliteCall) -> list[Tensor] | Tensor:
     """One time step."""
     if call.option("KernelType"):
         return _basic_lstm(call)
@@ -118,25 +118,25 @@ def lstm(call: Call) -> list[Tensor] | Tensor:
     return call.reshape(y, y.shape[1:])
 
 
-def bidirectional_lstm(call: Call) -> list[Tensor] | Tensor:
+def bidirectional_lstm(call: TfliteCall) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(39, 48))
     x = _input_sequence(call, bool(call.option("TimeMajor")))
     made = [_lstm(call, places, x, back) for places, back in ((_FORWARD, False), (_BACKWARD, True))]
     return _merge_directions(call, made)
 
 
-def _merge_directions(call: Call, made: list[Tensor]) -> list[Tensor] | Tensor:
+def _merge_directions(call: TfliteCall, made: list[Tensor]) -> list[Tensor] | Tensor:
     if not call.option("MergeOutputs"):
         return [_to_file_order(call, y) for y in made]
     return _to_file_order(call, call.emit(ops.Concat(2), *made))
 
 
-def _no_auxiliary(call: Call, inputs: Sequence[int]) -> None:
+def _no_auxiliary(call: TfliteCall, inputs: Sequence[int]) -> None:
     if any(call.maybe(i) is not None for i in inputs):
         raise ShapeError("expected no auxiliary input, found one")
 
 
-def _input_sequence(call: Call, time_first: bool) -> Tensor:
+def _input_sequence(call: TfliteCall, time_first: bool) -> Tensor:
     """The input as [time, batch, size]."""
     x = call.tensor(0, "input")
     if len(x.shape) != 3:
@@ -147,12 +147,12 @@ def _input_sequence(call: Call, time_first: bool) -> Tensor:
     return x
 
 
-def _to_file_order(call: Call, y: Tensor) -> Tensor:
+def _to_file_order(call: TfliteCall, y: Tensor) -> Tensor:
     """Steps [time, batch, size] in the file's axis order."""
     return y if call.option("TimeMajor") else call.transpose(y, (1, 0, 2))
 
 
-def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
+def _lstm(call: TfliteCall, at: Places, x: Tensor, backwards: bool) -> Tensor:
     """The hidden states [time, batch, size] for all steps of x; writes back both states."""
     first = 1 if call.maybe(at.weights) is None else 0
     w = _concat_constants(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
@@ -200,7 +200,7 @@ def _fused_lstm(
     return y, hidden, memory
 
 
-def _step_gates(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
+def _step_gates(call: TfliteCall, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
     """The input contribution to the gates [batch, width] at each step, in processing order."""
     time, batch, width = gates.shape
     if time > _UNROLLED_STEPS:
@@ -210,7 +210,7 @@ def _step_gates(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
         yield call.emit(op, gates)
 
 
-def _concat_steps(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
+def _concat_steps(call: TfliteCall, made: list[Tensor], backwards: bool) -> Tensor:
     """States [batch, size] in processing order, as [time, batch, size]."""
     rows = [call.reshape(y, (1, *y.shape)) for y in (reversed(made) if backwards else made)]
     return rows[0] if len(rows) == 1 else call.emit(ops.Concat(0), *rows)
@@ -256,7 +256,7 @@ def _lstm_step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[
     return hidden, memory
 
 
-def _basic_lstm(call: Call) -> list[Tensor]:
+def _basic_lstm(call: TfliteCall) -> list[Tensor]:
     """[hidden, cell, operands, sums]. The states are plain inputs and outputs; gate order: input,
     cell, forget, output."""
     x, hidden, memory = (call.tensor(i, "operand") for i in (0, 1, 4))
@@ -273,25 +273,25 @@ def _basic_lstm(call: Call) -> list[Tensor]:
     return [hidden, memory, both, total]
 
 
-def rnn(call: Call) -> Tensor:
+def rnn(call: TfliteCall) -> Tensor:
     """One time step."""
     x = call.tensor(0, "input")
     y = _rnn(call, 1, call.reshape(x, (1, *x.shape)), False)
     return call.reshape(y, y.shape[1:])
 
 
-def sequence_rnn(call: Call) -> Tensor:
+def sequence_rnn(call: TfliteCall) -> Tensor:
     x = _input_sequence(call, bool(call.option("TimeMajor")))
     return _to_file_order(call, _rnn(call, 1, x, False))
 
 
-def bidirectional_rnn(call: Call) -> list[Tensor] | Tensor:
+def bidirectional_rnn(call: TfliteCall) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(9, 12))
     x = _input_sequence(call, bool(call.option("TimeMajor")))
     return _merge_directions(call, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
 
 
-def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
+def _rnn(call: TfliteCall, first: int, x: Tensor, backwards: bool) -> Tensor:
     """All hidden states; inputs from `first`: weights, recurrent weights, bias, state."""
     w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
     hidden, function = call.tensor(first + 3, "hidden state"), _fused_activation(call)
@@ -311,7 +311,7 @@ def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
     return y
 
 
-def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def dense(call: TfliteCall, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """x · wᵀ + bias; with 8-bit weights, rows of x are quantized as the options specify."""
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
@@ -321,7 +321,7 @@ def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return call.emit(ops.FullyConnected(True), x, w, bias)
 
 
-def _concat_constants(call: Call, parts: Sequence[Tensor]) -> Tensor:
+def _concat_constants(call: TfliteCall, parts: Sequence[Tensor]) -> Tensor:
     """Constants concatenated along the first axis, with per-row scales."""
     values = []
     for part in parts:
@@ -339,27 +339,27 @@ def _concat_constants(call: Call, parts: Sequence[Tensor]) -> Tensor:
     return call.quantized(np.concatenate(values), quant)
 
 
-def _to_float(call: Call, x: Tensor) -> Tensor:
+def _to_float(call: TfliteCall, x: Tensor) -> Tensor:
     return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
 
 
-def _fused_activation(call: Call) -> Operator | None:
+def _fused_activation(call: TfliteCall) -> Operator | None:
     number = call.option("FusedActivationFunction")
     if number not in _FUNCTIONS:
         raise ShapeError(f"expected a known activation, found number {number}")
     return _FUNCTIONS[number]
 
 
-def apply(call: Call, function: Operator | None, x: Tensor) -> Tensor:
+def apply(call: TfliteCall, function: Operator | None, x: Tensor) -> Tensor:
     return x if function is None else call.emit(function, x)
 
 
-def _clip_to_option(call: Call, x: Tensor, option: str) -> Tensor:
+def _clip_to_option(call: TfliteCall, x: Tensor, option: str) -> Tensor:
     limit = float(call.option(option))
     return call.emit(ops.Clip(-limit, limit), x) if limit > 0 else x
 
 
-def svdf(call: Call) -> Tensor:
+def svdf(call: TfliteCall) -> Tensor:
     """`Rank` filters per unit: a weighted sum of each input frame. The last frames are kept as
     [batch, filters, frames] and summed with weights over time."""
     x, features = call.tensor(0, "input"), call.tensor(1, "weights of features")

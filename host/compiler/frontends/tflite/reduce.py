@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call, Output
+from edgekit.host.compiler.frontends.tflite.call import Output, TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.fixed_point import is_fraction
 from edgekit.host.compiler.ir.types import DType, Operator, Quant, ShapeError, Tensor
@@ -16,7 +16,7 @@ _LARGEST_STEP = 128  # LiteRT's limit on the rescaling factor
 _TINY = 1e-12  # TFLite's L2 normalization divides by at least this square sum
 
 
-def mean(call: Call) -> Tensor:
+def mean(call: TfliteCall) -> Tensor:
     """Means; integer means round toward zero."""
     x = call.tensor(0, "input")
     axes = _reduction_axes(call, x)
@@ -26,17 +26,17 @@ def mean(call: Call) -> Tensor:
     return _of_neighbors(call, lambda near: ops.Mean(near))
 
 
-def sum_(call: Call) -> Tensor:
+def sum_(call: TfliteCall) -> Tensor:
     """Sums; quantized sums are rounded once, so one node reduces all axes."""
     if call.tensor(0, "input").is_quantized:
         return _of_neighbors(call, lambda near: ops.ReduceSum(near))
     return total(ops.ReduceSum)(call)
 
 
-def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
+def total(op: type[ops.Total]) -> Callable[[TfliteCall], Tensor]:
     """One reduction node per run of adjacent axes, which is what kernels support."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         x = call.tensor(0, "input")
         rest, y = list(_reduction_axes(call, x)), x
         while rest:
@@ -49,7 +49,7 @@ def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
     return build
 
 
-def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
+def _of_neighbors(call: TfliteCall, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
     """`op` on adjacent axes; if they are not adjacent, the reduced axes are moved to the end."""
     x = call.tensor(0, "input")
     axes = _reduction_axes(call, x)
@@ -63,7 +63,7 @@ def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tens
     )
 
 
-def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
+def _with_axes(call: TfliteCall, x: Tensor, y: Tensor) -> Tensor:
     """`y` with the reduced axes kept or dropped, as the options specify."""
     axes, keep = _reduction_axes(call, x), call.option("KeepDims")
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
@@ -72,12 +72,12 @@ def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
     return call.emit(ops.Reshape(tuple(shape)), y, quant=y.quant)
 
 
-def _reduction_axes(call: Call, x: Tensor) -> tuple[int, ...]:
+def _reduction_axes(call: TfliteCall, x: Tensor) -> tuple[int, ...]:
     rank = len(x.shape)
     return tuple(sorted({call.axis(a, rank) for a in call.integers(1, "axes")}))
 
 
-def product(call: Call) -> Tensor:
+def product(call: TfliteCall) -> Tensor:
     """Products; quantized ones are rescaled at each step, so one node reduces all axes."""
     x, quant = call.tensor(0, "input"), call.outputs[0].quant
     if not x.is_quantized:
@@ -93,8 +93,8 @@ def product(call: Call) -> Tensor:
     return _of_neighbors(call, lambda near: ops.ReduceProduct(near))
 
 
-def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:
-    def build(call: Call) -> Tensor:
+def arg_extreme(smallest: bool) -> Callable[[TfliteCall], Tensor]:
+    def build(call: TfliteCall) -> Tensor:
         x = call.tensor(0, "input")
         axis = call.axis(call.integer(1, "axis"), len(x.shape))
         found = call.emit(ops.ArgExtreme(axis, smallest=smallest), x)
@@ -104,7 +104,7 @@ def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:
     return build
 
 
-def softmax(call: Call) -> Tensor:
+def softmax(call: TfliteCall) -> Tensor:
     x, out, beta = call.tensor(0, "input"), call.outputs[0], float(call.option("Beta"))
     if x.is_quantized and x.dtype.bytes == 1 and not _fraction(x, out):
         return _rescaled_softmax(call, x, beta)
@@ -117,7 +117,7 @@ def _fraction(x: Tensor, out: Output) -> bool:
     )
 
 
-def _rescaled_softmax(call: Call, x: Tensor, beta: float) -> Tensor:
+def _rescaled_softmax(call: TfliteCall, x: Tensor, beta: float) -> Tensor:
     """Softmax of 8-bit codes in any unit, in the order of LiteRT's f32 kernel.
 
     Like there, the zero point of u8 results is ignored.
@@ -140,7 +140,7 @@ def _rescaled_softmax(call: Call, x: Tensor, beta: float) -> Tensor:
     return call.emit(ops.BitCast(call.out_dtype), y, quant=quant)
 
 
-def log_softmax(call: Call) -> Tensor:
+def log_softmax(call: TfliteCall) -> Tensor:
     """Log-softmax; quantized inputs are computed in f32, like LiteRT's kernels."""
     x = call.tensor(0, "input")
     if x.is_quantized and x.dtype.bytes == 1:
@@ -154,7 +154,7 @@ def log_softmax(call: Call) -> Tensor:
     return y if call.out_dtype is DType.F32 else call.result(ops.Quantize(call.out_dtype), y)
 
 
-def l2_normalization(call: Call) -> Tensor:
+def l2_normalization(call: TfliteCall) -> Tensor:
     x = call.tensor(0, "input")
     if x.is_quantized:
         return call.result(ops.UnitLength(), x)
@@ -166,7 +166,7 @@ def l2_normalization(call: Call) -> Tensor:
     return call.emit(ops.Div(), x, norm)
 
 
-def across_channels(call: Call) -> Tensor:
+def across_channels(call: TfliteCall) -> Tensor:
     """x / (bias + alpha · Σ x²)^beta, with the sum over neighboring channels."""
     x, radius = call.tensor(0, "image"), call.option("Radius")
     alpha, beta, bias = (float(call.option(name)) for name in ("Alpha", "Beta", "Bias"))
@@ -182,7 +182,7 @@ def across_channels(call: Call) -> Tensor:
     return call.emit(ops.Mul(), x, call.emit(ops.Pow(), base, call.scalar(-beta, x)))
 
 
-def cumsum(call: Call) -> Tensor:
+def cumsum(call: TfliteCall) -> Tensor:
     """Running sums as a product with a triangle of ones."""
     x = call.tensor(0, "input")
     if x.dtype not in (DType.F32, DType.I32, DType.I64):
@@ -199,7 +199,7 @@ def cumsum(call: Call) -> Tensor:
     return call.back(call.reshape(y, shape), axis)
 
 
-def top_k(call: Call) -> list[Tensor]:
+def top_k(call: TfliteCall) -> list[Tensor]:
     x, k = call.tensor(0, "input"), call.integer(1, "k")
     index = call.outputs[-1].dtype
     if index not in (DType.I32, DType.I64):

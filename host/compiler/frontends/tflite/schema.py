@@ -135,7 +135,7 @@ class FileSubgraph:
 
 
 @dataclass(frozen=True, eq=False)
-class FileModel:
+class TfliteFile:
     subgraphs: tuple[FileSubgraph, ...]
 
 
@@ -166,7 +166,7 @@ class _Budget:
             raise InputError("expected tables that do not overlap, found more data than the file")
 
 
-def read_model(content: bytes) -> FileModel:
+def read_model(content: bytes) -> TfliteFile:
     """Parses a complete .tflite file. Raises `InputError` (without the file's name)."""
     if not is_tflite(content):
         raise InputError(
@@ -190,7 +190,7 @@ def read_model(content: bytes) -> FileModel:
     if not subgraphs:
         raise InputError("expected a model with a subgraph, found none")
     reader = _Reader(codes, buffers, _Budget(len(content)))
-    return FileModel(tuple(reader.subgraph(s) for s in subgraphs))
+    return TfliteFile(tuple(reader.subgraph(s) for s in subgraphs))
 
 
 def printable(text: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edgekit.host.compiler.frontends.common.bounded import Bounded
-from edgekit.host.compiler.frontends.common.builder import Builder
-from edgekit.host.compiler.frontends.tflite.schema import FileModel, FileSubgraph
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
+from edgekit.host.compiler.frontends.tflite.schema import FileSubgraph, TfliteFile
 from edgekit.host.compiler.frontends.tflite.tensors import TensorTable
 from edgekit.host.compiler.ir.types import State, Tensor
 
@@ -17,8 +17,8 @@ Complex = tuple[Tensor, Tensor]  # real and imaginary part
 class Import(Protocol):
     """State shared by all runs of subgraphs."""
 
-    model: FileModel
-    builder: Builder
+    model: TfliteFile
+    builder: GraphBuilder
     bounded: Bounded
     states: dict[str, State]
     initializing: bool  # inside CALL_ONCE, which initializes variables
@@ -30,7 +30,7 @@ class Import(Protocol):
         """Adds to the work so far; raises `InputError` if it is too much."""
 
 
-class Scope:
+class TfliteScope:
     """One run of a subgraph: its tensors, and the variables its handles refer to."""
 
     def __init__(self, importer: Import, graph: FileSubgraph, tensors: TensorTable) -> None:

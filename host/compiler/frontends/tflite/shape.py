@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
@@ -16,12 +16,12 @@ _NEW = -1  # an axis absent from the input
 _SIZE_LIMIT = 1 << 16  # pixels per side of a resized image
 
 
-def _emit_on_input(call: Call, op: Operator) -> Tensor:
+def _emit_on_input(call: TfliteCall, op: Operator) -> Tensor:
     """Emits `op` on the first input."""
     return call.result(op, call.tensor(0, "input"))
 
 
-def _sliced_out(call: Call, op: ops.StridedSlice) -> Tensor:
+def _sliced_out(call: TfliteCall, op: ops.StridedSlice) -> Tensor:
     """Emits `op` on the first input. Empty slices, which loops take before their first and after
     their last element, are constants."""
     if min(op.extent, default=1) != 0:
@@ -32,14 +32,14 @@ def _sliced_out(call: Call, op: ops.StridedSlice) -> Tensor:
     return call.quantized(np.zeros(op.shape, x.dtype.numpy), x.quant)
 
 
-def concatenation(call: Call) -> Tensor:
+def concatenation(call: TfliteCall) -> Tensor:
     activation, rank = call.activation(), len(call.tensor(0, "operand").shape)
     parts = [t for t in call.all() if t.elements] or call.all()
     y = call.result(ops.Concat(call.axis(call.option("Axis"), rank)), *parts)
     return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
 
 
-def pack(call: Call) -> Tensor:
+def pack(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "operand").shape
     axis = call.axis(call.option("Axis"), len(shape) + 1)
     if any(t.shape != shape for t in call.all()):
@@ -48,7 +48,7 @@ def pack(call: Call) -> Tensor:
     return call.result(ops.Concat(axis), *parts)
 
 
-def unpack(call: Call) -> list[Tensor]:
+def unpack(call: TfliteCall) -> list[Tensor]:
     x = call.tensor(0, "input")
     axis = call.axis(call.option("Axis"), len(x.shape))
     count = x.shape[axis]
@@ -59,7 +59,7 @@ def unpack(call: Call) -> list[Tensor]:
     return [call.reshape(t, rest) for t in parts]
 
 
-def split(call: Call) -> list[Tensor]:
+def split(call: TfliteCall) -> list[Tensor]:
     shape = call.tensor(1, "input").shape
     axis = call.axis(call.integer(0, "axis"), len(shape))
     parts = len(call.outputs)
@@ -69,7 +69,7 @@ def split(call: Call) -> list[Tensor]:
     return call.results(op, call.tensor(1, "input"))
 
 
-def split_v(call: Call) -> list[Tensor]:
+def split_v(call: TfliteCall) -> list[Tensor]:
     shape = call.tensor(0, "input").shape
     axis = call.axis(call.integer(2, "axis"), len(shape))
     sizes = list(call.integers(1, "part sizes"))
@@ -80,7 +80,7 @@ def split_v(call: Call) -> list[Tensor]:
     return call.results(ops.Split(axis, tuple(sizes)), call.tensor(0, "input"))
 
 
-def reshape(call: Call) -> Tensor:
+def reshape(call: TfliteCall) -> Tensor:
     wanted = call.operator.option_vector("NewShape")
     if call.maybe(1) is not None:
         wanted = call.integers(1, "new shape")
@@ -94,7 +94,7 @@ def reshape(call: Call) -> Tensor:
     return _emit_on_input(call, ops.Reshape(tuple(shape)))
 
 
-def squeeze(call: Call) -> Tensor:
+def squeeze(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     axes = [call.axis(a, len(shape)) for a in call.operator.option_vector("SqueezeDims") or ()]
     axes = axes or [i for i, d in enumerate(shape) if d == 1]
@@ -103,25 +103,25 @@ def squeeze(call: Call) -> Tensor:
     return _emit_on_input(call, ops.Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)))
 
 
-def expand_dims(call: Call) -> Tensor:
+def expand_dims(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     axis = call.axis(call.integer(1, "axis"), len(shape) + 1)
     return _emit_on_input(call, ops.Reshape((*shape[:axis], 1, *shape[axis:])))
 
 
-def transpose(call: Call) -> Tensor:
+def transpose(call: TfliteCall) -> Tensor:
     rank = len(call.tensor(0, "input").shape)
     return _emit_on_input(
         call, ops.Transpose(tuple(call.axis(p, rank) for p in call.integers(1, "permutation")))
     )
 
 
-def pad(call: Call) -> Tensor:
+def pad(call: TfliteCall) -> Tensor:
     rows = call.rows(1, "paddings", len(call.tensor(0, "input").shape))
     return _emit_on_input(call, ops.Pad(tuple(rows[:, 0].tolist()), tuple(rows[:, 1].tolist())))
 
 
-def pad_v2(call: Call) -> Tensor:
+def pad_v2(call: TfliteCall) -> Tensor:
     """Pads with a value by concatenating constants on both sides of each axis."""
     x, value = call.tensor(0, "input"), call.value(2, "value")
     if value.size != 1:
@@ -142,7 +142,7 @@ def pad_v2(call: Call) -> Tensor:
     return x
 
 
-def strided_slice(call: Call) -> Tensor:
+def strided_slice(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     begins, ends = call.integers(1, "begin"), call.integers(2, "end")
     strides = call.integers(3, "strides")
@@ -169,7 +169,7 @@ def strided_slice(call: Call) -> Tensor:
     )
 
 
-def _slice_index_per_axis(call: Call, count: int, rank: int) -> list[int | None]:
+def _slice_index_per_axis(call: TfliteCall, count: int, rank: int) -> list[int | None]:
     """For each axis the index of its slice, None if it is kept, `_NEW` for an added axis."""
     ellipsis, new = call.option("EllipsisMask"), call.option("NewAxisMask")
     if ellipsis & (ellipsis - 1):
@@ -188,7 +188,7 @@ def _slice_index_per_axis(call: Call, count: int, rank: int) -> list[int | None]
     return found if dots else found + [None] * missing
 
 
-def _slice_bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None, int]:
+def _slice_bounds(call: TfliteCall, i: int, size: int) -> tuple[int | None, int | None, int]:
     """Begin, end and step of slice `i` of an axis."""
     begin, end, step = (call.integers(n, "slice")[i] for n in (1, 2, 3))
     if step == 0:
@@ -203,7 +203,7 @@ def _slice_bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None
     return start, last, step
 
 
-def slice_(call: Call) -> Tensor:
+def slice_(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     begin, sizes = call.integers(1, "begin"), call.integers(2, "size")
     if not len(begin) == len(sizes) == len(shape):
@@ -212,56 +212,56 @@ def slice_(call: Call) -> Tensor:
     return _sliced_out(call, ops.StridedSlice(begin, (1,) * len(shape), extent, extent))
 
 
-def depth_to_space(call: Call) -> Tensor:
+def depth_to_space(call: TfliteCall) -> Tensor:
     return _emit_on_input(call, ops.DepthToSpace(call.option("BlockSize")))
 
 
-def _block_and_borders(call: Call) -> tuple[Pair, tuple[int, ...]]:
+def _block_and_borders(call: TfliteCall) -> tuple[Pair, tuple[int, ...]]:
     block = call.integers(1, "block")
     if len(block) != 2:
         raise ShapeError(f"expected a block of two dimensions, found {list(block)}")
     return (block[0], block[1]), tuple(call.rows(2, "borders", 2).reshape(-1).tolist())
 
 
-def space_to_batch(call: Call) -> Tensor:
+def space_to_batch(call: TfliteCall) -> Tensor:
     return _emit_on_input(call, ops.SpaceToBatch(*_block_and_borders(call)))
 
 
-def batch_to_space(call: Call) -> Tensor:
+def batch_to_space(call: TfliteCall) -> Tensor:
     return _emit_on_input(call, ops.BatchToSpace(*_block_and_borders(call)))
 
 
-def shape_of(call: Call) -> Tensor:
+def shape_of(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     return call.constant(np.array(shape, call.out_dtype.numpy))
 
 
-def rank_of(call: Call) -> Tensor:
+def rank_of(call: TfliteCall) -> Tensor:
     return call.constant(np.array(len(call.tensor(0, "input").shape), np.int32))
 
 
-def fill(call: Call) -> Tensor:
+def fill(call: TfliteCall) -> Tensor:
     shape, value = call.integers(0, "shape"), call.tensor(1, "value")
     return call.result(ops.BroadcastTo(shape), value)
 
 
-def zeros_like(call: Call) -> Tensor:
+def zeros_like(call: TfliteCall) -> Tensor:
     x = call.tensor(0, "input")
     return call.result(ops.BroadcastTo(x.shape), call.scalar(0, x))
 
 
-def arange(call: Call) -> Tensor:
+def arange(call: TfliteCall) -> Tensor:
     start, limit, delta = (call.value(i, "bound").reshape(-1)[0] for i in range(3))
     if delta == 0 or abs(float(limit) - float(start)) / abs(float(delta)) > _RANGE_LIMIT:
         raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
     return call.constant(np.arange(start, limit, delta, dtype=call.out_dtype.numpy))
 
 
-def broadcast_to(call: Call) -> Tensor:
+def broadcast_to(call: TfliteCall) -> Tensor:
     return _emit_on_input(call, ops.BroadcastTo(call.integers(1, "shape")))
 
 
-def broadcast_args(call: Call) -> Tensor:
+def broadcast_args(call: TfliteCall) -> Tensor:
     shapes = [call.integers(i, "shape") for i in range(2)]
     try:
         shape = np.broadcast_shapes(*shapes)
@@ -270,7 +270,7 @@ def broadcast_args(call: Call) -> Tensor:
     return call.constant(np.array(shape, call.out_dtype.numpy))
 
 
-def tile(call: Call) -> Tensor:
+def tile(call: TfliteCall) -> Tensor:
     """Repeats each axis by broadcasting a new axis before it."""
     x, counts = call.tensor(0, "input"), call.integers(1, "multiples")
     if len(counts) != len(x.shape) or any(c < 1 for c in counts):
@@ -284,7 +284,7 @@ def tile(call: Call) -> Tensor:
     return x
 
 
-def space_to_depth(call: Call) -> Tensor:
+def space_to_depth(call: TfliteCall) -> Tensor:
     x, block = call.tensor(0, "image"), call.option("BlockSize")
     if len(x.shape) != 4 or block < 1 or x.shape[1] % block or x.shape[2] % block:
         raise ShapeError(f"expected an image divisible by blocks of {block}, found {list(x.shape)}")
@@ -294,7 +294,7 @@ def space_to_depth(call: Call) -> Tensor:
     return call.reshape(moved, (n, h // block, w // block, block * block * c))
 
 
-def reverse(call: Call) -> Tensor:
+def reverse(call: TfliteCall) -> Tensor:
     x = call.tensor(0, "input")
     axes = {call.axis(a, len(x.shape)) for a in call.integers(1, "axes")}
     begin = tuple(d - 1 if i in axes else 0 for i, d in enumerate(x.shape))
@@ -302,7 +302,7 @@ def reverse(call: Call) -> Tensor:
     return _emit_on_input(call, ops.StridedSlice(begin, steps, x.shape, x.shape))
 
 
-def mirror_pad(call: Call) -> Tensor:
+def mirror_pad(call: TfliteCall) -> Tensor:
     """Gathers mirrored positions along each axis; mode 0 omits the edge, mode 1 repeats it."""
     x = call.tensor(0, "input")
     skip = 0 if call.option("Mode") else 1
@@ -319,12 +319,12 @@ def mirror_pad(call: Call) -> Tensor:
     return x
 
 
-def resize_bilinear(call: Call) -> Tensor:
+def resize_bilinear(call: TfliteCall) -> Tensor:
     align, half = bool(call.option("AlignCorners")), bool(call.option("HalfPixelCenters"))
     return _emit_on_input(call, ops.ResizeBilinear(_read_size(call), align, half))
 
 
-def resize_nearest(call: Call) -> Tensor:
+def resize_nearest(call: TfliteCall) -> Tensor:
     """Gathers rows, then columns, at positions computed in f32 as in TFLite."""
     x, size = call.tensor(0, "image"), _read_size(call)
     if len(x.shape) != 4:
@@ -344,7 +344,7 @@ def resize_nearest(call: Call) -> Tensor:
     return x
 
 
-def _read_size(call: Call) -> Pair:
+def _read_size(call: TfliteCall) -> Pair:
     size = call.integers(1, "size")
     if len(size) != 2 or not all(1 <= s <= _SIZE_LIMIT for s in size):
         raise ShapeError(f"expected a height and width from 1 to {_SIZE_LIMIT}, found {list(size)}")

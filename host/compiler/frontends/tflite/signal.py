@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
@@ -22,7 +22,7 @@ _TAPS = 1 << 22  # weights of a filter bank, including zeros between others
 _WORD = (1 << 31) - 1
 
 
-def window(call: Call) -> Tensor:
+def window(call: TfliteCall) -> Tensor:
     """s16 rows times s16 weights, shifted right and saturated to s16."""
     x, weights = call.plain(0, DType.I16), call.plain(1, DType.I16)
     need_rank(weights, 1, "weights")
@@ -36,21 +36,21 @@ def window(call: Call) -> Tensor:
     return call.made(call.reshape(saturated(call, product), x.shape))
 
 
-def saturated(call: Call, x: Tensor) -> Tensor:
+def saturated(call: TfliteCall, x: Tensor) -> Tensor:
     """s32 → s16, saturated."""
     ends = np.iinfo(np.int16)
     return call.convert(call.emit(ops.Clip(ends.min, ends.max), x), DType.I16)
 
 
-def auto_scale(call: Call) -> list[Tensor]:
+def auto_scale(call: TfliteCall) -> list[Tensor]:
     y, bits = call.builder.emit_all(ops.AutoScale(), [call.plain(0, DType.I16)])
     return [call.made(y), bits]
 
 
-def fourier(inverse: bool) -> Callable[[Call], Tensor]:
+def fourier(inverse: bool) -> Callable[[TfliteCall], Tensor]:
     """SignalRfft or SignalIrfft on pairs of real and imaginary parts; f32 uses matrix products."""
 
-    def build(call: Call) -> Tensor:
+    def build(call: TfliteCall) -> Tensor:
         points = call.custom_whole("fft_length", 4, ops.FixedFourier.LONGEST)
         if call.tensor(0, "rows").dtype is DType.F32:
             return _float_rfft(call, points, inverse)
@@ -60,7 +60,7 @@ def fourier(inverse: bool) -> Callable[[Call], Tensor]:
     return build
 
 
-def _float_rfft(call: Call, points: int, inverse: bool) -> Tensor:
+def _float_rfft(call: TfliteCall, points: int, inverse: bool) -> Tensor:
     x, shown = call.tensor(0, "rows"), points // 2 + 1
     length = x.shape[-1] if x.shape else 0
     if points > LONGEST or points & (points - 1):
@@ -75,7 +75,7 @@ def _float_rfft(call: Call, points: int, inverse: bool) -> Tensor:
     return call.emit(ops.FullyConnected(True), x, call.constant(pairs.astype(np.float32)), None)
 
 
-def energy(call: Call) -> Tensor:
+def energy(call: TfliteCall) -> Tensor:
     """Pairs s16 [2n] → u32 [n]: sums of squares; 0 outside the requested frequencies, which Micro
     leaves unwritten."""
     x = call.plain(0, DType.I16)
@@ -95,7 +95,7 @@ def energy(call: Call) -> Tensor:
     return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
 
 
-def filter_bank(call: Call) -> Tensor:
+def filter_bank(call: TfliteCall) -> Tensor:
     """Energies u32 [n] → u64 [channels]: each channel sums its frequencies times `weights` and
     those of the previous channel times `unweights`, the complement."""
     x, count = call.tensor(0, "energies"), call.custom_whole("num_channels", 1, 1 << 15)
@@ -131,7 +131,7 @@ def filter_bank(call: Call) -> Tensor:
     return call.emit(ops.ReduceSum((1,)), product)
 
 
-def square_root(call: Call) -> Tensor:
+def square_root(call: TfliteCall) -> Tensor:
     """u64, s32 → u32: the square root, shifted right."""
     x, bits = call.tensor(0, "channels"), call.tensor(1, "bits")
     need_dtype(bits, (DType.I32,), "bits")
@@ -142,13 +142,13 @@ def square_root(call: Call) -> Tensor:
     return call.emit(ops.RightShift(), root, shift)
 
 
-def automatic_gain(call: Call) -> Tensor:
+def automatic_gain(call: TfliteCall) -> Tensor:
     x, noise = call.tensor(0, "channels"), call.tensor(1, "noise")
     op = ops.AutomaticGain(call.custom_whole("snr_shift", 0, 63))
     return call.emit(op, x, noise, call.plain(2, DType.I16))
 
 
-def logarithm(call: Call) -> Tensor:
+def logarithm(call: TfliteCall) -> Tensor:
     scale = call.custom_whole("output_scale", 0, _WORD)
     bits = call.custom_whole("input_correction_bits", 0, _BITS - 1)
     return call.made(call.emit(ops.FixedLog(scale, bits), call.tensor(0, "channels")))

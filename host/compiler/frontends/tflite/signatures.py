@@ -10,8 +10,8 @@ import tflite
 
 from edgekit.host.compiler.frontends.tflite.flow import variables_of
 from edgekit.host.compiler.frontends.tflite.schema import (
-    FileModel,
     FileSubgraph,
+    TfliteFile,
     corruption,
     printable,
 )
@@ -22,7 +22,7 @@ _LISTED = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class TfliteSignature:
     """An entry point: subgraph `number`, with names for its inputs by tensor, and the tensors of
     its outputs by name, of which one tensor may have several."""
 
@@ -47,7 +47,7 @@ class Signature:
         return replace(graph, tensors=tuple(tensors), outputs=outputs)
 
 
-def signatures_of(content: bytes, model: FileModel) -> tuple[Signature, ...]:
+def signatures_of(content: bytes, model: TfliteFile) -> tuple[TfliteSignature, ...]:
     """The signatures of a file, in order. Raises `InputError` if one of several is corrupt; an only
     one, which nobody needs, is left out then."""
     with corruption("the signatures"):
@@ -65,7 +65,7 @@ def signatures_of(content: bytes, model: FileModel) -> tuple[Signature, ...]:
     return found
 
 
-def chosen_signature(signatures: Sequence[Signature], name: str) -> Signature | None:
+def chosen_signature(signatures: Sequence[TfliteSignature], name: str) -> TfliteSignature | None:
     """The signature of that name; without a name None, for a file that has at most one."""
     found = next((s for s in signatures if s.name == name), None)
     if found is None and (name or len(signatures) > 1):
@@ -76,7 +76,7 @@ def chosen_signature(signatures: Sequence[Signature], name: str) -> Signature | 
     return found if name else None
 
 
-def need_own_variables(model: FileModel, chosen: Sequence[Signature]) -> None:
+def need_own_variables(model: TfliteFile, chosen: Sequence[TfliteSignature]) -> None:
     """Refuses signatures that share a variable which one of them changes: each gets a state of its
     own in a release."""
     used = [(signature.name, *variables_of(model, signature.number)) for signature in chosen]
@@ -89,7 +89,7 @@ def need_own_variables(model: FileModel, chosen: Sequence[Signature]) -> None:
                 )
 
 
-def _read(table: Any, model: FileModel) -> Signature:
+def _read(table: Any, model: TfliteFile) -> TfliteSignature:
     name, number = _text(table.SignatureKey()), table.SubgraphIndex()
     if number >= len(model.subgraphs):
         raise InputError(
@@ -108,7 +108,7 @@ def _read(table: Any, model: FileModel) -> Signature:
                 f"{number}, found {_listed(names)}"
             )
         ends.append(dict(pairs))
-    return Signature(name, number, {i: text for text, i in ends[0].items()}, ends[1])
+    return TfliteSignature(name, number, {i: text for text, i in ends[0].items()}, ends[1])
 
 
 def _tables(parent: Any, field: str) -> Iterator[Any]:

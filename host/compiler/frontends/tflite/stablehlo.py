@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import INTEGERS
 from edgekit.host.compiler.ir.types import DType, Operator, Padding, ShapeError, Tensor
@@ -21,7 +21,7 @@ _SHORT = 8  # window elements along one axis that are combined one by one
 Indices = NDArray[np.int64]
 
 
-def pad(call: Call) -> Tensor:
+def pad(call: TfliteCall) -> Tensor:
     """Pads with the second operand before, after and between elements; negative sizes crop."""
     rank = len(call.tensor(0, "input").shape)
     fields = ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding")
@@ -32,7 +32,7 @@ def pad(call: Call) -> Tensor:
     return _pad_and_dilate(call, x, value, *(np.array(s, np.int64) for s in sizes))
 
 
-def dilate(call: Call) -> Tensor:
+def dilate(call: TfliteCall) -> Tensor:
     """Spaces elements by the second operand and fills the gaps with the third."""
     rank = len(call.tensor(0, "input").shape)
     steps = np.array(call.integers(1, "dilations"), np.int64)
@@ -43,7 +43,7 @@ def dilate(call: Call) -> Tensor:
 
 
 def _pad_and_dilate(
-    call: Call, x: Tensor, fill: Tensor, low: Indices, high: Indices, between: Indices
+    call: TfliteCall, x: Tensor, fill: Tensor, low: Indices, high: Indices, between: Indices
 ) -> Tensor:
     """Gathers from the elements of x and the value `fill`, appended to them."""
     if fill.elements != 1 or fill.dtype is not x.dtype:
@@ -97,14 +97,14 @@ _REGIONS: dict[str, Operator] = {
 }
 
 
-def reduce_window(call: Call) -> Tensor:
+def reduce_window(call: TfliteCall) -> Tensor:
     join = _JOINS.get(call.option("ReduceFunction"))
     sizes, strides, dilations = (call.integers(i, "window") for i in (2, 3, 4))
     x, initial = call.tensor(0, "input"), call.tensor(1, "initial value")
     return _reduce_windows(call, x, initial, join, sizes, strides, dilations)
 
 
-def reduce_region(call: Call) -> Tensor:
+def reduce_region(call: TfliteCall) -> Tensor:
     """STABLEHLO_REDUCE_WINDOW: pads and dilates x with the initial value, then combines each window
     with the operator of a subgraph."""
     x = call.plain(0, DType.F32, *INTEGERS, DType.BOOL)
@@ -132,7 +132,11 @@ def reduce_region(call: Call) -> Tensor:
 
 
 def _max_pool(
-    call: Call, x: Tensor, sizes: Sequence[int], strides: Sequence[int], around: list[list[int]]
+    call: TfliteCall,
+    x: Tensor,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    around: list[list[int]],
 ) -> Tensor | None:
     """The pool of an f32 NHWC or NCHW image; None for other windows. Padding is ignored here: it is
     the initial value, which the caller combines anyway."""
@@ -154,7 +158,7 @@ def _max_pool(
 
 
 def _reduce_windows(
-    call: Call,
+    call: TfliteCall,
     x: Tensor,
     initial: Tensor,
     join: Operator | None,
@@ -180,7 +184,7 @@ def _reduce_windows(
 
 
 def _reduce_axis_windows(
-    call: Call,
+    call: TfliteCall,
     x: Tensor,
     join: Operator,
     axis: int,

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.compiler.frontends.common import indexing
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
 _WINDOW_LIMIT = 1 << 24  # elements of a window
 
 
-def gather(call: Call) -> Tensor:
+def gather(call: TfliteCall) -> Tensor:
     """A window of x for each index tuple, clamped to stay inside x."""
     x, rank = call.tensor(0, "operand"), len(call.tensor(0, "operand").shape)
     axes, sizes = (
@@ -66,7 +66,7 @@ _JOINS = {
 _OF_BOOLS = {"add": "max", "mul": "min"}
 
 
-def scatter(call: Call) -> Tensor:
+def scatter(call: TfliteCall) -> Tensor:
     """x with a window of updates for each index tuple; elements outside x are dropped."""
     x, updates = call.tensor(0, "operand"), call.tensor(2, "updates")
     rank, total = len(x.shape), len(updates.shape)
@@ -111,7 +111,11 @@ def scatter(call: Call) -> Tensor:
 
 
 def _window_rows(
-    call: Call, shape: Sequence[int], sizes: Sequence[int], axes: Sequence[int], starts: Tensor
+    call: TfliteCall,
+    shape: Sequence[int],
+    sizes: Sequence[int],
+    axes: Sequence[int],
+    starts: Tensor,
 ) -> Tensor:
     """Flat positions of window elements within `shape`: [..., *sizes]; elements outside get the
     number after the last position."""
@@ -134,18 +138,18 @@ def _window_rows(
     return call.emit(ops.Where(), hit, rows, call.scalar(math.prod(shape), rows))
 
 
-def _option_vector(call: Call, name: str) -> tuple[int, ...]:
+def _option_vector(call: TfliteCall, name: str) -> tuple[int, ...]:
     return call.operator.option_vector(name) or ()
 
 
-def _option_axes(call: Call, name: str, rank: int) -> tuple[int, ...]:
+def _option_axes(call: TfliteCall, name: str, rank: int) -> tuple[int, ...]:
     found = _option_vector(call, name)
     if len({*found}) != len(found) or not all(0 <= a < rank for a in found):
         raise ShapeError(f"expected axes of {rank} as {name}, found {list(found)[:8]}")
     return found
 
 
-def _index_tuples(call: Call, index: int, depth: int) -> Tensor:
+def _index_tuples(call: TfliteCall, index: int, depth: int) -> Tensor:
     """Indices with tuples of `depth` on the last axis."""
     indices = call.tensor(index, "indices")
     if indices.dtype not in (DType.I32, DType.I64):
@@ -158,13 +162,15 @@ def _index_tuples(call: Call, index: int, depth: int) -> Tensor:
     return call.last(indices, axis)
 
 
-def _clamp(call: Call, x: Tensor, low: Array, high: Sequence[int] | Array) -> Tensor:
+def _clamp(call: TfliteCall, x: Tensor, low: Array, high: Sequence[int] | Array) -> Tensor:
     kind = x.dtype.numpy
     top = call.emit(ops.Minimum(), x, call.constant(np.array(high).astype(kind)))
     return call.emit(ops.Maximum(), top, call.constant(np.array(low).astype(kind)))
 
 
-def _flat_positions(call: Call, shape: Sequence[int], axes: Sequence[int], at: Tensor) -> Tensor:
+def _flat_positions(
+    call: TfliteCall, shape: Sequence[int], axes: Sequence[int], at: Tensor
+) -> Tensor:
     """Flat positions in `shape` of coordinates on `axes`; axes beyond it are ignored."""
     steps = [math.prod(shape[a + 1 :]) if a < len(shape) else 0 for a in axes]
     parts = call.emit(ops.Mul(), at, call.constant(np.array(steps).astype(at.dtype.numpy)))

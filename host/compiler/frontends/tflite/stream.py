@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.signal import saturated
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape
@@ -28,7 +28,7 @@ STATEFUL = {
 }  # fmt: skip
 
 
-def framer(call: Call) -> list[Tensor]:
+def framer(call: TfliteCall) -> list[Tensor]:
     """s16 [..., n] → [..., n / step, size], including samples of earlier runs, and whether the
     frames are complete; missing samples are 0."""
     x = call.plain(0, DType.I16)
@@ -53,7 +53,7 @@ def framer(call: Call) -> list[Tensor]:
     return [y, call.emit(ops.LessOrEqual(), wanted, count)]
 
 
-def _prepend_history(call: Call, x: Tensor, kept: int) -> Tensor:
+def _prepend_history(call: TfliteCall, x: Tensor, kept: int) -> Tensor:
     """The `kept` previous samples, then x, in rows; the last ones are stored for the next run."""
     length = x.shape[-1]
     rows = call.reshape(x, (x.elements // length, length))
@@ -71,7 +71,7 @@ def _check_sample_count(*shape: int) -> None:
         raise ShapeError(f"expected at most {_KEPT} samples at a time, found {list(shape)}")
 
 
-def delay(call: Call) -> Tensor:
+def delay(call: TfliteCall) -> Tensor:
     """s16 [..., n] delayed by some samples, starting with zeros."""
     x = call.plain(0, DType.I16)
     if not x.shape or not x.elements:
@@ -80,7 +80,7 @@ def delay(call: Call) -> Tensor:
     return call.made(call.reshape(call.part(joined, 1, 0, x.shape[-1]), x.shape))
 
 
-def stacker(call: Call) -> list[Tensor]:
+def stacker(call: TfliteCall) -> list[Tensor]:
     """s16 [n] → stacked frames [count · n], and whether the stack is due for output. The first
     frame is repeated to fill the left context."""
     x = call.plain(0, DType.I16)
@@ -108,7 +108,7 @@ def stacker(call: Call) -> list[Tensor]:
     return [call.made(call.reshape(frames, (count * size,))), is_full]
 
 
-def overlap_add(call: Call) -> Tensor:
+def overlap_add(call: TfliteCall) -> Tensor:
     """Frames s16 or f32 [..., count, size] → [..., count · step]: adds frames that start a step
     apart; s16 saturates."""
     x = call.plain(0, DType.I16, DType.F32)
@@ -135,14 +135,14 @@ def overlap_add(call: Call) -> Tensor:
     return call.made(call.reshape(joined, (*x.shape[:-2], count * step)))
 
 
-def _saturating_add(call: Call, a: Tensor, b: Tensor) -> Tensor:
+def _saturating_add(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype is DType.F32:
         return call.emit(ops.Add(), a, b)
     wide = (call.convert(t, DType.I32) for t in (a, b))
     return saturated(call, call.emit(ops.Add(), *wide))
 
 
-def spectral_subtraction(call: Call) -> list[Tensor]:
+def spectral_subtraction(call: TfliteCall) -> list[Tensor]:
     """u32 [n] → the signal above a running noise estimate, and that estimate."""
     x = call.tensor(0, "channels")
     need_rank(x, 1, "channels")
@@ -174,11 +174,11 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
     return [call.emit(ops.Maximum(), rest, floor), kept]
 
 
-def _scaled_by(call: Call, x: Tensor, factors: Array) -> Tensor:
+def _scaled_by(call: TfliteCall, x: Tensor, factors: Array) -> Tensor:
     """x times `factors` as u64."""
     wide = call.convert(x, DType.U64)
     return call.emit(ops.Mul(), wide, call.constant(factors.astype(np.uint64)))
 
 
-def _shift_to_u32(call: Call, x: Tensor, bits: int) -> Tensor:
+def _shift_to_u32(call: TfliteCall, x: Tensor, bits: int) -> Tensor:
     return call.convert(call.emit(ops.RightShift(), x, call.scalar(bits, x)), DType.U32)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.refusal import need_numbers
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileBlocks,
@@ -54,7 +54,7 @@ class TensorTable:
     def __init__(
         self,
         graph: FileSubgraph,
-        builder: Builder,
+        builder: GraphBuilder,
         constants: dict[int, Tensor],
         prefix: str = "",
     ) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.computed_weights import convolved
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import (
     Activation,
@@ -37,7 +37,7 @@ def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
 
 
 def spread(
-    call: Call,
+    call: TfliteCall,
     op: ops.TransposeConv2D,
     x: Tensor,
     w: Tensor,
@@ -63,7 +63,7 @@ def spread(
 
 
 def computed(
-    call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
+    call: TfliteCall, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
 ) -> Tensor:
     """`op` in f32 with computed weights, bias or both."""
     (sh, sw), (oc, kh, kw, ic) = op.stride, w.shape
@@ -95,7 +95,7 @@ def _phase_taps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Pa
     )
 
 
-def _side_by_side(call: Call, op: ops.TransposeConv2D, made: Tensor, oc: int) -> Tensor:
+def _side_by_side(call: TfliteCall, op: ops.TransposeConv2D, made: Tensor, oc: int) -> Tensor:
     """Interleaves the channels of all phases as pixels, and crops."""
     (sh, sw), top, left = op.stride, op.padding.top, op.padding.left
     n, height, width, _ = made.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.computed_weights import convolved, need_f32
-from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.frontends.tflite.transposed_conv import computed, overlapping, spread
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, ShapeError, Tensor
@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.windows import same_padding, span
 _SAME = 0
 
 
-def conv_3d(call: Call) -> Tensor:
+def conv_3d(call: TfliteCall) -> Tensor:
     """Stacks slices of all depth taps as channels of one image; weights [kd, kh, kw, ic, oc]."""
     x, w = _checked_volume(call.tensor(0, "volume")), _checked_volume(call.tensor(1, "weights"))
     kd, kh, kw, ic, oc = w.shape
@@ -48,7 +48,7 @@ def conv_3d(call: Call) -> Tensor:
     return call.reshape(y, (n, depth, *y.shape[1:]))
 
 
-def conv_3d_transpose(call: Call) -> Tensor:
+def conv_3d_transpose(call: TfliteCall) -> Tensor:
     """One 2-D transposed convolution of all slices computes all depth taps [kd, kh, kw, oc, ic],
     which are added at their offsets."""
     size = call.integers(0, "output shape")
@@ -94,7 +94,7 @@ def _checked_volume(x: Tensor) -> Tensor:
     return x
 
 
-def _of_depth(call: Call, name: str) -> int:
+def _of_depth(call: TfliteCall, name: str) -> int:
     value = int(call.option(name))
     if value < 1:
         raise ShapeError(f"expected a {name} of at least 1, found {value}")

@@ -285,7 +285,7 @@ def _addend_dtypes(x: Tensor, other: DType) -> tuple[DType, ...]:
 
 def _finish_sums(
     total: sums.F64,
-    pair: sums.Operands,
+    pair: sums.SumOperands,
     x: Sequence[Array | None],
     ins: Sequence[Tensor | None],
     out: Tensor,

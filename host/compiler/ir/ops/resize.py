@@ -26,7 +26,7 @@ __all__ = ["ResizeBilinear"]
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class SourceRows:
     """The two source rows (or columns) per output row (or column), and the second one's weight."""
 
     low: NDArray[np.int64]
@@ -129,15 +129,17 @@ class ResizeBilinear(Operator):
         made = replace(self, size=(size[0], size[1]), bands=(bands[0], bands[1]))
         return made, first, last
 
-    def _samples(self, axis: int, source: int, positions: Callable[[int, int], Samples]) -> Samples:
+    def _samples(
+        self, axis: int, source: int, positions: Callable[[int, int], SourceRows]
+    ) -> SourceRows:
         """The samples of one axis, relative to the part of the input that is there."""
         band = self.along(axis, source)
         whole = positions(band.source, band.target)
         mine = slice(band.begin, band.begin + self.size[axis])
         low, high = whole.low[mine] - band.origin, whole.high[mine] - band.origin
-        return Samples(low, high, whole.weight[mine])
+        return SourceRows(low, high, whole.weight[mine])
 
-    def _sample_positions(self, source: int, target: int) -> Samples:
+    def _sample_positions(self, source: int, target: int) -> SourceRows:
         scale = self.step(source, target)
         index = np.arange(target, dtype=np.float32)
         half = np.float32(0.5)
@@ -145,7 +147,7 @@ class ResizeBilinear(Operator):
         floor = np.floor(position).astype(np.int64)
         low = np.maximum(floor, 0)
         high = np.minimum(np.ceil(position).astype(np.int64), source - 1)
-        return Samples(low, high, position - low.astype(np.float32))
+        return SourceRows(low, high, position - low.astype(np.float32))
 
     def _resize_integer(self, image: Array) -> Array:
         rows = self._samples(0, image.shape[1], self._fixed_samples)
@@ -165,10 +167,10 @@ class ResizeBilinear(Operator):
         codes: Array = rounded.astype(image.dtype)
         return codes
 
-    def _fixed_samples(self, source: int, target: int) -> Samples:
+    def _fixed_samples(self, source: int, target: int) -> SourceRows:
         one = 1 << RESIZE_BITS
         step, offset = self.fixed_step(source, target)
         position = np.arange(target, dtype=np.int64) * step + offset
         low = np.maximum(position >> RESIZE_BITS, 0)
         high = np.minimum((position + one - 1) >> RESIZE_BITS, source - 1)
-        return Samples(low, high, position - (low << RESIZE_BITS))
+        return SourceRows(low, high, position - (low << RESIZE_BITS))

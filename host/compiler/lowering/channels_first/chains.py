@@ -11,7 +11,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.channels_first.forms import is_sparse
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
@@ -33,7 +33,7 @@ def channels_last_chains(
     if not any(is_sparse(graph, node, table) for node in graph.nodes):
         return ()
     nodes = {node.name: node for node in graph.nodes}
-    chained = chain_for_time(graph, board, rows, Groups(board, rows, threads))
+    chained = chain_for_time(graph, board, rows, MethodGroups(board, rows, threads))
     pairs = [
         (nodes[node.op.names[-2]], nodes[node.op.names[-1]])
         for node in chained.nodes

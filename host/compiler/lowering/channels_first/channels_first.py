@@ -24,7 +24,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, Node, Shape
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.narrow import Narrow, narrowed
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_window
 from edgekit.kb.targets.isa import Isa
 
@@ -39,7 +39,7 @@ _LANES = 16  # of the longest vectors, which read beyond the last f16 weight
 
 
 @lowers(ops.ChannelsFirstConv2D)
-def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
+def lower_channels_first_conv(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ChannelsFirstConv2D)
     x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
@@ -78,7 +78,7 @@ def lower_channels_first_conv(ctx: Context, node: Node) -> list[Call]:
         (("PRODUCT", product),),
         (part,),
     )
-    return [Call(kernel, fields, None)]
+    return [KernelCall(kernel, fields, None)]
 
 
 def _stored(narrow: Narrow | None) -> int:
@@ -127,7 +127,7 @@ def _bytes_of(words: Array) -> Array:
 
 
 @lowers(ops.ChannelsFirstDepthwiseConv2D)
-def lower_channels_first_depthwise(ctx: Context, node: Node) -> list[Call]:
+def lower_channels_first_depthwise(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ChannelsFirstDepthwiseConv2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -155,7 +155,7 @@ def lower_channels_first_depthwise(ctx: Context, node: Node) -> list[Call]:
         "bands": bands,
     }
     grain = max(1, _TASK // (band * columns))
-    return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
+    return [KernelCall(kernel, fields, x.shape[0] * channels * bands, grain)]
 
 
 def channels_first_window(

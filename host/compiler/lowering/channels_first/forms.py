@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.costs.layout_table import WINDOWS, LayoutTable, Work
+from edgekit.host.compiler.costs.layout_table import WINDOWS, KernelWork, LayoutTable
 from edgekit.host.compiler.costs.layouts import (
     LayoutCosts,
     channels_first_work,
@@ -68,11 +68,11 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> LayoutCosts 
     return layout_costs(node.op, form, weights, (x, y), pixels, table, vl)
 
 
-def work_of(graph: Graph, node: Node, vl: int) -> Work:
+def work_of(graph: Graph, node: Node, vl: int) -> KernelWork:
     """The work of a convolution in either layout, or of a transpose."""
     y = graph.tensors[node.outputs[0]].shape
     if isinstance(node.op, ops.Transpose):
-        return Work(0, math.prod(y))
+        return KernelWork(0, math.prod(y))
     weights, x = _constant_weights(graph, node), graph.tensors[node.inputs[0] or ""].shape
     if isinstance(node.op, ops.ChannelsFirst):
         x, y = (tuple(shape[p] for p in TO_NHWC) for shape in (x, y))

@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.compiler.lowering.channels_first.forms import is_sparse, runs_anywhere
 from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.lowering.sparse.pruned import pruned_weights
 from edgekit.host.compiler.transforms.passes.dead import dead
 
@@ -25,7 +25,7 @@ def choose_layouts(
     graph: Graph,
     table: LayoutTable | None,
     vl: int,
-    groups: Groups | None = None,
+    groups: MethodGroups | None = None,
     saved: Sequence[Saved] = (),
 ) -> Graph:
     """As `choose_channels_first`, but also considers pruned multi-row layers."""

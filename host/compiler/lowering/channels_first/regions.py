@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.costs.layouts import LayoutCosts, Saved, transpose_cost
-from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
+from edgekit.host.compiler.costs.methods.operators import Form, MethodCost, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.ops.channels_first import TO_NCHW, TO_NHWC
@@ -25,7 +25,7 @@ from edgekit.host.compiler.lowering.channels_first.forms import (
     is_sparse,
     measured_form,
 )
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.lowering.methods import zero_tenths
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
@@ -52,7 +52,7 @@ def choose_channels_first(
     graph: Graph,
     table: LayoutTable | None,
     vl: int,
-    groups: Groups | None = None,
+    groups: MethodGroups | None = None,
     saved: Sequence[Saved] = (),
 ) -> Graph:
     """Converts operators that are cheaper channels-first; adds transposes at region borders.
@@ -90,7 +90,7 @@ def _surely_cheaper(costed: _Costed, cheapest: set[str]) -> set[str]:
 
 
 def _select_region_nodes(
-    costed: _Costed, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
+    costed: _Costed, inside: set[str], cheapest: set[str], sure: set[str], groups: MethodGroups
 ) -> set[str]:
     """Returns the operators of a region that run channels-first; empty if none do.
 
@@ -116,8 +116,8 @@ def _select_region_nodes(
         zeros=zero_tenths(data),
     )
     candidates = [
-        Candidate(OperatorMethod("in_place", "f32"), _region_cost(costed, inside, set())),
-        Candidate(OperatorMethod("sparse", "f32"), _region_cost(costed, inside, chosen), proven),
+        MethodCost(OperatorMethod("in_place", "f32"), _region_cost(costed, inside, set())),
+        MethodCost(OperatorMethod("sparse", "f32"), _region_cost(costed, inside, chosen), proven),
     ]
     around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
     moves = {f"{t}{kind}" for t in around for kind in (".moved", ".nchw.moved")}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from edgekit.device.runtime.kernel_facts import COPY_DIMS
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ def strided_copy(
     size: int,
     x: Value,
     y: Value,
-) -> Call:
+) -> KernelCall:
     """A copy of `dims` elements of `size` bytes; contiguous runs are merged into one element."""
     rows = _merge_dims(dims, x_strides, y_strides, size)
     kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
@@ -79,12 +79,12 @@ def strided_copy(
         "x": x,
         "y": y,
     }
-    return Call(kernel, fields, rows.dims[0][0], rows.grain)
+    return KernelCall(kernel, fields, rows.dims[0][0], rows.grain)
 
 
 def fill(
     ctx: Context, dims: Sequence[int], strides: Sequence[int], size: int, y: Value, byte: int
-) -> Call:
+) -> KernelCall:
     """Sets every byte of a strided block to `byte`: 0, or an 8-bit zero point."""
     rows = _merge_dims(dims, strides, strides, size)
     kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
@@ -96,4 +96,4 @@ def fill(
         "y": y,
         "fill_byte": byte & 0xFF,
     }
-    return Call(kernel, fields, rows.dims[0][0], rows.grain)
+    return KernelCall(kernel, fields, rows.dims[0][0], rows.grain)

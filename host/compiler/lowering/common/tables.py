@@ -13,12 +13,12 @@ from edgekit.host.compiler.ir.sums import is_per_channel
 from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _CODES = {1: "uint8_t", 2: "uint16_t"}  # by size in bytes
 
 
-def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
+def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> KernelCall:
     """y = table[x] for `n` values; the index is the value's bits as an unsigned number."""
     bits, made = (8 if table.size == 256 else 16), 8 * table.itemsize
     macros: dict[str, str | int] = {"OP_BYTE_TABLE": 1}
@@ -31,21 +31,21 @@ def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
         "ek_unary_args",
         **macros,
     )
-    return Call(
+    return KernelCall(
         kernel,
         {"n": n, "x": x, "y": y, "table": ctx.weights.add(table)},
         math.ceil(n / UNARY_CHUNK),
     )
 
 
-def lower_table(ctx: Context, node: Node) -> list[Call]:
+def lower_table(ctx: Context, node: Node) -> list[KernelCall]:
     """An operator with one operand."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     table = lookup_table(node.op, x, y)
     return [look_up(ctx, table, x.elements, Value(x.name), Value(y.name))]
 
 
-def lower_single(ctx: Context, node: Node) -> list[Call] | None:
+def lower_single(ctx: Context, node: Node) -> list[KernelCall] | None:
     """An operator with two operands, one of them a constant scalar; None for others."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])

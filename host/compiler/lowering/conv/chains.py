@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from edgekit.host.compiler.costs.chain import STRIPS, Between, beyond_caches
 from edgekit.host.compiler.costs.methods.operators import (
-    Candidate,
     Form,
     Kind,
+    MethodCost,
     OperatorMethod,
     candidates_of,
     panel_outer,
@@ -29,7 +29,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.common.window import window_of
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.row_chain import cut
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.rewrite import Users
 from edgekit.host.compiler.transforms.split.live import Live
@@ -81,7 +81,7 @@ class _Site:
 
 
 def chain_for_time(
-    graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: Groups | None = None
+    graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: MethodGroups | None = None
 ) -> Graph:
     """Chains convolutions where that costs less than running them separately.
 
@@ -169,14 +169,14 @@ def _member_form(graph: Graph, node: Node, kind: Kind) -> Form:
 
 
 def _by_rows(
-    graph: Graph, site: _Site, costs: Mapping[int, float], today: int, groups: Groups
+    graph: Graph, site: _Site, costs: Mapping[int, float], today: int, groups: MethodGroups
 ) -> int:
     """The chain length at a site. `today` may be a chain that includes another site's operator,
     whose cost is unknown."""
     form = _member_form(graph, site.node, "chain")
     known = {today: min(costs.values()), **costs}
     candidates = [
-        Candidate(
+        MethodCost(
             OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
             cost,
             n == today,

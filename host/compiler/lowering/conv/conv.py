@@ -15,11 +15,11 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.gemm.outlier import lower_outlier
 from edgekit.host.compiler.lowering.gemm.product_f32 import f32_product
 from edgekit.host.compiler.lowering.gemm.product_i8 import hybrid_product, i8_product
-from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.compiler.lowering.plan import KernelCall
 
 
 @lowers(ops.Conv2D)
-def lower_conv2d(ctx: Context, node: Node) -> list[Call]:
+def lower_conv2d(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Conv2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -30,7 +30,7 @@ def lower_conv2d(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.FullyConnected)
-def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
+def lower_fully_connected(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, FullyConnected)
     x = ctx.tensor(node.inputs[0])
@@ -43,7 +43,7 @@ def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
     return product(ctx, node, window, data, op.activation)
 
 
-def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[Call]:
+def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[KernelCall]:
     """A product of f32 rows, quantized at run time, and s8 weights, without separate outlier
     channels."""
     w = ctx.tensor(node.inputs[1])
@@ -61,7 +61,7 @@ def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[Call]:
 
 def product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> list[Call]:
+) -> list[KernelCall]:
     """One GEMM with m = pixels, n = output channels, k = window size; weights are [n, k]."""
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     types = (x.dtype, w.dtype, ctx.tensor(node.outputs[0]).dtype)

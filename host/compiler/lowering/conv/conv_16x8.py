@@ -15,14 +15,14 @@ from edgekit.host.compiler.ir.quantization import (
 from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _BLOCK = 16  # channels of y per task
 _TASK = 4096  # multiplications: the minimum work per thread
 
 
 @lowers(ops.Conv2D16x8)
-def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
+def lower_wide_conv(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Conv2D16x8)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -68,7 +68,7 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
         name, "conv/conv_16x8.c", "conv/conv_16x8.h", "ek_conv_16x8_args", BLOCK=_BLOCK, **macros
     )  # fmt: skip
     tasks = window.pixels * groups * blocks
-    return [Call(kernel, fields, tasks, max(1, _TASK // (kh * kw * depth * _BLOCK)))]
+    return [KernelCall(kernel, fields, tasks, max(1, _TASK // (kh * kw * depth * _BLOCK)))]
 
 
 def _pack_weights(weights: Array, groups: int) -> Array:

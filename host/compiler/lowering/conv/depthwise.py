@@ -35,7 +35,7 @@ from edgekit.host.compiler.lowering.gemm.requantize import (
 )
 from edgekit.host.compiler.lowering.methods import form_of, method_of
 from edgekit.host.compiler.lowering.packing import signed_weights
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.clusters import timed_core
 
@@ -43,7 +43,7 @@ _BLOCKS_OF_LINE = 4  # minimum channel blocks per cache line for column strips t
 
 
 @lowers(ops.DepthwiseConv2D)
-def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
+def lower_depthwise(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, DepthwiseConv2D)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -56,7 +56,7 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
         return product(ctx, node, window, rows, op.activation)
     if math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
-    calls: list[Call] = []
+    calls: list[KernelCall] = []
     source = Value(x.name)
     if op.multiplier > 1:
         source, repeat = _repeat_channels(ctx, node, x, op.multiplier)
@@ -70,7 +70,7 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
     raise ctx.unsupported(node, f"the types {x.dtype.value} and {w.dtype.value}")
 
 
-def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, Call]:
+def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, KernelCall]:
     """x with each channel repeated `times` times, to match the channels of the weights."""
     size = x.dtype.bytes
     target = ctx.scratch(node, x.bytes * times)
@@ -172,15 +172,17 @@ def _build_call(
     fields: dict[str, Field],
     extra: Mapping[str, int],
     suffix: str,
-) -> Call:
+) -> KernelCall:
     name, macros = _kernel_name(ctx, node, window, dtype)
     name, macros = name + suffix, {**macros, **extra}
     kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
     groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
-    return Call(kernel, fields, window.y[0] * groups)
+    return KernelCall(kernel, fields, window.y[0] * groups)
 
 
-def _lower_float(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+def _lower_float(
+    ctx: Context, node: Node, window: Window, data: Array, source: Value
+) -> KernelCall:
     assert isinstance(node.op, DepthwiseConv2D)
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
@@ -199,7 +201,7 @@ def _lower_float(ctx: Context, node: Node, window: Window, data: Array, source: 
     return _build_call(ctx, node, window, dtype, fields | epilogue, function, called)
 
 
-def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> KernelCall:
     assert isinstance(node.op, DepthwiseConv2D)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])

@@ -21,7 +21,7 @@ from edgekit.host.compiler.lowering.conv.depthwise import lower_depthwise, rows_
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
 from edgekit.host.compiler.lowering.gemm.product_i8 import i8_tile
 from edgekit.host.compiler.lowering.methods import method_of
-from edgekit.host.compiler.lowering.plan import Call, Field
+from edgekit.host.compiler.lowering.plan import Field, KernelCall
 
 _BETWEEN = 65536  # bytes of the depthwise result: larger ones are slower to read back
 _STRIPS = 8  # minimum number of strips, if the image is tall enough, to share among threads
@@ -30,7 +30,7 @@ _LEAST_PIECES = 4  # minimum pieces for threads, even if more rows are computed 
 
 
 @dataclass(frozen=True)
-class Strips:
+class RowStrips:
     """How a chain is cut: `rows` of the depthwise result per strip; the first member's result
     starts at element `held` of the buffer."""
 
@@ -40,7 +40,7 @@ class Strips:
 
 def strips_of(
     ctx: Context, members: Sequence[Node], whole: bool = True, room: int = CHAIN_BYTES
-) -> Strips | None:
+) -> RowStrips | None:
     """Cuts a chain into strips; None if not even the smallest strip fits a buffer of `room` bytes.
 
     With `whole`, strips consist of complete register tiles of the methods for `ctx.threads`
@@ -66,11 +66,11 @@ def strips_of(
         need = behind + (band * channels if first else 0)
         if need * size > room or (fitting and between * size > _BETWEEN):
             break
-        fitting = Strips(rows, behind)
+        fitting = RowStrips(rows, behind)
     return fitting
 
 
-def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, Strips] | None:
+def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, RowStrips] | None:
     """Cuts a chain and returns the context that lowers its members.
 
     Falls back to analytic methods if the tiles of knowledge base methods, which were measured on
@@ -105,7 +105,7 @@ def _whole_tiles(pixels: int, width: int) -> int:
 
 
 @lowers(ops.RowChain)
-def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
+def lower_row_chain(ctx: Context, node: Node) -> list[KernelCall]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph, strips=True)
     # The chain was chosen with the tiles of one thread; those of several threads may be taller.
@@ -148,11 +148,13 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     count = math.ceil(op.y[1] / strips.rows)
     whole = dataclasses.replace(kernel_of, parts=tuple(parts))
     return [
-        Call(whole, fields, count, _strips_per_piece(op, strips, count) if "first" in fields else 1)
+        KernelCall(
+            whole, fields, count, _strips_per_piece(op, strips, count) if "first" in fields else 1
+        )
     ]
 
 
-def _strips_per_piece(window: Window, strips: Strips, count: int) -> int:
+def _strips_per_piece(window: Window, strips: RowStrips, count: int) -> int:
     """Strips per piece; at its start, a piece recomputes the rows that windows share."""
     step = window.stride[0]
     shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step

@@ -16,7 +16,7 @@ from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
 from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 
 # Bytes between members: larger ones leave the core's cache, and with fewer rows less is shared.
 _HELD = 65536
@@ -67,7 +67,7 @@ def _input_rows(ctx: Context, conv: Node, rows: int) -> int:
 
 
 @lowers(ops.ImageStem)
-def lower_stem(ctx: Context, node: Node) -> list[Call]:
+def lower_stem(ctx: Context, node: Node) -> list[KernelCall]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph, strips=True)
     pieces = pieces_of(inner, members)
@@ -100,4 +100,4 @@ def lower_stem(ctx: Context, node: Node) -> list[Call]:
     name = f"stem{macros.get('CHW_CHANNELS', '')}_{'_'.join(short)}"
     kernel = half.kernel(name, "conv/stem.c", "conv/stem.h", "ek_stem_args", **macros)
     count = math.ceil(ctx.tensor(node.outputs[0]).shape[1] / pieces.rows)
-    return [Call(dataclasses.replace(kernel, parts=tuple(parts)), fields, count)]
+    return [KernelCall(dataclasses.replace(kernel, parts=tuple(parts)), fields, count)]

@@ -15,11 +15,11 @@ from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.conv import product
 from edgekit.host.compiler.lowering.gemm.epilogues import tiled_operand
-from edgekit.host.compiler.lowering.plan import Call, Value
+from edgekit.host.compiler.lowering.plan import KernelCall, Value
 
 
 @lowers(ops.TransposeConv2D)
-def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
+def lower_transpose_conv(ctx: Context, node: Node) -> list[KernelCall]:
     """x [n,h,w,ic] · W [kh·kw·oc, ic] yields each pixel's window; windows are adjacent in y."""
     op = node.op
     assert isinstance(op, TransposeConv2D)

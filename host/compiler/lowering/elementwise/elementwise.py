@@ -49,7 +49,7 @@ from edgekit.host.compiler.lowering.common.window import Window
 from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.elementwise import plain
 from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 
 
 def scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
@@ -63,7 +63,7 @@ def scalar_factor_fields(factor: Multiplier, name: str) -> dict[str, Field]:
 
 
 @lowers(ops.Add, ops.Mul, ops.Sub, ops.PRelu)
-def lower_binary(ctx: Context, node: Node) -> list[Call]:
+def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Add | Mul | Sub | PRelu)
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -120,7 +120,9 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         name, "elementwise/binary.c", "elementwise/binary.h", "ek_binary_args", **macros
     )
-    return [Call(kernel, fields, math.prod(dims[:-1]) * chunks, max(1, 4096 // max(dims[-1], 1)))]
+    return [
+        KernelCall(kernel, fields, math.prod(dims[:-1]) * chunks, max(1, 4096 // max(dims[-1], 1)))
+    ]
 
 
 def _operand_field(ctx: Context, t: Tensor) -> Field:
@@ -173,18 +175,18 @@ def _right_shift_macros(name: str, fields: dict[str, Field]) -> tuple[str, dict[
 
 def _call_unary(
     ctx: Context, node: Node, name: str, fields: dict[str, Field], **macros: str | int
-) -> list[Call]:
+) -> list[KernelCall]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     file = "quantize" if name.startswith("quantize") else "unary"
     kernel = ctx.kernel(
         name, f"elementwise/{file}.c", "elementwise/unary.h", "ek_unary_args", **macros
     )
     common: dict[str, Field] = {"n": x.elements, "x": Value(x.name), "y": Value(y.name)}
-    return [Call(kernel, common | fields, math.ceil(x.elements / UNARY_CHUNK))]
+    return [KernelCall(kernel, common | fields, math.ceil(x.elements / UNARY_CHUNK))]
 
 
 @lowers(ops.Clamp, ops.Logistic, ops.HardSwish)
-def lower_unary(ctx: Context, node: Node) -> list[Call]:
+def lower_unary(ctx: Context, node: Node) -> list[KernelCall]:
     """Clamp, logistic, hard-swish; quantized inputs are looked up in a table of results."""
     op = node.op
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -202,7 +204,7 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.Quantize, ops.Cast)
-def lower_convert(ctx: Context, node: Node) -> list[Call]:
+def lower_convert(ctx: Context, node: Node) -> list[KernelCall]:
     """Quantize, requantize (by table) and dequantize."""
     assert isinstance(node.op, Quantize | Cast)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -231,16 +233,16 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.FakeQuantize)
-def lower_fake_quantize(ctx: Context, node: Node) -> list[Call]:
+def lower_fake_quantize(ctx: Context, node: Node) -> list[KernelCall]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     fields: dict[str, Field] = {"n": x.shape[1], "x": Value(x.name), "y": Value(y.name)}
     source = "elementwise/fake_quantize.c"
     kernel = ctx.kernel("f32_fake_quantize", source, None, "ek_fake_quantize_args")
-    return [Call(kernel, fields, x.shape[0])]
+    return [KernelCall(kernel, fields, x.shape[0])]
 
 
 @lowers(ops.AveragePool2D, ops.MaxPool2D)
-def lower_pool(ctx: Context, node: Node) -> list[Call]:
+def lower_pool(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, AveragePool2D | MaxPool2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -263,11 +265,11 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
         fields["low"], fields["high"] = activation_range(op.activation, y)
     name = f"{x.dtype.value}_{kind.lower()}_pool"
     kernel = ctx.kernel(name, "pool/pool.c", "pool/pool.h", "ek_pool2d_args", **macros)
-    return [Call(kernel, fields, n * y.shape[1])]
+    return [KernelCall(kernel, fields, n * y.shape[1])]
 
 
 @lowers(ops.Softmax)
-def lower_softmax(ctx: Context, node: Node) -> list[Call]:
+def lower_softmax(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Softmax)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -277,12 +279,12 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
         fields["beta"] = op.beta
         name = f"{x.dtype.value}_softmax"
         kernel = _softmax_kernel(ctx.of_floats(x.dtype), name, "reduce/f32_softmax.c")
-        return [Call(kernel, fields, x.elements // n)]
+        return [KernelCall(kernel, fields, x.elements // n)]
     if x.dtype is DType.I16:
         fields["power_q15"] = ctx.weights.add(exponentials(x, op.beta).astype(np.int16))
         fields["inverse"] = ctx.weights.add(reciprocals().astype(np.int16))
         kernel = _softmax_kernel(ctx, "s16_softmax", "reduce/i16_softmax.c")
-        return [Call(kernel, fields, x.elements // n)]
+        return [KernelCall(kernel, fields, x.elements // n)]
     factor = softmax_multiplier(x, op.beta)
     difference = -np.arange(256, dtype=np.int64)
     # e^x underflows below this difference, whose rescaled value would not fit Q5.
@@ -296,7 +298,7 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
     name = f"{x.dtype.value}_softmax"
     macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], "SUM_BITS": SOFTMAX_SUM_BITS}
     kernel = _softmax_kernel(ctx, name, "reduce/i8_softmax.c", **macros)
-    return [Call(kernel, fields, x.elements // n)]
+    return [KernelCall(kernel, fields, x.elements // n)]
 
 
 def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:

@@ -10,13 +10,13 @@ from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _TASK = 4096  # values: the minimum work per thread
 
 
 @lowers(ops.LayerNorm)
-def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
+def lower_layer_norm(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, LayerNorm)
     x = ctx.tensor(node.inputs[0])
@@ -35,11 +35,11 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
         "reduce/layer_norm.h",
         "ek_layer_norm_args",
     )
-    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+    return [KernelCall(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
 
 @lowers(ops.UnitLength)
-def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
+def lower_unit_length(ctx: Context, node: Node) -> list[KernelCall]:
     x = ctx.tensor(node.inputs[0])
     n, (low, high) = x.shape[-1], code_range(x.dtype)
     fields: dict[str, Field] = {
@@ -58,7 +58,7 @@ def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
         LOW=low,
         HIGH=high,
     )
-    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+    return [KernelCall(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
 
 def _term_or_default(ctx: Context, term: Tensor | None, default: Array) -> Field:

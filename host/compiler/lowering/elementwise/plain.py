@@ -32,7 +32,7 @@ from edgekit.host.compiler.lowering.gemm.streamed import lower_streamed
 from edgekit.host.compiler.lowering.methods import method_of
 from edgekit.host.compiler.lowering.moves.quantized_rows import gather_narrow
 from edgekit.host.compiler.lowering.narrow import narrowed
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
@@ -52,7 +52,7 @@ def _call_map(
     parameters: tuple[float, float] = (0.0, 0.0),
     table: Array | None = None,
     **macros: str | int,
-) -> list[Call]:
+) -> list[KernelCall]:
     """y = f(operands) by elementwise/map.c; the macros select f, and `table` holds its results."""
     y = ctx.tensor(node.outputs[0])
     shapes = [t.shape for t in operands]
@@ -81,11 +81,11 @@ def _call_map(
         **macros,
     )
     tasks = math.prod(form.dims[:-1]) * chunks
-    return [Call(kernel, fields, tasks, max(1, 4096 // max(form.dims[-1], 1)))]
+    return [KernelCall(kernel, fields, tasks, max(1, 4096 // max(form.dims[-1], 1)))]
 
 
 @lowers(ops.Function)
-def lower_function(ctx: Context, node: Node) -> list[Call]:
+def lower_function(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.Function)
     if x.is_quantized:
@@ -99,7 +99,7 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
 
 def lower_plain(
     ctx: Context, node: Node, parameters: tuple[float, float] = (0.0, 0.0)
-) -> list[Call]:
+) -> list[KernelCall]:
     """Lowers a one-operand function that elementwise/functions.h defines under the same name."""
     x = ctx.tensor(node.inputs[0])
     macro: dict[str, Any] = {f"OP_{node.op.kind.upper()}": 1}
@@ -108,7 +108,7 @@ def lower_plain(
 
 
 @lowers(ops.Binary)
-def lower_binary(ctx: Context, node: Node) -> list[Call]:
+def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if isinstance(op, ops.Binary) and op.is_on_codes(a, b):
@@ -126,7 +126,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     return _call_map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 
 
-def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
+def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[KernelCall]:
     """Looks results up in a table of all pairs of quantized values."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):
@@ -143,13 +143,13 @@ def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
 
 
 @lowers(ops.Where)
-def lower_where(ctx: Context, node: Node) -> list[Call]:
+def lower_where(ctx: Context, node: Node) -> list[KernelCall]:
     operands = [ctx.tensor(name) for name in node.inputs]
     return _call_map(ctx, node, f"{operands[1].dtype.value}_where", operands)
 
 
 @lowers(ops.Convert)
-def lower_convert(ctx: Context, node: Node) -> list[Call]:
+def lower_convert(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, ops.Convert)
     x, to = ctx.tensor(node.inputs[0]), node.op.to
     macro = "OP_CONVERT_BOOL" if to is DType.BOOL else "OP_CONVERT"
@@ -167,7 +167,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.Total)
-def lower_total(ctx: Context, node: Node) -> list[Call]:
+def lower_total(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.Total)
     macro = f"OP_{op.kind.removeprefix('reduce_').upper()}"
@@ -175,7 +175,7 @@ def lower_total(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.ArgExtreme)
-def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:
+def lower_arg_extreme(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.ArgExtreme)
     macros = {"LAST": 1} if op.last else {}
@@ -186,7 +186,7 @@ def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:
 
 def _call_reduction(
     ctx: Context, node: Node, over: tuple[int, ...], macro: str, kind: str, **macros: str | int
-) -> Call:
+) -> KernelCall:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     axes = sorted(a for a in over if x.shape[a] > 1)
     if axes and math.prod(x.shape[axes[0] : axes[-1] + 1]) != math.prod(x.shape[a] for a in axes):
@@ -209,11 +209,11 @@ def _call_reduction(
         **{macro: 1},
         **macros,
     )
-    return Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))
+    return KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))
 
 
 @lowers(ops.Gather)
-def lower_gather(ctx: Context, node: Node) -> list[Call]:
+def lower_gather(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.Gather)
     x, indices = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -240,11 +240,11 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
         TI=C_NAMES[indices.dtype],
     )
     tasks = math.prod(x.shape[:axis]) * indices.elements
-    return [Call(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
+    return [KernelCall(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
 
 
 @lowers(ops.BroadcastTo)
-def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
+def lower_broadcast_to(ctx: Context, node: Node) -> list[KernelCall]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = y.dtype.bytes
     wide = (1,) * (len(y.shape) - len(x.shape)) + x.shape
@@ -259,7 +259,7 @@ def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.MatMul, ops.ViewedMatMul)
-def lower_matmul(ctx: Context, node: Node) -> list[Call]:
+def lower_matmul(ctx: Context, node: Node) -> list[KernelCall]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     if a.dtype in FLOATS:
@@ -299,7 +299,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         **codes,
     }
     kernel = ctx.kernel(name, "product/matmul.c", "product/matmul.h", "ek_matmul_args", **macros)
-    return [Call(kernel, fields, math.prod(form.dims) * blocks)]
+    return [KernelCall(kernel, fields, math.prod(form.dims) * blocks)]
 
 
 def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:

@@ -24,13 +24,13 @@ from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise import plain
 from edgekit.host.compiler.lowering.elementwise.elementwise import scalar_factor_fields
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _LARGEST_SUM = 2**31 - 1
 
 
 @lowers(ops.ReduceSum)
-def lower_sum(ctx: Context, node: Node) -> list[Call]:
+def lower_sum(ctx: Context, node: Node) -> list[KernelCall]:
     """Sums quantized values as a mean, others as totals."""
     if ctx.tensor(node.inputs[0]).is_quantized:
         return lower_mean(ctx, node)
@@ -48,7 +48,7 @@ def _reduction_extents(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[i
 
 
 @lowers(ops.ReduceProduct)
-def lower_product(ctx: Context, node: Node) -> list[Call]:
+def lower_product(ctx: Context, node: Node) -> list[KernelCall]:
     """Multiplies quantized values step by step, others as totals."""
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, ReduceProduct)
@@ -66,11 +66,11 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
         f"{x.dtype.value}_product", "reduce/quantized_product.c", "reduce/mean.h", "ek_mean_args",
         TX=C_TYPES[x.dtype],
     )  # fmt: skip
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+    return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 @lowers(ops.Mean)
-def lower_mean(ctx: Context, node: Node) -> list[Call]:
+def lower_mean(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Mean | ReduceSum)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -103,11 +103,11 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
             name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
     source = "reduce/f32_mean.c" if x.dtype in FLOATS else "reduce/i8_mean.c"
     kernel = ctx.of_floats(x.dtype).kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+    return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 @lowers(ops.CodeSum)
-def lower_code_sum(ctx: Context, node: Node) -> list[Call]:
+def lower_code_sum(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, CodeSum)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
@@ -120,11 +120,11 @@ def lower_code_sum(ctx: Context, node: Node) -> list[Call]:
         f"{x.dtype.value}_code_sum", "reduce/i8_mean.c", "reduce/mean.h", "ek_mean_args",
         TX=C_TYPES[x.dtype], TY="int32_t", TO_SUMS=1,
     )  # fmt: skip
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+    return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 @lowers(ops.MeanOfSums)
-def lower_mean_of_sums(ctx: Context, node: Node) -> list[Call]:
+def lower_mean_of_sums(ctx: Context, node: Node) -> list[KernelCall]:
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, MeanOfSums)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
@@ -138,7 +138,7 @@ def lower_mean_of_sums(ctx: Context, node: Node) -> list[Call]:
         f"{y.dtype.value}_mean_of_sums", "reduce/i8_mean.c", "reduce/mean.h", "ek_mean_args",
         TX="int32_t", TY=C_TYPES[y.dtype],
     )  # fmt: skip
-    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+    return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 def _factor_fields(factor: Multiplier) -> dict[str, Field]:

@@ -7,7 +7,7 @@ from edgekit.host.compiler.ir.ops import ResizeBilinear
 from edgekit.host.compiler.ir.types import DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 # Macros per type besides TX: the type of sums of integer weights, or whether sums are rounded.
 _SUMS: dict[DType, dict[str, str | int]] = {
@@ -20,7 +20,7 @@ _SUMS: dict[DType, dict[str, str | int]] = {
 
 
 @lowers(ops.ResizeBilinear)
-def lower_resize(ctx: Context, node: Node) -> list[Call]:
+def lower_resize(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ResizeBilinear)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -43,7 +43,7 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
         TX=C_TYPES[x.dtype],
         **_SUMS[x.dtype],
     )
-    return [Call(kernel, fields, n * op.size[0])]
+    return [KernelCall(kernel, fields, n * op.size[0])]
 
 
 def _build_resize_axis(op: ResizeBilinear, axis: int, held: int) -> Field:

@@ -20,7 +20,7 @@ Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Operands:
+class GemmOperands:
     """y [m, n] = scale * a [m, k] . b [k, n] for each matrix of a stack.
 
     `a`, `b` and `y` hold the row and column strides in elements. `stack` lists, outermost first,
@@ -59,7 +59,7 @@ class Operands:
         }
 
 
-def operands_of(node: Node, a: Tensor, b: Tensor, y: Tensor) -> Operands:
+def operands_of(node: Node, a: Tensor, b: Tensor, y: Tensor) -> GemmOperands:
     """The operands of a `MatMul`; `a`, `b` and `y` are its tensors as stored."""
     viewed = node.op if isinstance(node.op, ops.ViewedMatMul) else ops.ViewedMatMul()
     a_shape, a_steps = _permuted_view(a.shape, viewed.a_axes)
@@ -71,10 +71,10 @@ def operands_of(node: Node, a: Tensor, b: Tensor, y: Tensor) -> Operands:
         raise UnsupportedFormError(found)
     (m, k), n = a_shape[-2:], b_shape[-1]
     steps = a_steps[-2:], b_steps[-2:], y_steps[-2:]
-    return Operands(GemmShape(m, k, n), *steps, tuple(stack), viewed.scale)
+    return GemmOperands(GemmShape(m, k, n), *steps, tuple(stack), viewed.scale)
 
 
-def form_of_product(node: Node, operands: Operands, dtype: DType) -> Form:
+def form_of_product(node: Node, operands: GemmOperands, dtype: DType) -> Form:
     order: Literal["", "_rows", "_columns"] = ""
     if isinstance(node.op, ops.ViewedMatMul):
         order = "_columns" if operands.by_columns else "_rows"

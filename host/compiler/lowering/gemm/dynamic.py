@@ -20,14 +20,14 @@ from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.requantize import wrap_i32
 from edgekit.host.compiler.lowering.packing import zero_of_rows
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct
 
 _F32 = np.dtype(np.float32)
 
 
 @lowers(ops.DynamicFullyConnected)
-def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
+def lower_dynamic(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.DynamicFullyConnected)
     weights = ctx.constant(node, 1, "weights")
@@ -39,7 +39,7 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.DynamicConv2D)
-def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
+def lower_dynamic_conv(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.DynamicConv2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -51,7 +51,7 @@ def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
 
 def _lower_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> list[Call]:
+) -> list[KernelCall]:
     """x through a window times weights [n, k].
 
     Padding is quantized along with x, because the quantized value of 0 is only known at run time.
@@ -99,9 +99,9 @@ def _lower_product(
     tasks = whole.x[0] * whole.x[1] if bordered else math.ceil(x.elements / UNARY_CHUNK)
     quantize = _quantize_kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
     return [
-        Call(_quantize_kernel(ctx, "range_whole", RANGE=1), found, 1),
-        Call(quantize, found, tasks),
-        Call(product.kernel, fields, product.tasks),
+        KernelCall(_quantize_kernel(ctx, "range_whole", RANGE=1), found, 1),
+        KernelCall(quantize, found, tasks),
+        KernelCall(product.kernel, fields, product.tasks),
     ]
 
 

@@ -23,7 +23,7 @@ from edgekit.host.compiler.ir.quantization import activation_range, scale_of, ze
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _MOST_SHIFT = 22  # of the upper part: leaves 8 bits for the value, one for the sum and a sign
 _MOST = (1 << 15 + LINEAR_SUM_BITS) - 1  # of a factor: its upper part is an s16
@@ -86,7 +86,7 @@ def linear_sum(
     return None
 
 
-def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
+def lower_linear_sum(ctx: Context, node: Node) -> list[KernelCall] | None:
     """Lowers an addition of two byte tensors of the same shape; None if no linear form applies."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y, op = ctx.tensor(node.outputs[0]), node.op
@@ -118,4 +118,4 @@ def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
     for name, value in parts.items():
         fields |= {f"{name}_high": value >> LINEAR_SUM_BITS, f"{name}_low": value & below}
     fields["shift"] = form.shift - LINEAR_SUM_BITS
-    return [Call(kernel, fields, math.ceil(y.elements / LINEAR_SUM_CHUNK))]
+    return [KernelCall(kernel, fields, math.ceil(y.elements / LINEAR_SUM_CHUNK))]

@@ -27,7 +27,7 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import NO_ZERO
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value, Weights
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value, Weights
 
 _F32 = np.dtype(np.float32)
 _MARK_BITS = 32
@@ -47,7 +47,7 @@ class PackedRows:
 
 
 @lowers(ops.OutlierFullyConnected)
-def lower_outlier(ctx: Context, node: Node) -> list[Call]:
+def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, OutlierFullyConnected)
     x = ctx.tensor(node.inputs[0])
@@ -83,7 +83,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             "high_f32": high,
             "y": Value(node.outputs[0]),
         }
-        products.append(Call(part.kernel, fields, part.tasks))
+        products.append(KernelCall(part.kernel, fields, part.tasks))
     fields = {
         "m": m, "n": n, "k": k,
         "threshold": op.threshold,
@@ -106,7 +106,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
     }  # fmt: skip
-    return [Call(_layer_kernel(ctx), fields, None), *products]
+    return [KernelCall(_layer_kernel(ctx), fields, None), *products]
 
 
 def _ungrouped_product(ctx: Context, node: Node, m: int) -> GroupsProduct:

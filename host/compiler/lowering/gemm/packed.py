@@ -19,9 +19,9 @@ from edgekit.host.compiler.ir.checks import FLOATS
 from edgekit.host.compiler.ir.types import Activation, Graph, Node
 from edgekit.host.compiler.lowering.common.arguments import values_of
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.gemm.computed import Operands, form_of_product, operands_of
+from edgekit.host.compiler.lowering.gemm.computed import GemmOperands, form_of_product, operands_of
 from edgekit.host.compiler.lowering.methods import tile_of
-from edgekit.host.compiler.lowering.plan import Call, Field
+from edgekit.host.compiler.lowering.plan import Field, KernelCall
 from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
 from edgekit.kb.targets.board import BoardProfile
 
@@ -29,8 +29,8 @@ _TILES = 2  # row tiles: with so few, packing does not pay
 
 
 def lower_packed(
-    ctx: Context, node: Node, operands: Operands, method: OperatorMethod
-) -> list[Call]:
+    ctx: Context, node: Node, operands: GemmOperands, method: OperatorMethod
+) -> list[KernelCall]:
     """Lowers a packed product; either operand may be constant."""
     a = ctx.tensor(node.inputs[0])
     half = ctx.of_floats(a.dtype)
@@ -54,7 +54,7 @@ def lower_packed(
     kernel = half.kernel(
         name, f"{folder}.c", f"{folder}.h", "ek_packed_args", MR=tile.mr, NV=tile.nv
     )
-    return [Call(kernel, fields, operands.matrices * bands * panels)]
+    return [KernelCall(kernel, fields, operands.matrices * bands * panels)]
 
 
 def with_views(graph: Graph, board: BoardProfile) -> Graph:

@@ -33,7 +33,7 @@ from edgekit.host.compiler.lowering.methods import (
 )
 from edgekit.host.compiler.lowering.narrow import Narrow, narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
 
 # On ARM, widening f16 in registers costs 2 to 10 % of a tile, in a panel as much as 2 to 4 rows.
@@ -124,7 +124,7 @@ def _pays(ctx: Context, narrow: Narrow, rows: int) -> bool:
 
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> list[Call]:
+) -> list[KernelCall]:
     dtype = ctx.tensor(node.outputs[0]).dtype
     ctx = ctx.of_floats(dtype)
     method = _method(ctx, node, window, weights, dtype)
@@ -189,4 +189,4 @@ def f32_product(
     if stored.outer or "UNPACKS_ALL" in stored.macros:
         grain = max(grain, math.ceil(tasks / (_PIECES * ctx.threads)))
     grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
-    return [Call(kernel, fields, tasks, grain)]
+    return [KernelCall(kernel, fields, tasks, grain)]

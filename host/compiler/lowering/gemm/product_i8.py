@@ -45,7 +45,7 @@ from edgekit.host.compiler.lowering.packing import (
     signed_weights,
     zero_of_rows,
 )
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
 # Acceptable growth in multiplications from padding rows instead of packing windows
@@ -196,7 +196,7 @@ def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> Opera
 
 def i8_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> Call:
+) -> KernelCall:
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     vl = ctx.isa.vl
@@ -250,7 +250,7 @@ def i8_product(
         "pitch": ctx.pitch(ctx.look_ups[node.name].out if table else y.name),
         **table,
     }
-    return Call(kernel, fields, count_tasks(window, tile, vl)[0])
+    return KernelCall(kernel, fields, count_tasks(window, tile, vl)[0])
 
 
 def _select_rounding(
@@ -279,7 +279,7 @@ def _select_rounding(
 
 def hybrid_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
-) -> list[Call]:
+) -> list[KernelCall]:
     """f32 x times s8 weights: each image is quantized with its own scale; the result is f32."""
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
@@ -322,7 +322,7 @@ def hybrid_product(
             "y": codes,
             "x_scale": scale,
         }
-        calls += [Call(measure, coded, chunks), Call(quantize, coded, chunks)]
+        calls += [KernelCall(measure, coded, chunks), KernelCall(quantize, coded, chunks)]
         fields = _i8_fields(ctx, node, one, packed, method, depth, 0)
         fields |= {
             "x": codes,
@@ -335,7 +335,7 @@ def hybrid_product(
             "high_f32": high,
             "y": Value(y.name, i * math.prod(one.y) * 4),
         }
-        calls.append(Call(multiply, fields, count_tasks(one, tile, vl)[0]))
+        calls.append(KernelCall(multiply, fields, count_tasks(one, tile, vl)[0]))
     return calls
 
 

@@ -12,16 +12,16 @@ from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import values_of
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.gemm.computed import Operands
+from edgekit.host.compiler.lowering.gemm.computed import GemmOperands
 from edgekit.host.compiler.lowering.gemm.prefetch import lines_ahead, runs_alone
-from edgekit.host.compiler.lowering.plan import Call, Field
+from edgekit.host.compiler.lowering.plan import Field, KernelCall
 from edgekit.kb.targets.isa import Isa
 
 _COLUMNS = LINE // 4  # threads share rows in units of cache lines, columns in the same number
 _LONG = 1024  # bytes: minimum length of a long column or row
 
 
-def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
+def lower_streamed(ctx: Context, node: Node, operands: GemmOperands) -> list[KernelCall]:
     """Lowers a streamed product; either operand may be constant."""
     m, n = operands.shape.m, operands.shape.n
     alone = runs_alone(ctx)
@@ -48,7 +48,7 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     source = "product/streamed"
     kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", "ek_streamed_args", **macros)
     tasks = operands.matrices * panels
-    return [Call(kernel, fields, tasks, tasks if alone else 1)]
+    return [KernelCall(kernel, fields, tasks, tasks if alone else 1)]
 
 
 def _columns_per_task(n: int, matrices: int, threads: int) -> int:

@@ -18,13 +18,13 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
 
 
 def lower_winograd(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation, tile: Tile
-) -> list[Call]:
+) -> list[KernelCall]:
     """`weights` [oc, 3 * 3 * c]; a row of `tile` is 4x4 pixels."""
     vl, dtype = ctx.isa.vl, ctx.tensor(node.outputs[0]).dtype
     function, called, epilogue = epilogue_of(ctx, node, window.y[3])
@@ -71,7 +71,7 @@ def lower_winograd(
             "parts": parts,
             "weights": transformed,
         }
-        calls.append(Call(kernel, fields | own, shared.groups * parts))
+        calls.append(KernelCall(kernel, fields | own, shared.groups * parts))
     return calls
 
 
@@ -97,7 +97,7 @@ class _Making:
         macros = {} if narrow is None else {"NARROW": narrow.bits}
         self._kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", arguments, **macros)
 
-    def call(self, first: int, last: int) -> Call:
+    def call(self, first: int, last: int) -> KernelCall:
         values, scales, nr = self._values[first:last], self._scales, self._nr
         taps = values.reshape(last - first, 9, -1).transpose(2, 1, 0)
         fields: dict[str, Field] = {
@@ -108,7 +108,7 @@ class _Making:
             "scales": None if scales is None else self._ctx.weights.add(scales[first:last]),
             "y": self.room,
         }
-        return Call(self._kernel, fields, math.ceil((last - first) / nr))
+        return KernelCall(self._kernel, fields, math.ceil((last - first) / nr))
 
 
 def _count_tiles(window: Window) -> int:

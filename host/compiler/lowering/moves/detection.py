@@ -9,11 +9,11 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 @lowers(ops.DetectionOutput)
-def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
+def lower_detection_output(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.DetectionOutput)
     boxes, scores = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -35,11 +35,11 @@ def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
         "candidates": ctx.scratch(node, images * entries * CANDIDATE_BYTES),
     }
     kernel = ctx.kernel("f32_detections", "detection/output.c", None, "ek_detection_args")
-    return [Call(kernel, fields, images)]
+    return [KernelCall(kernel, fields, images)]
 
 
 @lowers(ops.DecodePoses)
-def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
+def lower_decode_poses(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.DecodePoses)
     heat, short, mid = (ctx.tensor(name) for name in node.inputs)
@@ -64,4 +64,4 @@ def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
         "poses": ctx.scratch(node, op.keep * POSE_BYTES),
     }
     kernel = ctx.kernel("f32_poses", "detection/poses.c", None, "ek_poses_args")
-    return [Call(kernel, fields, 1)]
+    return [KernelCall(kernel, fields, 1)]

@@ -28,7 +28,7 @@ from edgekit.host.compiler.lowering.common.copies import fill, strided_copy, str
 from edgekit.host.compiler.lowering.common.tables import look_up
 from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.moves.transpose import matrix_transpose
-from edgekit.host.compiler.lowering.plan import Alias, Call, Value, base_of
+from edgekit.host.compiler.lowering.plan import Alias, KernelCall, Value, base_of
 
 
 def _pad_byte(t: Tensor) -> int:
@@ -36,7 +36,7 @@ def _pad_byte(t: Tensor) -> int:
 
 
 @lowers(ops.Reshape, ops.BitCast)
-def lower_reshape(ctx: Context, node: Node) -> list[Call]:
+def lower_reshape(ctx: Context, node: Node) -> list[KernelCall]:
     """Emits no code: the output aliases the input."""
     assert isinstance(node.op, Reshape | BitCast)
     assert node.inputs[0] is not None
@@ -45,7 +45,7 @@ def lower_reshape(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.Transpose)
-def lower_transpose(ctx: Context, node: Node) -> list[Call]:
+def lower_transpose(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, Transpose)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     part = ctx.parts.get(y.name)
@@ -69,7 +69,7 @@ def lower_transpose(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.Pad)
-def lower_pad(ctx: Context, node: Node) -> list[Call]:
+def lower_pad(ctx: Context, node: Node) -> list[KernelCall]:
     """A copy of x into y, and a fill for each side of each padded dimension."""
     assert isinstance(node.op, Pad)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -91,7 +91,7 @@ def lower_pad(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.Concat)
-def lower_concat(ctx: Context, node: Node) -> list[Call]:
+def lower_concat(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, Concat)
     y = ctx.tensor(node.outputs[0])
     size = y.dtype.bytes
@@ -129,7 +129,7 @@ def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
     return True
 
 
-def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
+def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[KernelCall]]:
     """x rescaled to the scale of y, with the table lookup that does so if the scales differ."""
     if not x.dtype.is_quantized:
         return Value(x.name), []
@@ -142,7 +142,7 @@ def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value,
 
 
 @lowers(ops.Split)
-def lower_split(ctx: Context, node: Node) -> list[Call]:
+def lower_split(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, Split)
     x = ctx.tensor(node.inputs[0])
     size = x.dtype.bytes
@@ -171,7 +171,7 @@ def lower_split(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.StridedSlice)
-def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
+def lower_strided_slice(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, StridedSlice)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -196,8 +196,8 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
 
 
 def _permute_axes(
-    ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[Call]
-) -> list[Call]:
+    ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[KernelCall]
+) -> list[KernelCall]:
     """y = x viewed as `dims`, with its axes permuted to `order`."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = x.dtype.bytes
@@ -216,7 +216,7 @@ def _permute_axes(
 
 
 @lowers(ops.DepthToSpace)
-def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
+def lower_depth_to_space(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, DepthToSpace)
     n, h, w, c = ctx.tensor(node.inputs[0]).shape
     b = node.op.block
@@ -224,7 +224,7 @@ def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.SpaceToBatch)
-def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
+def lower_space_to_batch(ctx: Context, node: Node) -> list[KernelCall]:
     """Output image (by, bx, n) holds the pixels of input image n at phase (by, bx)."""
     assert isinstance(node.op, SpaceToBatch)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -232,7 +232,7 @@ def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.BatchToSpace)
-def lower_batch_to_space(ctx: Context, node: Node) -> list[Call]:
+def lower_batch_to_space(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, BatchToSpace)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     return _copy_phases(ctx, y, x, node.op.block, node.op.crop[0], node.op.crop[2], False)
@@ -246,7 +246,7 @@ def _copy_phases(
     top: int,
     left: int,
     to_batch: bool,
-) -> list[Call]:
+) -> list[KernelCall]:
     """Copies between an image and its phases; rows and columns outside the image are padding."""
     size = space.dtype.bytes
     n, h, w, c = space.shape
@@ -274,7 +274,7 @@ def _copy_phases(
 
 
 @lowers(ops.ReadState)
-def lower_read_state(ctx: Context, node: Node) -> list[Call]:
+def lower_read_state(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, ReadState)
     if base_of(ctx.aliases, node.outputs[0]).base == state_buffer(node.op.state):
         return []
@@ -283,7 +283,7 @@ def lower_read_state(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.WriteState)
-def lower_write_state(ctx: Context, node: Node) -> list[Call]:
+def lower_write_state(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(node.op, WriteState)
     x = ctx.tensor(node.inputs[0])
     if base_of(ctx.aliases, x.name).base == state_buffer(node.op.state):
@@ -296,6 +296,6 @@ def state_buffer(state: str) -> str:
     return f"state:{state}"
 
 
-def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
+def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> KernelCall:
     """Copies all `size` bytes of x to y."""
     return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)

@@ -8,11 +8,11 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 @lowers(ops.TopK)
-def lower_top_k(ctx: Context, node: Node) -> list[Call]:
+def lower_top_k(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.TopK)
     x, values = ctx.tensor(node.inputs[0]), node.outputs[0]
@@ -34,11 +34,11 @@ def lower_top_k(ctx: Context, node: Node) -> list[Call]:
         TI=C_NAMES[op.index],
         **macros,
     )
-    return [Call(kernel, fields, math.prod(x.shape[:-1]), max(1, 4096 // n))]
+    return [KernelCall(kernel, fields, math.prod(x.shape[:-1]), max(1, 4096 // n))]
 
 
 @lowers(ops.SelectBoxes)
-def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
+def lower_select_boxes(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.SelectBoxes)
     boxes, order, scores = (ctx.tensor(name) for name in node.inputs)
@@ -63,4 +63,4 @@ def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
         TI=C_NAMES[order.dtype],
         **macros,
     )
-    return [Call(kernel, fields, batch * classes)]
+    return [KernelCall(kernel, fields, batch * classes)]

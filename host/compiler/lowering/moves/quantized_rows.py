@@ -12,11 +12,11 @@ from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.narrow import Narrow
 from edgekit.host.compiler.lowering.packing import pack_int4
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 @lowers(ops.GatherCodes)
-def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
+def lower_gather_codes(ctx: Context, node: Node) -> list[KernelCall]:
     """Lowers a gather of quantized rows.
 
     If a product uses the table as its weights, as the last layer of a language model often does,
@@ -56,10 +56,10 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
         TI=C_NAMES[indices.dtype],
         **macros,
     )
-    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
+    return [KernelCall(kernel, fields, indices.elements, max(1, 4096 // run))]
 
 
-def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[Call]:
+def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[KernelCall]:
     """Lowers a gather of f32 rows that are stored as `rows`."""
     indices, (size, run) = ctx.tensor(node.inputs[1]), rows.values.shape
     fields: dict[str, Field] = {
@@ -83,4 +83,4 @@ def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[Call]:
         TI=C_NAMES[indices.dtype],
         **macros,
     )
-    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
+    return [KernelCall(kernel, fields, indices.elements, max(1, 4096 // run))]

@@ -6,11 +6,11 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
 @lowers(ops.RoiAlign)
-def lower_roi_align(ctx: Context, node: Node) -> list[Call]:
+def lower_roi_align(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.RoiAlign)
     fields = _fields(ctx, node, op)
@@ -19,15 +19,15 @@ def lower_roi_align(ctx: Context, node: Node) -> list[Call]:
     name, macro = ("max", "OP_MAX") if op.largest else ("avg", "OP_AVERAGE")
     source, symbol = "pool/roi_align.c", f"f32_roi_align_{name}"
     kernel = ctx.kernel(symbol, source, None, "ek_roi_align_args", **{macro: 1})
-    return [Call(kernel, fields, _rows(ctx, node))]
+    return [KernelCall(kernel, fields, _rows(ctx, node))]
 
 
 @lowers(ops.MaxRoiPool)
-def lower_max_roi_pool(ctx: Context, node: Node) -> list[Call]:
+def lower_max_roi_pool(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.MaxRoiPool)
     kernel = ctx.kernel("f32_roi_pool", "pool/roi_pool.c", None, "ek_roi_pool_args")
-    return [Call(kernel, _fields(ctx, node, op), _rows(ctx, node))]
+    return [KernelCall(kernel, _fields(ctx, node, op), _rows(ctx, node))]
 
 
 def _fields(ctx: Context, node: Node, op: ops.RoiAlign | ops.MaxRoiPool) -> dict[str, Field]:

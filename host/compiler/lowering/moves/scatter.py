@@ -8,13 +8,13 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value, base_of
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value, base_of
 
 _TASK_BYTES, _TASKS = 1 << 16, 16  # few tasks, because each one reads all indices
 
 
 @lowers(ops.Scatter)
-def lower_scatter(ctx: Context, node: Node) -> list[Call]:
+def lower_scatter(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.Scatter)
     x, indices, updates = (ctx.tensor(name) for name in node.inputs)
@@ -42,4 +42,4 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
         TI=C_NAMES[indices.dtype],
         **{f"JOIN_{op.join.upper()}": 1},
     )
-    return [Call(kernel, fields, math.ceil(rows / step))]
+    return [KernelCall(kernel, fields, math.ceil(rows / step))]

@@ -12,33 +12,33 @@ from edgekit.host.compiler.ir.ops.signal import log_table
 from edgekit.host.compiler.ir.types import DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _GRAIN = 1024  # channels per task
 _BLOCKS = 256  # of random words: fewer are a single task
 
 
 @lowers(ops.AutoScale)
-def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
+def lower_auto_scale(ctx: Context, node: Node) -> list[KernelCall]:
     x = ctx.tensor(node.inputs[0])
     y, bits = (Value(name) for name in node.outputs)
     fields: dict[str, Field] = {"n": x.elements, "x": operand_of(ctx, x), "y": y, "bits": bits}
     kernel = ctx.kernel("auto_scale", "signal/auto_scale.c", None, "ek_auto_scale_args")
-    return [Call(kernel, fields, 1)]
+    return [KernelCall(kernel, fields, 1)]
 
 
 @lowers(ops.RandomBits)
-def lower_random_bits(ctx: Context, node: Node) -> list[Call]:
+def lower_random_bits(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.RandomBits)
     state = operand_of(ctx, ctx.tensor(node.inputs[0]))
     fields: dict[str, Field] = {"words": op.words, "state": state, "y": Value(node.outputs[0])}
     kernel = ctx.kernel("random_bits", "signal/random_bits.c", None, "ek_random_bits_args")
-    return [Call(kernel, fields, math.ceil(op.words / 4), _BLOCKS)]
+    return [KernelCall(kernel, fields, math.ceil(op.words / 4), _BLOCKS)]
 
 
 @lowers(ops.FixedFourier)
-def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
+def lower_fixed_fourier(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.FixedFourier)
     rows, bits = math.prod(x.shape[:-1]), 8 * x.dtype.bytes
@@ -65,11 +65,11 @@ def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
         BITS=bits - 1,
         **macros,
     )
-    return [Call(kernel, fields, rows)]
+    return [KernelCall(kernel, fields, rows)]
 
 
 @lowers(ops.AutomaticGain)
-def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
+def lower_automatic_gain(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.AutomaticGain)
     noise, table = (operand_of(ctx, ctx.tensor(name)) for name in node.inputs[1:])
@@ -78,7 +78,7 @@ def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
 
 
 @lowers(ops.FixedLog)
-def lower_fixed_log(ctx: Context, node: Node) -> list[Call]:
+def lower_fixed_log(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.FixedLog)
     x, table = operand_of(ctx, ctx.tensor(node.inputs[0])), ctx.weights.add(log_table())
@@ -88,7 +88,7 @@ def lower_fixed_log(ctx: Context, node: Node) -> list[Call]:
 
 def _call_channels(
     ctx: Context, node: Node, fields: dict[str, Field], function: str, table: DType
-) -> list[Call]:
+) -> list[KernelCall]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     fields |= {"x": operand_of(ctx, x), "y": Value(y.name)}
     macros: dict[str, str | int] = {f"OP_{function}": 1}
@@ -101,4 +101,4 @@ def _call_channels(
         TT=C_NAMES[table],
         **macros,
     )
-    return [Call(kernel, fields, x.elements, _GRAIN)]
+    return [KernelCall(kernel, fields, x.elements, _GRAIN)]

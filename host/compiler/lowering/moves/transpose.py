@@ -8,7 +8,7 @@ from edgekit.device.runtime.kernel_facts import TRANSPOSE_TILE
 from edgekit.host.compiler.ir.ops import Transpose
 from edgekit.host.compiler.ir.types import DType, Node, Shape
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.board import caches_of
 
 _FEW = 4  # rows or columns: fewer are a single task
@@ -16,7 +16,7 @@ _TASK = 4096  # values: the minimum work per thread
 _LINE = 16  # values per cache line
 
 
-def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
+def matrix_transpose(ctx: Context, node: Node) -> list[KernelCall] | None:
     """The call for a transpose that swaps two adjacent blocks of axes; None for any other.
 
     Leading axes may stay in place. Supports 4-byte values and f16.
@@ -44,7 +44,7 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
     header = "layout/transpose.h"
     kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args")
     grain = max(1, _TASK * down * across // (rows * columns))
-    return [Call(kernel, fields, matrices * down * across, grain)]
+    return [KernelCall(kernel, fields, matrices * down * across, grain)]
 
 
 def _rows_per_tile(ctx: Context, row: int) -> int:

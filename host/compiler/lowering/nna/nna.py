@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir.types import Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 
 _CHIP = (
     "output_points", "weight_sets", "mac_cycles", "load_latency", "add_latency", "write_latency",
@@ -31,7 +31,7 @@ _FORMS: dict[NnaForm, int] = {"windows": 0, "diagonal": 1, "points": 2}  # as in
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class NnaLayer:
     """A layer as executed by the NNA.
 
     Weights are [out, kh, kw, in], or [1, kh, kw, c] for the diagonal form.
@@ -86,19 +86,19 @@ class Layer:
 
 def layer_of(
     op: Conv2D | DepthwiseConv2D | FullyConnected, x: Tensor, w: Tensor, y: Tensor
-) -> Layer:
+) -> NnaLayer:
     """The layer for a node that `fits_nna`."""
     assert w.data is not None
     form = form_of_layer(op, w)
     if not isinstance(op, FullyConnected):
-        return Layer(form, window_of(op, x, w, y), w.data)
+        return NnaLayer(form, window_of(op, x, w, y), w.data)
     n, k = w.shape
     rows = x.elements // k
     window = Window((1, 1, rows, k), (1, 1, rows, n), (1, 1))
-    return Layer(form, window, w.data.reshape(n, 1, 1, k))
+    return NnaLayer(form, window, w.data.reshape(n, 1, 1, k))
 
 
-def lower_nna(ctx: Context, node: Node) -> list[Call]:
+def lower_nna(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -135,7 +135,7 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     kernel = ctx.kernel("nna_layer", "nna/layer.c", "nna/layer.h", "ek_nna_layer_args")
-    return [Call(dataclasses.replace(kernel, parts=(emulator_of(ctx),)), fields, None)]
+    return [KernelCall(dataclasses.replace(kernel, parts=(emulator_of(ctx),)), fields, None)]
 
 
 def emulator_of(ctx: Context) -> Kernel:

@@ -15,12 +15,12 @@ from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.elementwise.plain import code_fields
 from edgekit.host.compiler.lowering.nna.nna import chip_fields, emulator_of
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _FORMS: dict[ProductForm, int] = {"columns": 0, "values": 1}  # as in nna/product.h
 
 
-def lower_nna_product(ctx: Context, node: Node) -> list[Call]:
+def lower_nna_product(ctx: Context, node: Node) -> list[KernelCall]:
     """A `MatMul` that fits; the core subtracts the zero points from the sums."""
     assert ctx.board.nna is not None
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -50,4 +50,4 @@ def lower_nna_product(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     kernel = ctx.kernel("nna_product", "nna/product.c", "nna/product.h", "ek_nna_product_args")
-    return [Call(dataclasses.replace(kernel, parts=(emulator_of(ctx),)), fields, None)]
+    return [KernelCall(dataclasses.replace(kernel, parts=(emulator_of(ctx),)), fields, None)]

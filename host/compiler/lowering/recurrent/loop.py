@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.memory import lifetimes, plan_memory
 from edgekit.host.compiler.lowering.plan import (
-    Call,
+    KernelCall,
     LoopCall,
     Move,
     Step,
@@ -30,7 +30,7 @@ _ALONE = 1 << 16  # bytes of an operator's outputs below which several threads d
 
 def lower_loop(
     ctx: Context, node: Node, steps_of: Callable[[Context], Iterable[Step]]
-) -> list[Call | LoopCall]:
+) -> list[KernelCall | LoopCall]:
     op = node.op
     assert isinstance(op, ops.Loop)
     first = int(op.conditional)
@@ -138,23 +138,23 @@ def _state_moves(
     return [*early, *late]
 
 
-def _restrict_threads(op: ops.Loop, step: Step) -> list[Call | LoopCall]:
+def _restrict_threads(op: ops.Loop, step: Step) -> list[KernelCall | LoopCall]:
     """Restricts small calls to one thread, since waking others takes longer than the step."""
     tensors = op.body.tensors
     size = max((tensors[n].bytes for n in step.writes if n in tensors), default=0)
     return [
         replace(c, grain=max(c.grain, c.tasks))
-        if isinstance(c, Call) and c.tasks is not None and size < _ALONE
+        if isinstance(c, KernelCall) and c.tasks is not None and size < _ALONE
         else c
         for c in step.calls
     ]
 
 
 def _substitute_addresses(
-    call: Call | LoopCall, place: Callable[[Value], Value | Weights]
-) -> Call | LoopCall:
+    call: KernelCall | LoopCall, place: Callable[[Value], Value | Weights]
+) -> KernelCall | LoopCall:
     """`call` with the body's tensors replaced by their addresses."""
-    if isinstance(call, Call):
+    if isinstance(call, KernelCall):
         return replace(call, fields={k: replaced_values(v, place) for k, v in call.fields.items()})
 
     def target(value: Value) -> Value:

@@ -6,13 +6,13 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _TASK = 4096  # multiplications: the minimum work per thread
 
 
 @lowers(ops.QuantizedLSTM)
-def lower_quantized_lstm(ctx: Context, node: Node) -> list[Call]:
+def lower_quantized_lstm(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.QuantizedLSTM)
     x, cell = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[5])
@@ -43,11 +43,11 @@ def lower_quantized_lstm(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         name, f"{source}.c", f"{source}.h", "ek_quantized_lstm_args", CELL_BITS=op.cell_bits
     )
-    return [Call(kernel, fields, None)]
+    return [KernelCall(kernel, fields, None)]
 
 
 @lowers(ops.QuantizedSVDF)
-def lower_quantized_svdf(ctx: Context, node: Node) -> list[Call]:
+def lower_quantized_svdf(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.QuantizedSVDF)
     x, times = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[3])
@@ -63,4 +63,4 @@ def lower_quantized_svdf(ctx: Context, node: Node) -> list[Call]:
     source = "recurrent/quantized_svdf"
     kernel = ctx.kernel("s8_svdf", f"{source}.c", f"{source}.h", "ek_quantized_svdf_args")
     grain = max(1, _TASK // (op.rank * (size + frames)))
-    return [Call(kernel, fields, batch * units, grain)]
+    return [KernelCall(kernel, fields, batch * units, grain)]

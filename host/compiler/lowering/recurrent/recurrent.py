@@ -13,14 +13,14 @@ from edgekit.host.compiler.lowering.common.arguments import operand_of, paramete
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
-from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value, Weights
 
 _SEQUENCES = 4  # sequences of a batch that share a pass over the weights
 _VECTORS = 4  # vectors per panel, if there are enough registers for the sums
 
 
 @lowers(ops.Recurrent)
-def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
+def lower_recurrent(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.Recurrent)
     x, lengths = ctx.tensor(node.inputs[0]), ctx.optional(node, 2)
@@ -89,7 +89,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         "ek_recurrent_args",
         **macros,
     )
-    return [Call(kernel, fields, None)]
+    return [KernelCall(kernel, fields, None)]
 
 
 def _lstm_fields(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:

@@ -15,16 +15,16 @@ import numpy as np
 from edgekit.device.runtime.arrays.sparse_blocks import default_settings
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
 from edgekit.device.runtime.kernel_facts import STRIP_PARTIAL_BYTES
-from edgekit.host.compiler.costs.layout_table import CODES, LayoutTable, Work
-from edgekit.host.compiler.costs.methods.operators import Candidate, Form, OperatorMethod
+from edgekit.host.compiler.costs.layout_table import CODES, KernelWork, LayoutTable
+from edgekit.host.compiler.costs.methods.operators import Form, MethodCost, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.lowering.methods import zero_tenths
-from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 from edgekit.host.compiler.lowering.sparse.sparse_i8 import lower_codes, signed_codes
 from edgekit.host.compiler.lowering.sparse.strips import Sparse, build_strips, strip_height
 from edgekit.kb.features import GemmShape
@@ -45,7 +45,7 @@ def choose_pruned(
     board: BoardProfile,
     table: LayoutTable | None,
     strips: SpmvTable,
-    groups: Groups | None = None,
+    groups: MethodGroups | None = None,
 ) -> Graph:
     """Replaces layers that are cheaper when sparse by PrunedFullyConnected or PrunedConv2D.
 
@@ -78,7 +78,7 @@ def _prune_if_cheaper(
     board: BoardProfile,
     table: LayoutTable,
     strips: SpmvTable,
-    groups: Groups | None,
+    groups: MethodGroups | None,
 ) -> Node:
     layer = pruned_row(graph, node, board, table) or pruned_codes(graph, node, board, table)
     if layer is None or why_dense_codes(graph, node, board):
@@ -89,8 +89,8 @@ def _prune_if_cheaper(
         shape = GemmShape(graph.tensors[node.outputs[0]].elements // n, k, n)
         form = Form("pruned", shape, layer.dtype, zeros=zero_tenths(layer.weights))
         candidates = [
-            Candidate(OperatorMethod("in_place", layer.dtype), layer.dense),
-            Candidate(OperatorMethod("strips", layer.dtype), layer.sparse * layer.margin),
+            MethodCost(OperatorMethod("in_place", layer.dtype), layer.dense),
+            MethodCost(OperatorMethod("strips", layer.dtype), layer.sparse * layer.margin),
         ]
         is_chosen = groups.choose(node.name, form, candidates, (node.name,)).family == "strips"
     if not is_chosen:
@@ -192,7 +192,7 @@ def pruned_form(
     return ops.PrunedFullyConnected(op.keep_dims, op.activation, how=answer.settings, rule=text)
 
 
-def row_work(weights: Array, sparse: bool, vl: int) -> Work:
+def row_work(weights: Array, sparse: bool, vl: int) -> KernelWork:
     """The work of a product with one row.
 
     Dense products count complete vectors of outputs, sparse ones nonzero weights. For sparse
@@ -200,19 +200,19 @@ def row_work(weights: Array, sparse: bool, vl: int) -> Work:
     """
     n, k = weights.shape
     if sparse:
-        return Work(int(np.count_nonzero(weights)), n * k, -(-n // vl))
-    return Work(k * round_up(n, vl), round_up(n, vl))
+        return KernelWork(int(np.count_nonzero(weights)), n * k, -(-n // vl))
+    return KernelWork(k * round_up(n, vl), round_up(n, vl))
 
 
-def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> Work:
+def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> KernelWork:
     """The work of a quantized layer at `points` points; see `row_work`."""
     one = row_work(weights, sparse, vl)
     values = one.values if sparse else one.values * points
-    return Work(one.products * points, values, points)
+    return KernelWork(one.products * points, values, points)
 
 
 @lowers(ops.PrunedFullyConnected)
-def lower_pruned(ctx: Context, node: Node) -> list[Call]:
+def lower_pruned(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ops.PrunedFullyConnected)
     x = ctx.tensor(node.inputs[0])
@@ -256,4 +256,4 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
         (),
         parts,
     )
-    return [Call(kernel, fields, None)]
+    return [KernelCall(kernel, fields, None)]

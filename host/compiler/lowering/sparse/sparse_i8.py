@@ -22,7 +22,7 @@ from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import Isa
 
 STRIP_ROWS, WINDOW = 8, 64  # outputs per strip; inputs that a group selects from
@@ -158,7 +158,7 @@ def _next_group(
 
 
 @lowers(ops.PrunedConv2D)
-def lower_codes(ctx: Context, node: Node) -> list[Call]:
+def lower_codes(ctx: Context, node: Node) -> list[KernelCall]:
     """Lowers a layer whose weights are accepted by `signed_codes`."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     weights = signed_codes(ctx.graph, node)
@@ -201,7 +201,7 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
         "x": Value(x.name),
         "y": Value(y.name),
     }
-    return [Call(kernel, fields, (len(cut) - 1) * math.ceil(points / block))]
+    return [KernelCall(kernel, fields, (len(cut) - 1) * math.ceil(points / block))]
 
 
 def _epilogue_fields(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:

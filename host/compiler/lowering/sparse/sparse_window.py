@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.ops import ChannelsFirstConv2D
 from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _PANEL = 4096  # target input size in floats, which fits into a 32 KiB L1 cache with other data
 _PIXELS = 64  # target pixels per band; weights are read once per band
@@ -96,7 +96,7 @@ def _build_bands(window: Window, rows: int) -> Bands:
     return Bands(window, rows, math.ceil(window.x[3] / panels), lines, pitch)
 
 
-def lower_sparse_window(ctx: Context, node: Node, window: Window) -> list[Call]:
+def lower_sparse_window(ctx: Context, node: Node, window: Window) -> list[KernelCall]:
     op = node.op
     assert isinstance(op, ChannelsFirstConv2D)
     x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
@@ -140,4 +140,4 @@ def lower_sparse_window(ctx: Context, node: Node, window: Window) -> list[Call]:
         EK_STORED=0,
         **in_order,
     )
-    return [Call(kernel, fields, None)]
+    return [KernelCall(kernel, fields, None)]

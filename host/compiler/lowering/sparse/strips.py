@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-from edgekit.device.runtime.arrays.sparse_table import Features
+from edgekit.device.runtime.arrays.sparse_table import MatrixFeatures
 from edgekit.device.runtime.kernel_facts import SCALAR_LANES, STRIP_PADDING, STRIP_WINDOW
 from edgekit.host.compiler.ir.types import Array
 from edgekit.kb.targets.isa import Isa
@@ -54,12 +54,12 @@ class Sparse:
     def row(self, row: int) -> slice:
         return slice(int(self.start[row]), int(self.start[row + 1]))
 
-    def features(self) -> Features:
+    def features(self) -> MatrixFeatures:
         """The features computed by ek_rows_measure."""
         lengths = self.lengths
         used = np.flatnonzero(lengths)
         spans = self.column[self.start[used + 1] - 1] - self.column[self.start[used]] + 1
-        return Features(
+        return MatrixFeatures(
             "f32", len(lengths), self.cols, len(self.value), float(lengths.mean()),
             float(lengths.std()), int(lengths.max()), float(spans.mean()) if len(used) else 0.0,
         )  # fmt: skip

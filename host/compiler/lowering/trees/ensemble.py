@@ -10,14 +10,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.arguments import C_NAMES, operand_of
 from edgekit.host.compiler.lowering.context import Context, lowers
-from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 _BLOCK = 16  # rows per task
 _TESTS = 4096  # about as many tests are worth a hand-over
 
 
 @lowers(ops.TreeEnsemble)
-def lower_tree_ensemble(ctx: Context, node: Node) -> list[Call]:
+def lower_tree_ensemble(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.TreeEnsemble)
     thresholds, nodes, roots, starts, targets, values = (
@@ -54,7 +54,7 @@ def lower_tree_ensemble(ctx: Context, node: Node) -> list[Call]:
     )
     depth = math.log2(max(len(nodes) / max(roots.size, 1), 1)) + 2
     grain = max(1, round(_TESTS / (_BLOCK * max(roots.size, 1) * depth)))
-    return [Call(kernel, fields, math.ceil(x.shape[0] / _BLOCK), grain)]
+    return [KernelCall(kernel, fields, math.ceil(x.shape[0] / _BLOCK), grain)]
 
 
 def _packed_nodes(thresholds: Array, nodes: Array) -> Array:

@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node
 from edgekit.host.compiler.options import WeightBits
 from edgekit.host.compiler.transforms.passes.codes import MOST, compensated, scales_of
 from edgekit.host.compiler.transforms.passes.compress import matrix_of
-from edgekit.host.compiler.transforms.passes.thresholds import Fitted, choose
+from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, choose
 from edgekit.host.errors import InputError
 
 Sample = Mapping[str, Array]
@@ -38,7 +38,7 @@ def calibrate(
     eight: Collection[str] = (),
     *,
     accurate: bool = False,
-) -> tuple[Graph, dict[str, Fitted]]:
+) -> tuple[Graph, dict[str, FittedSplit]]:
     """Fit constants and thresholds of `coded`, the result of compress_weights(`floats`), layer by
     layer to activations computed from `samples` by the layers fitted before.
 
@@ -78,7 +78,7 @@ class _Fit:
         accurate: bool,
     ) -> None:
         self._floats, self._cost, self._accurate = floats, cost, accurate
-        self.splits = dict[str, Fitted]()
+        self.splits = dict[str, FittedSplit]()
         self.tensors = dict(coded.tensors)
         self._names = set(coded.tensors)
         self._constants = {n: t.data for n, t in floats.tensors.items() if t.data is not None}

@@ -23,7 +23,7 @@ _NEAR = 1.1  # times the least squared error counts as equally good
 
 
 @dataclass(frozen=True)
-class Split:
+class OutlierSplit:
     """A threshold; the mean number of channels beyond it per sample; the squared error of outputs
     (including weight errors) relative to their squares; the layer's cost with that many outlier
     channels, in microseconds."""
@@ -35,11 +35,11 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedSplit:
     """The chosen split of a product, and all splits tried, by increasing number of outliers."""
 
-    chosen: Split
-    tried: tuple[Split, ...]
+    chosen: OutlierSplit
+    tried: tuple[OutlierSplit, ...]
 
 
 def choose(
@@ -48,7 +48,7 @@ def choose(
     stored: Array,
     cost: Callable[[int], float],
     accurate: bool,
-) -> Fitted:
+) -> FittedSplit:
     """Choose the split of a product of activations [rows, k] and `weights` [n, k], which are
     `stored` with rounding errors.
 
@@ -64,13 +64,13 @@ def choose(
         outliers = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in samples]
         count = round(float(np.mean(outliers)))
         error = (wrong + kept) / size if size else 0.0
-        tried.append(Split(threshold, count, error, cost(count)))
+        tried.append(OutlierSplit(threshold, count, error, cost(count)))
     most = _NEAR * min(split.error for split in tried) if accurate else np.inf
     fit = [split for split in tried if split.error <= most]
-    return Fitted(min(fit, key=lambda split: split.error * split.cost), tuple(tried))
+    return FittedSplit(min(fit, key=lambda split: split.error * split.cost), tuple(tried))
 
 
-def split_note(splits: Mapping[str, Fitted]) -> str:
+def split_note(splits: Mapping[str, FittedSplit]) -> str:
     """Describe the splits of all products (at least one)."""
     apart = [each.chosen.outliers for each in splits.values()]
     cost = sum(each.chosen.cost for each in splits.values())

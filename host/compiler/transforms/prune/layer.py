@@ -45,7 +45,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedWeights:
     """Weights [.., n, k] and, if the layer has one, the bias [.., n]."""
 
     weights: F64
@@ -67,7 +67,7 @@ class _Problem:
 
 def prune_layer(
     weights: Array, bias: Array | None, moments: Moments, pattern: Pattern
-) -> Fitted | None:
+) -> FittedWeights | None:
     """Prune `weights` [n, k] and `bias` [n] to `pattern`; None if the samples are too few to invert
     their moments."""
     inputs = weights.shape[1]
@@ -82,7 +82,7 @@ def prune_layer(
     return _split_off_bias(made, inputs)
 
 
-def refit_layer(weights: Array, bias: Array | None, moments: Moments) -> Fitted | None:
+def refit_layer(weights: Array, bias: Array | None, moments: Moments) -> FittedWeights | None:
     """Refit all of `weights` [.., n, k] and `bias` [.., n] to compensate for losses in earlier
     layers; None if the samples are too few."""
     problem = _build_problem(weights, bias, moments)
@@ -122,8 +122,8 @@ def _refit_rows(problem: _Problem) -> F64:
     return found
 
 
-def _split_off_bias(rows: F64, inputs: int) -> Fitted:
-    return Fitted(rows[..., :inputs], rows[..., inputs] if rows.shape[-1] > inputs else None)
+def _split_off_bias(rows: F64, inputs: int) -> FittedWeights:
+    return FittedWeights(rows[..., :inputs], rows[..., inputs] if rows.shape[-1] > inputs else None)
 
 
 def _choose_mask(rows: F64, inputs: int, share: F64, pattern: Pattern) -> tuple[Mask, float]:

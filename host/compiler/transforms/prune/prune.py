@@ -18,7 +18,7 @@ from edgekit.host.compiler.transforms.prune.allot import shares_of
 from edgekit.host.compiler.transforms.prune.choose import can_be_fitted, layers_of
 from edgekit.host.compiler.transforms.prune.layer import Moments, prune_layer, refit_layer
 from edgekit.host.compiler.transforms.prune.pattern import F64, Pattern
-from edgekit.host.compiler.transforms.prune.report import Report, report_of
+from edgekit.host.compiler.transforms.prune.report import PruneReport, report_of
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
@@ -40,7 +40,7 @@ class Pruned:
     """A pruned graph and a report of its loss."""
 
     graph: Graph
-    report: Report
+    report: PruneReport
 
 
 def prune(

@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.transforms.quantize.measure import (
     Classes,
-    Difference,
+    QuantizationError,
     classes_compared,
     compared,
     difference,
@@ -24,7 +24,7 @@ _LAYER_SAMPLES = 4  # samples for which all tensors are compared
 
 
 @dataclass(frozen=True)
-class Layer:
+class PrunedLayer:
     """One layer with weights: its outputs, inputs per output, share of zero weights, accumulated
     difference from the float model, and why it is dense ("" if it was pruned)."""
 
@@ -33,18 +33,18 @@ class Layer:
     outputs: int
     inputs: int
     sparsity: float
-    difference: Difference
+    difference: QuantizationError
     dense: str
 
 
 @dataclass(frozen=True)
-class Report:
+class PruneReport:
     """`outputs` and `layers` are measured on `unseen` held-out samples; weights were fitted to
     `seen` others. `peaks`: mean error of each output's largest value per sample, in standard
     deviations of all its values. Detection scores are peaks, too few to affect cosine or noise."""
 
-    outputs: Mapping[str, Difference]
-    layers: tuple[Layer, ...]
+    outputs: Mapping[str, QuantizationError]
+    layers: tuple[PrunedLayer, ...]
     peaks: Mapping[str, float]
     classes: Classes | None
     seen: int
@@ -62,7 +62,7 @@ class Report:
         return worst if worst and self.peaks[worst] > BROKEN else ""
 
     @property
-    def pruned(self) -> tuple[Layer, ...]:
+    def pruned(self) -> tuple[PrunedLayer, ...]:
         """The layers that were pruned."""
         return tuple(layer for layer in self.layers if not layer.dense)
 
@@ -80,7 +80,7 @@ def report_of(
     samples: Sequence[Sample],
     labels: NDArray[np.int64] | None,
     seen: int,
-) -> Report:
+) -> PruneReport:
     """Compare the outputs of `made` and `graph` on `samples`; `dense` is from `layers_of`."""
     exact = [evaluate(graph, each).outputs for each in samples]
     ours = [evaluate(made, each).outputs for each in samples]
@@ -90,7 +90,7 @@ def report_of(
     peaks = {
         name: _peak_error([e[name] for e in exact], [o[name] for o in ours]) for name in outputs
     }
-    return Report(outputs, layers, peaks, classes, seen, len(samples))
+    return PruneReport(outputs, layers, peaks, classes, seen, len(samples))
 
 
 def _peak_error(exact: Sequence[Array], ours: Sequence[Array]) -> float:
@@ -101,7 +101,7 @@ def _peak_error(exact: Sequence[Array], ours: Sequence[Array]) -> float:
 
 def _compare_layers(
     graph: Graph, made: Graph, dense: Mapping[str, str], samples: Sequence[Sample]
-) -> tuple[Layer, ...]:
+) -> tuple[PrunedLayer, ...]:
     nodes = [node for node in graph.nodes if node.name in dense]
     values: dict[str, tuple[list[Array], list[Array]]] = {n.name: ([], []) for n in nodes}
     for sample in samples:
@@ -119,5 +119,5 @@ def _compare_layers(
         inputs = weights.elements // max(outputs, 1)
         found = difference(*values[node.name])
         why = dense[node.name]
-        layers.append(Layer(node.name, node.op.kind, outputs, inputs, zeros, found, why))
+        layers.append(PrunedLayer(node.name, node.op.kind, outputs, inputs, zeros, found, why))
     return tuple(layers)

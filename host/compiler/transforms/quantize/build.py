@@ -25,7 +25,7 @@ _BIAS_LIMIT = 2.0**30  # in units of the sums, leaving headroom for them in 32 b
 _TINIEST = 2.0**-20  # of the largest weight scale: all-zero channels need a nonzero scale too
 
 
-class MisfitError(Exception):
+class UnquantizableError(Exception):
     """`node` has no quantized form with these scales and must stay in float."""
 
     def __init__(self, node: str) -> None:
@@ -113,9 +113,9 @@ class _Builder:
             inferred = node.op.infer(ins)
             check_quantized(node.op, ins, outs)
         except ShapeError:
-            raise MisfitError(node.name) from None
+            raise UnquantizableError(node.name) from None
         if inferred != [(t.shape, t.dtype) for t in outs]:
-            raise MisfitError(node.name)
+            raise UnquantizableError(node.name)
         for name, out in zip(node.outputs, outs, strict=True):
             self._codes[name] = self._add_tensor(out)
         made = tuple(self._codes[name] for name in node.outputs)

@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, Graph, Node, Tensor
 from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized, computed_floats
-from edgekit.host.compiler.transforms.quantize.scales import Groups
+from edgekit.host.compiler.transforms.quantize.scales import ScaleGroups
 
 Largest = Mapping[str, NDArray[np.float32]]
 _FINEST = 1 / 64  # smallest factor: below it, weights of dead channels would dominate
@@ -66,7 +66,7 @@ def equalize(graph: Graph, largest: Largest) -> Graph:
 
 def _find_streams(graph: Graph) -> Iterable[_Stream]:
     """Sets of images whose channels can be scaled together, in execution order."""
-    groups, passing = Groups(), {n.name for n in graph.nodes if _passes_scale(graph, n)}
+    groups, passing = ScaleGroups(), {n.name for n in graph.nodes if _passes_scale(graph, n)}
     for node in graph.nodes:
         if node.name in passing:
             for name in computed_floats(graph, node.inputs):

@@ -18,7 +18,7 @@ _MOST_DB = 200.0  # reported for equal values
 
 
 @dataclass(frozen=True)
-class Difference:
+class QuantizationError:
     """Difference between a tensor's values with and without quantization.
 
     Cosine similarity (over all samples or averaged per sample, whichever is less, so that a few
@@ -32,19 +32,19 @@ class Difference:
     off: float
 
 
-def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
+def difference(exact: Sequence[Array], other: Sequence[Array]) -> QuantizationError:
     """Compare a tensor's values over samples."""
     a = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in exact])
     b = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in other])
     signal, noise = float(a @ a), float((a - b) @ (a - b))
     if noise == 0.0:
-        return Difference(1.0, _MOST_DB, 0.0, 0.0)
+        return QuantizationError(1.0, _MOST_DB, 0.0, 0.0)
     each = [_cosine(x, y) for x, y in zip(exact, other, strict=True)]
     cosine = min(_cosine(a, b), sum(each) / len(each))
     snr = 10 * math.log10(max(signal, _NONE) / noise)
     largest = float(np.abs(a - b).max())
     off = largest / max(float(np.abs(a).max()), _NONE)
-    return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), largest, off)
+    return QuantizationError(cosine, max(min(snr, _MOST_DB), -_MOST_DB), largest, off)
 
 
 def _cosine(x: Array, y: Array) -> float:
@@ -53,14 +53,14 @@ def _cosine(x: Array, y: Array) -> float:
     return float(a @ b) / lengths if lengths else float(not (a.any() or b.any()))
 
 
-def worst(differences: Mapping[str, Difference]) -> Difference:
+def worst(differences: Mapping[str, QuantizationError]) -> QuantizationError:
     """Return the difference of the output with the lowest cosine."""
     return min(differences.values(), key=lambda d: d.cosine)
 
 
 def compared(
     graph: Graph, exact: Sequence[Outputs], other: Sequence[Outputs]
-) -> dict[str, Difference]:
+) -> dict[str, QuantizationError]:
     """Compare each float output of `graph` over all samples. An output with a fixed range counts as
     equal if both models stay below one quantization step."""
     steps, found = _fixed_output_steps(graph), {}

@@ -24,7 +24,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import Target, run_pipeline
 from edgekit.host.compiler.placement import placements
 from edgekit.host.compiler.tables.gemm import table_of
-from edgekit.host.compiler.transforms.quantize.build import Coded, MisfitError, build
+from edgekit.host.compiler.transforms.quantize.build import Coded, UnquantizableError, build
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
@@ -33,7 +33,7 @@ from edgekit.host.compiler.transforms.quantize.measure import compared, worst
 from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, observe
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
 from edgekit.host.compiler.transforms.quantize.ranges import Method
-from edgekit.host.compiler.transforms.quantize.report import Report, report_of
+from edgekit.host.compiler.transforms.quantize.report import QuantizeReport, report_of
 from edgekit.host.compiler.transforms.quantize.rules import quantized_nodes, rounded_layers
 from edgekit.host.compiler.transforms.quantize.samples import (
     is_held_out,
@@ -71,7 +71,7 @@ class Quantized:
     """A quantized graph with the original float inputs and outputs, and a report of its loss."""
 
     graph: Graph
-    report: Report
+    report: QuantizeReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ class _Kitchen:
             try:
                 chosen = coded | rounded_layers(base, floats)
                 return build(base, chosen, scales, moments), frozenset(floats)
-            except MisfitError as misfit:
+            except UnquantizableError as misfit:
                 floats.add(misfit.node)
 
 

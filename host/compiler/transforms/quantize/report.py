@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.transforms.quantize.build import Coded
 from edgekit.host.compiler.transforms.quantize.measure import (
     Classes,
-    Difference,
+    QuantizationError,
     classes_compared,
     compared,
     difference,
@@ -26,23 +26,23 @@ _LAYER_SAMPLES = 4  # samples for which all tensors are compared
 
 
 @dataclass(frozen=True)
-class Layer:
+class QuantizedLayer:
     """One operator: whether it is quantized, and its accumulated difference from the float
     model."""
 
     name: str
     kind: str
     coded: bool
-    difference: Difference
+    difference: QuantizationError
 
 
 @dataclass(frozen=True)
-class Report:
+class QuantizeReport:
     """`outputs` and `layers` are measured on `unseen` held-out samples; scales were derived from
     `seen` others. Byte counts are of constants."""
 
-    outputs: Mapping[str, Difference]
-    layers: tuple[Layer, ...]
+    outputs: Mapping[str, QuantizationError]
+    layers: tuple[QuantizedLayer, ...]
     classes: Classes | None
     seen: int
     unseen: int
@@ -63,7 +63,7 @@ class Report:
         return LossSpec(float(np.clip(self.cosine, -1, 1)), off, self.unseen)
 
     @property
-    def floats(self) -> tuple[Layer, ...]:
+    def floats(self) -> tuple[QuantizedLayer, ...]:
         """The operators that compute in float."""
         return tuple(layer for layer in self.layers if not layer.coded)
 
@@ -75,12 +75,12 @@ def report_of(
     samples: Sequence[Sample],
     labels: NDArray[np.int64] | None,
     seen: int,
-) -> Report:
+) -> QuantizeReport:
     """Compare the outputs of `coded` and `graph` on `samples`, and the tensors of `coded` with
     those of `base`, the float graph it was built from."""
     exact = [evaluate(graph, each).outputs for each in samples]
     other = [evaluate(coded.graph, each).outputs for each in samples]
-    return Report(
+    return QuantizeReport(
         compared(graph, exact, other),
         _compare_layers(base, coded, samples[:_LAYER_SAMPLES]),
         classes_compared(graph, exact, other, labels),
@@ -96,7 +96,9 @@ def constant_bytes(graph: Graph) -> int:
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None)
 
 
-def _compare_layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Layer, ...]:
+def _compare_layers(
+    graph: Graph, coded: Coded, samples: Sequence[Sample]
+) -> tuple[QuantizedLayer, ...]:
     values: dict[str, tuple[list[Array], list[Array]]] = {}
     shown = [
         n for n in graph.nodes
@@ -112,7 +114,7 @@ def _compare_layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tu
             pair[1].append(_real_values(coded, name, other))
     kinds = {n.name: n for n in coded.graph.nodes}
     return tuple(
-        Layer(
+        QuantizedLayer(
             node.name,
             node.op.kind,
             coded.graph.tensors[kinds[node.name].outputs[0]].dtype is DType.I8,

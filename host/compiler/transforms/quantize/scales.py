@@ -14,7 +14,7 @@ from edgekit.host.compiler.transforms.quantize.rules import computed_floats, fix
 _FINER = 2.0  # ratio of scales from which a concatenation's input with other readers keeps its own
 
 
-class Groups:
+class ScaleGroups:
     """Disjoint sets of tensors that share quantization parameters."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def scales_of(
 ) -> dict[str, Quant]:
     """Return the quantization of every float tensor that a quantized operator reads or writes."""
     nodes = [n for n in graph.nodes if n.name in coded]
-    groups = Groups()
+    groups = ScaleGroups()
     for node in nodes:
         if node.op.on_codes.keeps_scale:
             for made in node.outputs:
@@ -65,7 +65,7 @@ def scales_of(
 
 
 def _join_parts(
-    graph: Graph, node: Node, groups: Groups, fixed: Mapping[str, Quant], observed: Observed
+    graph: Graph, node: Node, groups: ScaleGroups, fixed: Mapping[str, Quant], observed: Observed
 ) -> None:
     """Give a concatenation's inputs its output's quantization, unless one needs a finer scale:
     rounding twice would be worse than rounding coarsely."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from edgekit.host.compiler.ir.ops import DepthToSpace, Reshape, Transpose
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import view_sources
-from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
+from edgekit.host.compiler.transforms.split.build import SplitBuilder, even_cuts
 from edgekit.host.compiler.transforms.split.cut import (
     Cut,
-    Part,
+    Piece,
     Site,
     cut_bytes,
     lies_together,
@@ -39,7 +39,7 @@ class _Step:
     """
 
     node: Node
-    part: Part
+    part: Piece
     piece: Cut
     views: Mapping[str, str]
     own: Mapping[str, int]
@@ -47,7 +47,7 @@ class _Step:
     share: float  # of the node's work
 
 
-def _step_of(graph: Graph, node: Node, part: Part, piece: Cut) -> _Step:
+def _step_of(graph: Graph, node: Node, part: Piece, piece: Cut) -> _Step:
     tensors = graph.tensors
     views = view_sources(tensors, node)
     own = {t: cut_bytes(tensors[t], piece) for t in node.outputs if t not in views}
@@ -292,7 +292,7 @@ def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | 
     bands = [_band_steps(graph, plan.chain, cut) for cut in plan.cuts]
     if None in bands:
         return None
-    builder = Builder(graph)
+    builder = SplitBuilder(graph)
     inside = {node.name for node in plan.chain}
     for node in graph.nodes[: plan.end]:
         if node.name not in inside:
@@ -306,7 +306,7 @@ def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | 
     return builder.finish()
 
 
-def _add_band(builder: Builder, steps: Sequence[_Step], label: str) -> Node:
+def _add_band(builder: SplitBuilder, steps: Sequence[_Step], label: str) -> Node:
     """Add the parts of one band; returns the last."""
     band: dict[str, tuple[Tensor, int]] = {}  # the band's piece of each tensor, and where it begins
     added: Node | None = None

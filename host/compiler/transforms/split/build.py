@@ -9,10 +9,10 @@ import numpy as np
 
 from edgekit.host.compiler.ir.ops import Concat, StridedSlice
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Quant, Tensor
-from edgekit.host.compiler.transforms.split.cut import Cut, Part, Site, cut_shape
+from edgekit.host.compiler.transforms.split.cut import Cut, Piece, Site, cut_shape
 
 
-class Builder:
+class SplitBuilder:
     """A graph under construction; existing pieces are reused instead of being sliced again."""
 
     def __init__(self, graph: Graph) -> None:
@@ -24,9 +24,9 @@ class Builder:
         self._cuts: dict[str, tuple[str, Cut]] = {}  # piece → original tensor and its cut
         self._pieces: dict[tuple[str, Cut], str] = {}  # pieces that this builder has added
 
-    def draft(self) -> Builder:
+    def draft(self) -> SplitBuilder:
         """Return a builder for nodes that will later be added here, possibly changed."""
-        other = Builder(self.graph)
+        other = SplitBuilder(self.graph)
         other.tensors, other._taken, other._cuts = self.tensors, self._taken, self._cuts
         other._pieces = dict(self._pieces)
         return other
@@ -46,7 +46,7 @@ class Builder:
             self.origin[node.name] = origin
         return node
 
-    def part(self, site: Site, part: Part, cut: Cut, label: str, origin: str) -> Node:
+    def part(self, site: Site, part: Piece, cut: Cut, label: str, origin: str) -> Node:
         """Add a node that computes `cut` of the outputs, preceded by the slices it reads."""
         pairs = zip(site.ins, part.inputs, strict=True)
         inputs = tuple(

@@ -23,7 +23,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Part:
+class Piece:
     """The operator that computes a piece of the outputs; an input without a cut is read in full.
 
     `constants` replaces the values of cut constants, keyed by input.
@@ -55,7 +55,7 @@ class Site:
         return sum({t.name: t.bytes for t in present}.values())
 
 
-Cutter = Callable[[Site, Cut], Part | None]
+Cutter = Callable[[Site, Cut], Piece | None]
 """Returns the part that computes a cut of the outputs; None if that axis cannot be cut."""
 
 
@@ -64,7 +64,7 @@ def site_of(tensors: Mapping[str, Tensor], node: Node) -> Site:
     return Site(node, ins, tuple(tensors[name] for name in node.outputs))
 
 
-def part_bytes(site: Site, cut: Cut, part: Part) -> int:
+def part_bytes(site: Site, cut: Cut, part: Piece) -> int:
     """Total bytes of inputs, parameters and outputs of one part."""
     sizes: dict[tuple[str, Cut | None], int] = {}
     for tensor, piece in zip(site.ins, part.inputs, strict=True):

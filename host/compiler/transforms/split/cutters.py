@@ -17,7 +17,7 @@ from edgekit.host.compiler.ir.windows import span
 from edgekit.host.compiler.transforms.split.cut import (
     Cut,
     Cutter,
-    Part,
+    Piece,
     Site,
     aligned_from_the_right,
     cut_shape,
@@ -42,21 +42,21 @@ def _input_lines(
 
 
 @_cuts(ops.Conv2D)
-def _cut_conv(site: Site, cut: Cut) -> Part | None:
+def _cut_conv(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Conv2D)
     x, w = site.operand(0), site.operand(1)
     rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
-        return Part(op, (cut, None, *rest))
+        return Piece(op, (cut, None, *rest))
     if cut.axis == C:
-        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
+        return Piece(op, (None, Cut(0, cut.begin, cut.end), *rest))
     if _quantizes_its_input(x, w):
         return None
     lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
     if lines is None:
         return None
-    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
+    return Piece(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
 
 
 def _cut_other_inputs(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
@@ -100,38 +100,38 @@ def _line_part(
 
 
 @_cuts(ops.DepthwiseConv2D)
-def _cut_depthwise(site: Site, cut: Cut) -> Part | None:
+def _cut_depthwise(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.DepthwiseConv2D)
     x, w = site.operand(0), site.operand(1)
     rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
-        return Part(op, (cut, None, *rest))
+        return Piece(op, (cut, None, *rest))
     if cut.axis == C:
         if cut.begin % op.multiplier or cut.end % op.multiplier:
             return None
         source = Cut(C, cut.begin // op.multiplier, cut.end // op.multiplier)
-        return Part(op, (source, cut, *rest))
+        return Piece(op, (source, cut, *rest))
     if _quantizes_its_input(x, w):
         return None
     lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
     if lines is None:
         return None
-    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
+    return Piece(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
 
 
 @_cuts(ops.TransposeConv2D)
-def _transpose_conv(site: Site, cut: Cut) -> Part | None:
+def _transpose_conv(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
-        return Part(op, (cut, None, *rest))
+        return Piece(op, (cut, None, *rest))
     if cut.axis == C:
-        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
+        return Piece(op, (None, Cut(0, cut.begin, cut.end), *rest))
     return _transposed_lines(site, cut, rest)
 
 
-def _transposed_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Part | None:
+def _transposed_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Piece | None:
     """Cut rows or columns where whole windows make them up, as the kernel needs."""
     op, along = site.node.op, cut.axis - H
     assert isinstance(op, ops.TransposeConv2D)
@@ -142,26 +142,28 @@ def _transposed_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Par
         return None
     size = (cut.size, op.out_size[1]) if cut.axis == H else (op.out_size[0], cut.size)
     source = Cut(cut.axis, cut.begin // step, cut.end // step)
-    return Part(dataclasses.replace(op, out_size=size), (source, None, *rest))
+    return Piece(dataclasses.replace(op, out_size=size), (source, None, *rest))
 
 
 @_cuts(ops.FullyConnected)
-def _fully_connected(site: Site, cut: Cut) -> Part | None:
+def _fully_connected(site: Site, cut: Cut) -> Piece | None:
     """Cut rows, which the input may have along another axis, or channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
-        return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_cut_other_inputs(site, cut)))
+        return Piece(
+            site.node.op, (None, Cut(0, cut.begin, cut.end), *_cut_other_inputs(site, cut))
+        )
     if x.shape[:-1] == out.shape[:-1]:
-        return Part(site.node.op, (cut, None, *_cut_other_inputs(site, cut)))
+        return Piece(site.node.op, (cut, None, *_cut_other_inputs(site, cut)))
     rows = [axis for axis, size in enumerate(x.shape[:-1]) if size > 1]
     if len(rows) != 1 or x.shape[rows[0]] != out.shape[cut.axis]:
         return None
     source = Cut(rows[0], cut.begin, cut.end)
-    return Part(site.node.op, (source, None, *_cut_other_inputs(site, cut)))
+    return Piece(site.node.op, (source, None, *_cut_other_inputs(site, cut)))
 
 
 @_cuts(ops.OutlierFullyConnected)
-def _cut_outlier(site: Site, cut: Cut) -> Part | None:
+def _cut_outlier(site: Site, cut: Cut) -> Piece | None:
     """Cut output channels only: all rows determine which input channels are outliers."""
     if cut.axis != len(site.outs[0].shape) - 1:
         return None
@@ -170,35 +172,35 @@ def _cut_outlier(site: Site, cut: Cut) -> Part | None:
     held = [
         c if site.ins[3 + i] is not None else None for i, c in enumerate(rest[: len(site.ins) - 3])
     ]
-    return Part(site.node.op, (None, channels, Cut(1, cut.begin, cut.end), *held))
+    return Piece(site.node.op, (None, channels, Cut(1, cut.begin, cut.end), *held))
 
 
 @_cuts(ops.AveragePool2D, ops.MaxPool2D)
-def _cut_pool(site: Site, cut: Cut) -> Part | None:
+def _cut_pool(site: Site, cut: Cut) -> Piece | None:
     """Cut images, channels, or rows or columns (reading all of each window)."""
     op = site.node.op
     assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
     if cut.axis in (N, C):
-        return Part(op, (cut,))
+        return Piece(op, (cut,))
     lines = _line_part(op.padding, cut, site.operand(0), op.window, op.stride)
     if lines is None:
         return None
-    return Part(dataclasses.replace(op, padding=lines[1]), (lines[0],))
+    return Piece(dataclasses.replace(op, padding=lines[1]), (lines[0],))
 
 
 @_cuts(ops.ResizeBilinear)
-def _cut_resize(site: Site, cut: Cut) -> Part | None:
+def _cut_resize(site: Site, cut: Cut) -> Piece | None:
     """Cut images, channels, or rows or columns (reading the two neighbors of each)."""
     op = site.node.op
     assert isinstance(op, ops.ResizeBilinear)
     if cut.axis in (N, C):
-        return Part(op, (cut,))
+        return Piece(op, (cut,))
     part, begin, end = op.band(cut.axis - H, site.operand(0), cut.begin, cut.end)
-    return Part(part, (Cut(cut.axis, begin, end),))
+    return Piece(part, (Cut(cut.axis, begin, end),))
 
 
 @_cuts(ops.Reshape)
-def _cut_reshape(site: Site, cut: Cut) -> Part | None:
+def _cut_reshape(site: Site, cut: Cut) -> Piece | None:
     """Cut an axis with the same elements before and after it, in whole steps of an input's axis."""
     out = site.outs[0].shape
     axis = same_axis(site.operand(0).shape, out, cut.axis)
@@ -208,7 +210,7 @@ def _cut_reshape(site: Site, cut: Cut) -> Part | None:
     if cut.begin * step % inner or cut.end * step % inner:
         return None
     source = Cut(axis, cut.begin * step // inner, cut.end * step // inner)
-    return Part(ops.Reshape(cut_shape(out, cut)), (source,))
+    return Piece(ops.Reshape(cut_shape(out, cut)), (source,))
 
 
 def same_axis(source: Shape, out: Shape, axis: int) -> int | None:
@@ -221,37 +223,37 @@ def same_axis(source: Shape, out: Shape, axis: int) -> int | None:
 
 
 @_cuts(ops.DepthToSpace)
-def _cut_depth_to_space(site: Site, cut: Cut) -> Part | None:
+def _cut_depth_to_space(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.DepthToSpace)
     if cut.axis == N:
-        return Part(op, (cut,))
+        return Piece(op, (cut,))
     if cut.axis == C or cut.begin % op.block or cut.end % op.block:
         return None
-    return Part(op, (Cut(cut.axis, cut.begin // op.block, cut.end // op.block),))
+    return Piece(op, (Cut(cut.axis, cut.begin // op.block, cut.end // op.block),))
 
 
 @_cuts(ops.UnitLength)
-def _cut_unit_length(site: Site, cut: Cut) -> Part | None:
+def _cut_unit_length(site: Site, cut: Cut) -> Piece | None:
     op, rank = site.node.op, len(site.outs[0].shape)
-    return Part(op, (cut,)) if cut.axis < rank - 1 else None
+    return Piece(op, (cut,)) if cut.axis < rank - 1 else None
 
 
-def _cut_elementwise(site: Site, cut: Cut) -> Part | None:
+def _cut_elementwise(site: Site, cut: Cut) -> Piece | None:
     if any(t is not None and t.quant is not None and t.quant.per_channel for t in site.ins):
         return None
-    return Part(site.node.op, aligned_from_the_right(site, cut, range(len(site.ins))))
+    return Piece(site.node.op, aligned_from_the_right(site, cut, range(len(site.ins))))
 
 
 @_cuts(ops.Transpose)
-def _cut_transpose(site: Site, cut: Cut) -> Part | None:
+def _cut_transpose(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Transpose)
-    return Part(op, (Cut(op.permutation[cut.axis], cut.begin, cut.end),))
+    return Piece(op, (Cut(op.permutation[cut.axis], cut.begin, cut.end),))
 
 
 @_cuts(ops.Pad)
-def _cut_pad(site: Site, cut: Cut) -> Part | None:
+def _cut_pad(site: Site, cut: Cut) -> Piece | None:
     """Pieces that consist only of padding are not cut: their input would be empty."""
     op = site.node.op
     assert isinstance(op, ops.Pad)
@@ -263,25 +265,25 @@ def _cut_pad(site: Site, cut: Cut) -> Part | None:
     befores[cut.axis] = max(before - cut.begin, 0)
     afters[cut.axis] = max(cut.end - before - size, 0)
     part = dataclasses.replace(op, before=tuple(befores), after=tuple(afters))
-    return Part(part, (Cut(cut.axis, begin, end),))
+    return Piece(part, (Cut(cut.axis, begin, end),))
 
 
 @_cuts(ops.Concat)
-def _cut_concat(site: Site, cut: Cut) -> Part | None:
+def _cut_concat(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Concat)
-    return None if cut.axis == op.axis else Part(op, (cut,) * len(site.ins))
+    return None if cut.axis == op.axis else Piece(op, (cut,) * len(site.ins))
 
 
 @_cuts(ops.Split)
-def _cut_split(site: Site, cut: Cut) -> Part | None:
+def _cut_split(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Split)
-    return None if cut.axis == op.axis else Part(op, (cut,))
+    return None if cut.axis == op.axis else Piece(op, (cut,))
 
 
 @_cuts(ops.StridedSlice)
-def _strided_slice(site: Site, cut: Cut) -> Part | None:
+def _strided_slice(site: Site, cut: Cut) -> Piece | None:
     """Cut an axis with the same elements before it and in it as one of the input."""
     op = site.node.op
     assert isinstance(op, ops.StridedSlice)
@@ -295,11 +297,11 @@ def _strided_slice(site: Site, cut: Cut) -> Part | None:
     begins[axis], extents[axis] = ends[0] - source.begin, cut.size
     shape = cut_shape(op.shape, cut)
     part = dataclasses.replace(op, begin=tuple(begins), extent=tuple(extents), shape=shape)
-    return Part(part, (source,))
+    return Piece(part, (source,))
 
 
 @_cuts(ops.CodeSum, ops.Mean, ops.Total)
-def _cut_reduction(site: Site, cut: Cut) -> Part | None:
+def _cut_reduction(site: Site, cut: Cut) -> Piece | None:
     """Cut axes that are not reduced; `cut` refers to output axes."""
     op = site.node.op
     assert isinstance(op, ops.CodeSum | ops.Mean | ops.Total)
@@ -307,88 +309,88 @@ def _cut_reduction(site: Site, cut: Cut) -> Part | None:
     keeps = isinstance(op, ops.CodeSum) or op.keep_dims
     kept = range(rank) if keeps else [a for a in range(rank) if a not in op.axes]
     axis = kept[cut.axis]
-    return None if axis in op.axes else Part(op, (Cut(axis, cut.begin, cut.end),))
+    return None if axis in op.axes else Piece(op, (Cut(axis, cut.begin, cut.end),))
 
 
 @_cuts(ops.ArgExtreme)
-def _arg_extreme(site: Site, cut: Cut) -> Part | None:
+def _arg_extreme(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.ArgExtreme)
-    return None if cut.axis == op.axis else Part(op, (cut,))
+    return None if cut.axis == op.axis else Piece(op, (cut,))
 
 
 @_cuts(ops.Softmax)
-def _cut_softmax(site: Site, cut: Cut) -> Part | None:
+def _cut_softmax(site: Site, cut: Cut) -> Piece | None:
     last = len(site.outs[0].shape) - 1
-    return None if cut.axis == last else Part(site.node.op, (cut,))
+    return None if cut.axis == last else Piece(site.node.op, (cut,))
 
 
 @_cuts(ops.LayerNorm)
-def _layer_norm(site: Site, cut: Cut) -> Part | None:
+def _layer_norm(site: Site, cut: Cut) -> Piece | None:
     """Cut rows; factor and shift are not cut."""
     op, rank = site.node.op, len(site.outs[0].shape)
     assert isinstance(op, ops.LayerNorm)
     rest = (None,) * (len(site.ins) - 1)
-    return Part(op, (cut, *rest)) if cut.axis < rank - op.axes else None
+    return Piece(op, (cut, *rest)) if cut.axis < rank - op.axes else None
 
 
 @_cuts(ops.Gather)
-def _cut_gather(site: Site, cut: Cut) -> Part | None:
+def _cut_gather(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Gather)
     among = len(site.operand(1).shape)
     if cut.axis < op.axis:
-        return Part(op, (cut, None))
+        return Piece(op, (cut, None))
     if cut.axis < op.axis + among:
         return _picked(site, Cut(cut.axis - op.axis, cut.begin, cut.end))
-    return Part(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
+    return Piece(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
 
 
-def _picked(site: Site, picks: Cut) -> Part:
+def _picked(site: Site, picks: Cut) -> Piece:
     """Cut the indices; if they are constant, read only the range that they refer to."""
     op, data = site.node.op, site.operand(1).data
     assert isinstance(op, ops.Gather)
     if data is None:
-        return Part(op, (None, picks))
+        return Piece(op, (None, picks))
     size = site.operand(0).shape[op.axis]
     chosen = np.take(data, range(picks.begin, picks.end), picks.axis)
     chosen = np.where(chosen < 0, chosen + size, chosen)
     begin = int(chosen.min())
     source = Cut(op.axis, begin, int(chosen.max()) + 1)
-    return Part(op, (source, picks), {1: (chosen - begin).astype(data.dtype)})
+    return Piece(op, (source, picks), {1: (chosen - begin).astype(data.dtype)})
 
 
 @_cuts(ops.GatherCodes)
-def _gather_codes(site: Site, cut: Cut) -> Part | None:
+def _gather_codes(site: Site, cut: Cut) -> Piece | None:
     """Cut the indices only: table rows are read in full."""
     among = len(site.operand(1).shape)
-    return Part(site.node.op, (None, cut, None)) if cut.axis < among else None
+    return Piece(site.node.op, (None, cut, None)) if cut.axis < among else None
 
 
 @_cuts(ops.BroadcastTo)
-def _cut_broadcast(site: Site, cut: Cut) -> Part | None:
+def _cut_broadcast(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.BroadcastTo)
     shape = (*op.shape[: cut.axis], cut.size, *op.shape[cut.axis + 1 :])
     inputs = aligned_from_the_right(site, cut, (0,))
-    return Part(dataclasses.replace(op, shape=shape), inputs)
+    return Piece(dataclasses.replace(op, shape=shape), inputs)
 
 
 @_cuts(ops.MatMul)
-def _cut_matmul(site: Site, cut: Cut) -> Part | None:
+def _cut_matmul(site: Site, cut: Cut) -> Piece | None:
     if isinstance(site.node.op, ops.ViewedMatMul):  # made after splitting
         return None
     rank = len(site.outs[0].shape)
     if cut.axis < rank - 2:
-        return Part(site.node.op, aligned_from_the_right(site, cut, (0, 1)))
+        return Piece(site.node.op, aligned_from_the_right(site, cut, (0, 1)))
     matrix = 0 if cut.axis == rank - 2 else 1
     axis = len(site.operand(matrix).shape) - (2 if matrix == 0 else 1)
     cuts: list[Cut | None] = [None, None]
     cuts[matrix] = Cut(axis, cut.begin, cut.end)
-    return Part(site.node.op, tuple(cuts))
+    return Piece(site.node.op, tuple(cuts))
 
 
-def cut_node(site: Site, cut: Cut) -> Part | None:
+def cut_node(site: Site, cut: Cut) -> Piece | None:
     """Return the part of `site` that computes `cut` of its outputs; None if it cannot be cut."""
     op = site.node.op
     cutter = _cut_elementwise if op.elementwise else _cuts.of(type(op))

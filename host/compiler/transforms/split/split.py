@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir.ops import Concat, StridedSlice
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import joins_runs, parts_of_rows, view_sources
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
+from edgekit.host.compiler.transforms.split.build import SplitBuilder, even_cuts
 from edgekit.host.compiler.transforms.split.cut import Cut, Site, lies_together, part_bytes, site_of
 from edgekit.host.compiler.transforms.split.cutters import C, H, N, cut_node
 from edgekit.host.compiler.transforms.split.search import BandSearch, BandsOf
@@ -69,7 +69,7 @@ def split(
     banded, bands = bands_of(graph, limit if alive is None else alive)
     if not operators:
         return SplitGraph(banded, bands)
-    builder = Builder(banded)
+    builder = SplitBuilder(banded)
     parts = parts_of_rows(banded)
     for node in banded.nodes:
         if isinstance(node.op, Concat) and parts.keys() >= {*node.inputs}:
@@ -98,7 +98,7 @@ def needed_bytes(tensors: Mapping[str, Tensor], node: Node) -> int:
 class _Splitter:
     """Splits one node of the original graph, and recursively its parts, until all fit."""
 
-    def __init__(self, builder: Builder, limit: int, node: Node) -> None:
+    def __init__(self, builder: SplitBuilder, limit: int, node: Node) -> None:
         self._builder = builder
         self._limit = limit
         self._origin = node.name

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edgekit
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import import_model
@@ -179,7 +179,7 @@ def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
     origins = {o["split_from"] for o in split_model.explain["operators"]} - {None}
     operators = whole.explain["operators"]
     assert origins <= {n for o in operators for n in o["chain_of"] or [o["name"]]}
-    model = Model(ReleaseFiles(folder))
+    model = LoadedModel(ReleaseFiles(folder))
     golden = split_model.golden
     specs = model.description.inputs
     inputs = {s.name: x for s, x in zip(specs, golden.inputs, strict=True)}

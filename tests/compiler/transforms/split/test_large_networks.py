@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.model import LoadedModel
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.host.compiler.driver import build_graph, prepare_graph
 from edgekit.host.compiler.fit import plan_of
@@ -130,7 +130,7 @@ def test_the_library_of_a_split_network_equals_the_unsplit_one(kind, dtype, tmp_
         folder.mkdir()
         (folder / "model.so").write_bytes(artifact.library)
         (folder / "weights.bin").write_bytes(artifact.weights)
-        model = Model(ReleaseFiles(folder))
+        model = LoadedModel(ReleaseFiles(folder))
         inputs = zip(model.description.inputs, artifact.golden.inputs, strict=True)
         found, _ = model.run({spec.name: x for spec, x in inputs})
         results.append([np.frombuffer(f.data, dtype.numpy) for f in found.values()])
