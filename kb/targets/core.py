@@ -12,7 +12,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -255,10 +255,11 @@ def _indices_of(where: str, word: str, known: tuple[int, ...], text: str | None)
 def operation_table(core: Core) -> dict[Selector, Operation]:
     """The timing of every class, width and element after applying all rows."""
     where = f"core '{core.name}'"
-    rows: dict[Selector, list[Operation]] = {}
+    rows: dict[Selector, list[dict[str, Any]]] = {}
     for row in core.operations:
+        given = {name: value for name, value in vars(row).items() if value is not None}
         for key in selected(where, row.on):
-            rows.setdefault(key, []).append(row)
+            rows.setdefault(key, []).append(given)
     table: dict[Selector, Operation] = {}
     for name in instruction_classes():
         for width in range(len(WIDTHS)):
@@ -268,15 +269,16 @@ def operation_table(core: Core) -> dict[Selector, Operation]:
     return table
 
 
-def _timing_of(core: Core, key: Selector, rows: Mapping[Selector, list[Operation]]) -> Operation:
+def _timing_of(
+    core: Core, key: Selector, rows: Mapping[Selector, list[dict[str, Any]]]
+) -> Operation:
     """One class's timing: its parent's, then its own rows."""
     name, width, element = key
     like = instruction_classes()[name]
     old = Operation(on="", cycles=1, uops=1, takes=1, issue="any")
     if like != name:
         old = _timing_of(core, (like, width, element), rows)
-    for row in rows.get(key, ()):
-        given = {k: v for k, v in asdict(row).items() if v is not None}
+    for given in rows.get(key, ()):
         # A new latency invalidates an older row's forwarding.
         forward = given.get("forward", None if "latency" in given else old.forward)
         old = replace(old, **(given | {"forward": forward}))
