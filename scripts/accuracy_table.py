@@ -12,7 +12,6 @@ are from one another. tests/models/exceptions.toml gives the reasons.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from edgekit.host.lab.bench.agreement import (
 )
 from edgekit.host.lab.bench.machine import machine_summary
 from edgekit.host.lab.zoo.cases import ZooInputs
-from edgekit.host.lab.zoo.models import compile_release, open_zoo
+from edgekit.host.lab.zoo.models import compile_release, extended_zoo
 from edgekit.kb.targets.board import load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -46,8 +45,7 @@ class Row:
 
 def main() -> int:
     options = _parse_arguments()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     samples = zoo.samples()
     models = [m for m in zoo.models if not options.only or m.stem in options.only]
     rows = [_measure_row(model, samples, options.inputs, options.steps) for model in models]

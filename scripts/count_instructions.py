@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from edgekit.host import compile_model
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.deploy.release import count_instructions
 from edgekit.host.errors import EdgekitError
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.virtual import BoardOptions, down, up
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -30,8 +29,7 @@ RECORD = _ROOT / "tests" / "virtual" / "instructions.json"
 
 def main() -> int:
     options = _parse_arguments()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     known_models = [*zoo.models, *zoo.onnx]
     models = [m for m in known_models if not options.only or m.stem in options.only]
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}

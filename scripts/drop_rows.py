@@ -13,14 +13,12 @@ at a time. A row is dropped if that speeds up the models it applies to on averag
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from table_gains import estimated
+from table_gains import estimated, options_of_models, parser_of, select_models
 
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.lowering.choice import CompiledProduct
@@ -30,11 +28,9 @@ from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.compiler.tables.gemm_file import table_text
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
 from edgekit.host.errors import InputError
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
 from edgekit.kb.tables.paths import shipped_folder
 from edgekit.kb.targets.board import BoardProfile, load_board
 
-_ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "rpi5", "orangepi-pc", "visionfive2", "bpi-f3")
 _NOTHING = 0.0005  # relative time; builds differ by as much
 
@@ -72,22 +68,11 @@ def _flatten(compiled: CompiledProduct) -> Iterator[CompiledProduct]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--board", nargs="+", default=_BOARDS, help="boards with a model of time")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
+    parser = parser_of(__doc__, _BOARDS)
     parser.add_argument("--write", action="store_true", help="the tables that are left")
     wanted = parser.parse_args()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
-    models = [
-        m
-        for m in (*zoo.models, *zoo.onnx)
-        if not wanted.only or any(n in m.name for n in wanted.only)
-    ]
-    how = {"threads": wanted.threads, "precision": wanted.precision}
-    options = {m: replace(zoo_options(m), **how) for m in models}
+    every = options_of_models(wanted.threads, wanted.precision)
+    options = {model: every[model] for model in select_models(every, wanted.only)}
     for name in wanted.board:
         board = load_board(name)
         table = kit_table(board) or KnowledgeBase((board.platform,))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.deploy.bundle.build import build_bundle
 from edgekit.host.lab.tune.core_rates import RatedOperator, Recorded, fitted
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.tables.core_rates import FOLDER, rates_text
@@ -79,8 +78,7 @@ class Case:
 
 def models() -> dict[str, Path]:
     """The available models, by name."""
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     return {path.stem: path for path in (*zoo.models, *zoo.onnx)}
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.machine import machine_summary
 from edgekit.host.lab.bench.peers import PeerResult, bench_peers
-from edgekit.host.lab.zoo.models import compile_release, open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import compile_release, extended_zoo, zoo_options
 
 _STEADY = 1.25  # retime a model if its ratios spread this widely over the rounds
 _MAX_TRIES = 4
@@ -53,7 +52,7 @@ class Row:
 
 def main() -> int:
     options = _parse_arguments()
-    zoo = open_zoo(_ROOT / "models", _extra_data_folder())
+    zoo = extended_zoo(_ROOT / "models")
     known = [*zoo.models, *zoo.onnx]
     models = [m for m in known if not options.only or m.stem in options.only]
     source = (machine_summary(), f"scripts/model_table.py --threads {options.threads[0]}")
@@ -81,11 +80,6 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--write", action="store_true", help="into docs/results")
     return parser.parse_args()
-
-
-def _extra_data_folder() -> Path | None:
-    folder = os.environ.get("EDGEKIT_EXTRA_DATA")
-    return Path(folder) if folder else None
 
 
 def _measure_row(model: Path, scratch: Path, threads: int, runs: int) -> Row:

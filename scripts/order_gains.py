@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from edgekit.host.compiler.lowering.nna.units import assign_units
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.schedule.search import USUAL, Effort
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.kb.targets.board import CPU, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -53,8 +52,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
     parser.add_argument("--best-known", action="store_true", help="search far longer, too")
     wanted = parser.parse_args()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     print("| model | board | one unit, µs | importer's order | chosen | gain | proved | off best |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = []

@@ -58,7 +58,7 @@ from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.host.lab.tune.cost import rank_correlation
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.kb.targets.board import CPU, BoardProfile, load_board
 from edgekit.kb.targets.units import UnitKind
 
@@ -110,8 +110,7 @@ def main() -> None:
         board = _handed_over(board, Path(folder), wanted)
     if wanted.handover:
         return
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     paths = [
         path
         for path in (*zoo.models, *zoo.onnx)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,12 +24,13 @@ from pathlib import Path
 
 import onnx
 import yolov8n
+from arguments import split_names, split_numbers
 from results import csv_text, record
 
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_rows import BoardSetup, ask_ours, ask_peers, kept_row
-from edgekit.host.lab.zoo.models import open_zoo
+from edgekit.host.lab.zoo.models import extended_zoo
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -64,8 +64,7 @@ def main() -> int:
 
 def _find_models() -> list[Path]:
     """All models, small files first; writes the graph that is not shipped."""
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     yolo = cache_folder() / "performance" / f"yolov8n_{_YOLO_PIXELS}.onnx"
     if not yolo.is_file():
         yolo.parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +77,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
-    parser.add_argument("--threads", type=_split_numbers, default="1,4", metavar="N,...")
+    parser.add_argument("--boards", type=split_names, default=_BOARDS, metavar="NAME,...")
+    parser.add_argument("--threads", type=split_numbers, default="1,4", metavar="N,...")
     parser.add_argument("--allow", type=_split_precisions, default="auto,f32", metavar="P,...")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
@@ -89,19 +88,11 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _split_names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
-
-
 def _split_precisions(text: str) -> list[str]:
-    names = _split_names(text)
+    names = split_names(text)
     if wrong := [name for name in names if name not in ("auto", "f32")]:
         raise argparse.ArgumentTypeError(f"expected auto or f32, found {wrong[0]}")
     return names
-
-
-def _split_numbers(text: str) -> list[int]:
-    return [int(number) for number in _split_names(text)]
 
 
 def _request_rows(models: Sequence[Path], places: Sequence[BoardSetup], seconds: float) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edgekit.host.lab.zoo.models import open_zoo
+from edgekit.host.lab.zoo.models import extended_zoo
 from edgekit.kb.targets.board import board_names, load_profile, profile_names
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -36,8 +36,7 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=12, metavar="LINES", help="of each difference")
     options = parser.parse_args()
     boards = options.board or _board_names()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     models = [m for m in (*zoo.models, *zoo.onnx) if options.only in m.name]
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         base, place = Path(folder) / "base", Path(folder) / "worktree"

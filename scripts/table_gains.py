@@ -13,25 +13,23 @@ saves them to docs/results/gains.csv.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from results import FOLDER, read, record
 
 from edgekit.host.compiler.driver import build_graph, prepare_graph
 from edgekit.host.compiler.frontends import import_model, model_hash
-from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.options import CompileOptions, Precision
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.simulator.estimate_cache import recall, remember
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
@@ -47,27 +45,20 @@ Product = tuple[str, str, GemmShape]  # form, dtype, m x k x n
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--board", nargs="+", default=_BOARDS, help="boards with a model of time")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
+    parser = parser_of(__doc__, _BOARDS)
     parser.add_argument("--held-out", action="store_true", help="without rows of the model alone")
     parser.add_argument("--write", action="store_true", help="into docs/results/gains.csv")
     wanted = parser.parse_args()
     if wanted.write and (wanted.held_out or wanted.precision != "f32"):
         parser.error("expected --write for f32 and all rows only: gains.csv has no others")
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
-    found = (*zoo.models, *zoo.onnx)
-    models = [m for m in found if not wanted.only or any(n in m.name for n in wanted.only)]
+    asked = options_of_models(wanted.threads, wanted.precision)
+    models = select_models(asked, wanted.only)
     for name in wanted.board:
         board = load_board(name)
         print(f"\n{name}, {wanted.threads} threads, {wanted.precision}\n")
         print("| model | ms without rows | with rows over without |")
         print("| --- | --- | --- |", flush=True)
-        asked = {m: replace(zoo_options(m), **_compile_settings(wanted)) for m in found}
-        known = {m: _tunable_products(m, board, asked[m]) for m in found if wanted.held_out}
+        known = {m: _tunable_products(m, board, asked[m]) for m in asked if wanted.held_out}
         ratios: dict[str, float] = {}
         for model in models:
             try:
@@ -83,6 +74,28 @@ def main() -> None:
                 _record_gains(board, wanted.threads, ratios)
 
 
+def parser_of(description: str | None, boards: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser of the options that select boards, models and how they are compiled."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--board", nargs="+", default=boards, help="boards with a model of time")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
+    return parser
+
+
+def options_of_models(threads: int, precision: Precision) -> dict[Path, CompileOptions]:
+    """All models, and how each is compiled."""
+    zoo = extended_zoo(_ROOT / "models")
+    how = {"threads": threads, "precision": precision}
+    return {m: replace(zoo_options(m), **how) for m in (*zoo.models, *zoo.onnx)}
+
+
+def select_models(models: Iterable[Path], names: Sequence[str]) -> list[Path]:
+    """The models whose file name contains one of `names`; all if there are none."""
+    return [m for m in models if not names or any(name in m.name for name in names)]
+
+
 def _record_gains(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> None:
     core = {"core": target_of(board).core.name, "threads": threads}
     rows = [{"model": model, **core, "ratio": f"{ratio:.3f}"} for model, ratio in ratios.items()]
@@ -93,10 +106,6 @@ def _record_gains(board: BoardProfile, threads: int, ratios: Mapping[str, float]
     known = [float(row["ratio"]) for row in own if row["model"] != "mean"]
     mean = {"model": "mean", **core, "ratio": f"{statistics.geometric_mean(known):.3f}"}
     record("gains.csv", [mean], ("model", "core", "threads"), source)
-
-
-def _compile_settings(wanted: argparse.Namespace) -> dict[str, Any]:
-    return {"threads": wanted.threads, "precision": wanted.precision}
 
 
 def _unique_products(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Product]:

@@ -18,7 +18,6 @@ import argparse
 import itertools
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -27,12 +26,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from arguments import split_names, split_numbers
+
 from edgekit.host.cli.options import parse_budget
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -52,8 +53,7 @@ class Run:
 
 def main() -> int:
     options = _parse_arguments()
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    zoo = extended_zoo(_ROOT / "models")
     every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
     models = [m for m in every if not options.only or m.stem in options.only]
     try:
@@ -79,21 +79,13 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--boards", type=_split_names, default=_BOARDS, metavar="NAME,...")
-    parser.add_argument("--threads", type=_split_numbers, default="4,2,1", metavar="N,...")
-    parser.add_argument("--precision", type=_split_names, default="f32,f16", metavar="f32,f16")
+    parser.add_argument("--boards", type=split_names, default=_BOARDS, metavar="NAME,...")
+    parser.add_argument("--threads", type=split_numbers, default="4,2,1", metavar="N,...")
+    parser.add_argument("--precision", type=split_names, default="f32,f16", metavar="f32,f16")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--budget", default="60s", metavar="TIME", help="of each run")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no run after that")
     return parser.parse_args()
-
-
-def _split_names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]
-
-
-def _split_numbers(text: str) -> list[int]:
-    return [int(number) for number in _split_names(text)]
 
 
 def _plan_runs(

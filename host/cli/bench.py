@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -325,10 +324,11 @@ def _tell_many(
 
 
 def _all_models() -> list[Path]:
-    from edgekit.host.lab.zoo.models import open_zoo
+    from edgekit.host.lab.zoo.models import extended_zoo
 
-    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    zoo = open_zoo(Path("models"), Path(extra) if extra else None)
+    zoo = extended_zoo(Path("models"))
     if not (found := [*zoo.models, *zoo.onnx]):
-        raise InputError("expected models in ./models, found none; run this where they are")
+        raise InputError(
+            "expected models in ./models, found none; run this in the folder above models/"
+        )
     return found

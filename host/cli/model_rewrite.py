@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.compile_options import one_input_shape
 from edgekit.host.cli.options import FileKind, file_kind, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import LossSpec
     from edgekit.host.compiler.ir.types import Graph
+    from edgekit.host.compiler.transforms.prune.report import PruneReport
     from edgekit.host.compiler.transforms.quantize.measure import Classes
+    from edgekit.host.compiler.transforms.quantize.report import QuantizeReport
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.kb.targets.board import BoardProfile
 
@@ -75,6 +78,31 @@ def model_and_output(model: str | None, output: Path | None, what: str) -> tuple
     return path, file
 
 
+def open_model(
+    path: Path,
+    file: Path,
+    shapes: list[str] | None,
+    signature: str,
+    command: Literal["quantize", "prune"],
+) -> Graph:
+    """The graph of a float model. Fails before the work begins if `file` cannot be written or its
+    format lacks an operator."""
+    from edgekit.host.cli.output import check_writable
+    from edgekit.host.compiler.frontends import import_model
+    from edgekit.host.compiler.transforms.quantize.prepare import float_form
+
+    check_writable(file)
+    graph = import_model(path, one_input_shape(shapes), signature)
+    written(float_form(graph, command), path, file)
+    return graph
+
+
+def given_samples(samples: Path | None) -> Path:
+    if samples is None:
+        raise InputError("--samples: expected an .npz file or a folder of samples, found none")
+    return samples
+
+
 def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None) -> bytes:
     """Serializes the graph in the format of `file`, with the recorded loss; .tflite files keep the
     model's metadata."""
@@ -105,15 +133,42 @@ def times_of(before: Graph, after: Graph, board: str) -> RewriteTimes | None:
     return RewriteTimes(profile.name, was, now)
 
 
-def classes_line(classes: Classes, before: str, after: str) -> str:
-    """Classification agreement as text; `before` and `after` name the two models."""
+def fields_of(path: Path, file: Path, report: PruneReport | QuantizeReport) -> dict[str, object]:
+    """The fields that the JSON documents of both commands have."""
+    return {
+        "model": path.name,
+        "output": str(file),
+        "samples": {"calibration": report.seen, "held_out": report.unseen},
+        "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
+        "outputs": {name: asdict(found) for name, found in report.outputs.items()},
+    }
+
+
+def show_effects(
+    path: Path,
+    file: Path,
+    classes: Classes | None,
+    models: tuple[str, str],
+    times: RewriteTimes | None,
+) -> None:
+    """Prints the effects on classes, size and time; `models` are words for the two models."""
+    from edgekit.host.cli.output import byte_size
+
+    if classes is not None:
+        print(_classes_line(classes, *models))
+    before, after = path.stat().st_size, file.stat().st_size
+    print(f"size     {byte_size(before)} before, {byte_size(after)} after")
+    _show_times(times)
+
+
+def _classes_line(classes: Classes, before: str, after: str) -> str:
     text = f"classes  {classes.same:.1%} as the float model's"
     if classes.right_before is not None:
         text += f"; right: {classes.right_before:.1%} {before}, {classes.right_after:.1%} {after}"
     return text
 
 
-def show_times(times: RewriteTimes | None) -> None:
+def _show_times(times: RewriteTimes | None) -> None:
     """Prints the times, if there are any, and warns if there is no speedup."""
     from edgekit.host.cli.output import milliseconds, warn
 

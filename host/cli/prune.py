@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.compile_options import InputShapes, one_input_shape
+from edgekit.host.cli.compile_options import InputShapes
 from edgekit.host.cli.model_rewrite import (
     FloatModel,
     Labels,
     RewriteTimes,
     Samples,
-    classes_line,
+    fields_of,
+    given_samples,
     model_and_output,
-    show_times,
+    open_model,
+    show_effects,
     times_of,
     written,
 )
@@ -29,7 +31,6 @@ from edgekit.host.cli.options import (
     examples,
 )
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
-from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.ir.types import Graph
@@ -100,25 +101,19 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Set weights of a float model to 0, and fit the rest to samples."""
-    from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import atomic_write
-    from edgekit.host.compiler.frontends import import_model
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.prune import pattern_of, pruned_file
-    from edgekit.host.compiler.transforms.quantize.prepare import float_form
 
     zeros = pattern_of(pattern, sparsity)
     path, file = model_and_output(model, output, "pruned")
-    if samples is None:
-        raise InputError("--samples: expected an .npz file or a folder of samples, found none")
-    check_writable(file)
-    graph = import_model(path, one_input_shape(input_shape), signature)
-    written(float_form(graph, "prune"), path, file)  # fails early if the format lacks an operator
+    found = given_samples(samples)
+    graph = open_model(path, file, input_shape, signature, "prune")
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):
-        made = pruned_file(path, graph, samples, zeros, evaluate, all_layers, options)
+        made = pruned_file(path, graph, found, zeros, evaluate, all_layers, options)
     atomic_write(file, written(made.graph, path, file))
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
@@ -160,12 +155,8 @@ def _emit_json(
     emit(
         {
             "schema": "edgekit.prune/1",
-            "model": path.name,
-            "output": str(file),
+            **fields_of(path, file, report),
             "sparsity": report.sparsity,
-            "samples": {"calibration": report.seen, "held_out": report.unseen},
-            "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
-            "outputs": {name: asdict(found) for name, found in report.outputs.items()},
             "peaks": report.peaks,
             "broken": report.broken or None,
             "classes": report.classes and asdict(report.classes),
@@ -184,7 +175,7 @@ def _print_report(
     sparse: Collection[str],
     times: RewriteTimes | None,
 ) -> None:
-    from edgekit.host.cli.output import byte_size, table, warn
+    from edgekit.host.cli.output import table, warn
 
     rows = [
         (layer.name[:_NAME_WIDTH], layer.kind, _execution_kind(layer, sparse),
@@ -206,11 +197,7 @@ def _print_report(
             f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB, "
             f"peaks off by {report.peaks[name]:.2f} of its deviation"
         )
-    if report.classes is not None:
-        print(classes_line(report.classes, "before", "after"))
-    before, after = path.stat().st_size, file.stat().st_size
-    print(f"size     {byte_size(before)} before, {byte_size(after)} after")
-    show_times(times)
+    show_effects(path, file, report.classes, ("before", "after"), times)
     print(f"written  {file}")
     if name := report.broken:
         warn(

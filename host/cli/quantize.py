@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.compile_options import InputShapes, one_input_shape
+from edgekit.host.cli.compile_options import InputShapes
 from edgekit.host.cli.model_rewrite import (
     FloatModel,
     Labels,
     RewriteTimes,
     Samples,
-    classes_line,
+    fields_of,
+    given_samples,
     model_and_output,
-    show_times,
+    open_model,
+    show_effects,
     times_of,
     written,
 )
@@ -83,30 +85,24 @@ def quantize(
     as_json: Json = False,
 ) -> None:
     """Quantize a float model to 8 bits, calibrated on samples."""
-    from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import atomic_write
-    from edgekit.host.compiler.frontends import import_model
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.quantize import quantized_file
-    from edgekit.host.compiler.transforms.quantize.prepare import float_form
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
     path, file = model_and_output(model, output, "int8")
-    if samples is None:
-        raise InputError("--samples: expected an .npz file or a folder of samples, found none")
+    found = given_samples(samples)
     if not 0 < min_cosine < 1:
         raise InputError(f"--min-cosine: expected a number between 0 and 1, found {min_cosine:g}")
-    check_writable(file)
-    graph = import_model(path, one_input_shape(input_shape), signature)
-    written(float_form(graph), path, file)  # fails early if the format lacks an operator
+    graph = open_model(path, file, input_shape, signature, "quantize")
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     name = board_name(board)
     profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
-        made = quantized_file(path, graph, samples, profile, evaluate, min_cosine, options)
+        made = quantized_file(path, graph, found, profile, evaluate, min_cosine, options)
     atomic_write(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:
@@ -128,13 +124,9 @@ def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | No
     emit(
         {
             "schema": "edgekit.quantize/1",
-            "model": path.name,
-            "output": str(file),
+            **fields_of(path, file, report),
             "target": report.target,
             "recipe": report.recipe,
-            "samples": {"calibration": report.seen, "held_out": report.unseen},
-            "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
-            "outputs": {name: asdict(found) for name, found in report.outputs.items()},
             "classes": classes,
             "layers": [asdict(layer) for layer in report.layers],
             "estimate": times
@@ -146,7 +138,7 @@ def _emit_json(path: Path, file: Path, made: Quantized, times: RewriteTimes | No
 def _print_report(
     path: Path, file: Path, report: QuantizeReport, times: RewriteTimes | None
 ) -> None:
-    from edgekit.host.cli.output import byte_size, table, warn
+    from edgekit.host.cli.output import table, warn
 
     rows = [
         (layer.name[:_NAME_WIDTH], layer.kind, "int8" if layer.coded else "float",
@@ -158,11 +150,7 @@ def _print_report(
     print(f"samples  {report.seen} to calibrate, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
-    if report.classes is not None:
-        print(classes_line(report.classes, "in floats", "in int8"))
-    before, after = path.stat().st_size, file.stat().st_size
-    print(f"size     {byte_size(before)} before, {byte_size(after)} after")
-    show_times(times)
+    show_effects(path, file, report.classes, ("in floats", "in int8"), times)
     if report.floats:
         print(f"floats   {len(report.floats)} of {len(report.layers)} operators")
     print(f"written  {file}")

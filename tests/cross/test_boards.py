@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.exporters.tflite.writer import write_tflite
 from edgekit.host.lab.bench.process import Worker
 from edgekit.host.lab.zoo.cases import make_cases
-from edgekit.host.lab.zoo.models import compile_release, open_zoo
+from edgekit.host.lab.zoo.models import compile_release, extended_zoo
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, RVV
 from tests.support.nna_model import attention_graph, tiny_graph
@@ -25,8 +24,7 @@ from tests.support.places import few_or_all
 pytestmark = pytest.mark.cross
 
 _MODELS = Path(__file__).parents[2] / "models"
-_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_ZOO = extended_zoo(_MODELS)
 _BOARDS = ["a57", "a76", "a7", "rv64gc", *RVV]
 _NABU, _FACE = ["okay_nabu", "face_detection_short_range"]
 _ONE_OF_QUICK = [_NABU, pytest.param(_FACE, marks=pytest.mark.exhaustive)]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from edgekit.host.lab.bench.agreement import Agreement, compare_release
-from edgekit.host.lab.zoo.models import compile_release, open_zoo
+from edgekit.host.lab.zoo.models import compile_release, extended_zoo
 from tests.support.places import few_or_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers]
 
 _MODELS = Path(__file__).parents[2] / "models"
-_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_ZOO = extended_zoo(_MODELS)
 _EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text("utf-8"))
 _STEPS = 40
 _FEW = ("okay_nabu", "face_detection_short_range", "mobilenet_v1_0.25_224_1_default_1")

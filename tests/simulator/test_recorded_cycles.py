@@ -20,7 +20,7 @@ import pytest
 
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.deploy.bundle.build import build_bundle
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
@@ -38,8 +38,7 @@ pytestmark = [
 _RECORD = Path(__file__).with_name("cycles.json")
 _RECORDING = os.environ.get("EDGEKIT_RECORD") == "1"
 _ALLOWED = 0.02
-_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-_ZOO = open_zoo(Path(__file__).parents[2] / "models", Path(_EXTRA) if _EXTRA else None)
+_ZOO = extended_zoo(Path(__file__).parents[2] / "models")
 _MODELS = {path.stem: path for path in (*_ZOO.models, *_ZOO.onnx)}
 # Profile of each core: a virtual board that represents it, or a board with its vector length.
 _BOARDS = {

@@ -7,7 +7,6 @@ intended, update the record in the same commit.
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,13 @@ import pytest
 from edgekit.host import compile_model, connect
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import InstructionCount, count_instructions
-from edgekit.host.lab.zoo.models import open_zoo
+from edgekit.host.lab.zoo.models import extended_zoo
 from edgekit.host.virtual import BoardOptions, down, up
 
 pytestmark = pytest.mark.boards
 
 _MODELS = Path(__file__).parents[2] / "models"
-_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_ZOO = extended_zoo(_MODELS)
 _RECORD = json.loads(Path(__file__).with_name("instructions.json").read_text())
 _SHOWN_ABOVE = 0.01
 # Buffer addresses affect copies; if kernel code is counted, so do timer interrupts.

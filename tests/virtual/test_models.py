@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from importlib import resources
@@ -18,14 +17,13 @@ from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import ApplicationState
-from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import extended_zoo, zoo_options
 from edgekit.host.virtual import down, up
 
 pytestmark = pytest.mark.boards
 
 _MODELS = Path(__file__).parents[2] / "models"
-_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_ZOO = extended_zoo(_MODELS)
 _TOLERANCE = 1e-4  # relative to the maximum: summation order differs between cores
 _HYBRID_TOLERANCE = 5e-2  # an activation on a rounding boundary may go either way
 _MOST_LOOKS = 100  # each one starts a program on the board

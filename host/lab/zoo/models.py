@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,12 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
         tuple(sounds),
         sequences,
     )
+
+
+def extended_zoo(folder: Path) -> Zoo:
+    """The zoo, with the folder that EDGEKIT_EXTRA_DATA names, if it is set."""
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    return open_zoo(folder, Path(extra) if extra else None)
 
 
 def zoo_options(model: Path) -> CompileOptions:

@@ -32,7 +32,7 @@ from edgekit.host.compiler.ir.types import (
     ShapeError,
     Tensor,
 )
-from edgekit.host.compiler.ir.windows import Pair, image_size, pad_image, tap, window_positions
+from edgekit.host.compiler.ir.windows import image_size, pad_image, tap, window_positions
 
 __all__ = ["AveragePool2D", "MaxPool2D"]
 
@@ -40,14 +40,9 @@ _WINDOW_LIMIT = 1 << 16  # the reference makes a pass over the image per window 
 
 
 @dataclass(frozen=True)
-class AveragePool2D(Operator):
-    """Average over the window's pixels inside the image."""
-
-    kind: ClassVar[str] = "average_pool2d"
+class _Pool2D(Operator):
     elementwise = False
-    arithmetic = Arithmetic.SUMMED
     cost_kind = "window"
-    on_codes = OnCodes.KEEPS
     half = Half.YES
     keeps_factors = True
     window: tuple[int, int] = (1, 1)
@@ -56,7 +51,30 @@ class AveragePool2D(Operator):
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        return _infer_pool(ins, self.window, self.stride, self.padding)
+        x, window, padding = input_of(ins, 0, "image"), self.window, self.padding
+        need_rank(x, 4, "image")
+        need_dtype(x, (*IMAGES, DType.F16), "image")
+        need_scale(x, "image")
+        need_positive(x.shape, "image")
+        need_pairs("window and stride", window, self.stride)
+        if window[0] * window[1] > _WINDOW_LIMIT:
+            raise ShapeError(f"expected a window of at most {_WINDOW_LIMIT} pixels, found {window}")
+        rows, columns = max(padding.top, padding.bottom), max(padding.left, padding.right)
+        if rows >= window[0] or columns >= window[1]:
+            raise ShapeError(
+                f"expected padding smaller than the window {list(window)}, found {padding}"
+            )
+        out = window_positions(image_size(x.shape), window, self.stride, padding)
+        return [((x.shape[0], *out, x.shape[3]), x.dtype)]
+
+
+@dataclass(frozen=True)
+class AveragePool2D(_Pool2D):
+    """Average over the window's pixels inside the image."""
+
+    kind: ClassVar[str] = "average_pool2d"
+    arithmetic = Arithmetic.SUMMED
+    on_codes = OnCodes.KEEPS
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -85,21 +103,10 @@ class AveragePool2D(Operator):
 
 
 @dataclass(frozen=True)
-class MaxPool2D(Operator):
+class MaxPool2D(_Pool2D):
     kind: ClassVar[str] = "max_pool2d"
-    elementwise = False
     arithmetic = Arithmetic.EXACT
-    cost_kind = "window"
     on_codes = OnCodes.MOVES
-    half = Half.YES
-    keeps_factors = True
-    window: tuple[int, int] = (1, 1)
-    stride: tuple[int, int] = (1, 1)
-    padding: Padding = Padding()
-    activation: Activation = Activation.NONE
-
-    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        return _infer_pool(ins, self.window, self.stride, self.padding)
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -114,23 +121,3 @@ class MaxPool2D(Operator):
             return [clamp_float(y, self.activation)]
         low, high = activation_range(self.activation, out)
         return [np.clip(y, low, high).astype(values.dtype)]
-
-
-def _infer_pool(
-    ins: Sequence[Tensor | None], window: Pair, stride: Pair, padding: Padding
-) -> list[tuple[Shape, DType]]:
-    x = input_of(ins, 0, "image")
-    need_rank(x, 4, "image")
-    need_dtype(x, (*IMAGES, DType.F16), "image")
-    need_scale(x, "image")
-    need_positive(x.shape, "image")
-    need_pairs("window and stride", window, stride)
-    if window[0] * window[1] > _WINDOW_LIMIT:
-        raise ShapeError(f"expected a window of at most {_WINDOW_LIMIT} pixels, found {window}")
-    rows, columns = max(padding.top, padding.bottom), max(padding.left, padding.right)
-    if rows >= window[0] or columns >= window[1]:
-        raise ShapeError(
-            f"expected padding smaller than the window {list(window)}, found {padding}"
-        )
-    out = window_positions(image_size(x.shape), window, stride, padding)
-    return [((x.shape[0], *out, x.shape[3]), x.dtype)]
