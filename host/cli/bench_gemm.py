@@ -40,8 +40,8 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit lab bench gemm --peers",
             "edgekit lab bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
-            "edgekit lab bench gemm --regret --seed 5          # other products than always",
-            "edgekit lab bench gemm --board rpi4 --shapes shapes.txt   # estimated: no such board",
+            "edgekit lab bench gemm --regret --seed 5          # other random products",
+            "edgekit lab bench gemm --board rpi4 --shapes shapes.txt   # estimated without a board",
             "edgekit lab bench gemm --board a57 --regret       # virtual boards count instructions",
             "edgekit lab bench gemm --dtype outlier --peers    # 8-bit weights, outlier channels",
         ),

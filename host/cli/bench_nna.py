@@ -178,7 +178,7 @@ def _print_report(found: NnaBenchmark) -> None:
         ("without", a.serial_cycles, "the same stream, waiting for every MAC"),
         ("thread", a.load_cycles, "if MACs took no time"),
         ("array", a.mac_cycles, "all MACs, one after the other"),
-        ("tail", a.tail_cycles, "channels outside the NNA, in all but the array's"),
+        ("tail", a.tail_cycles, "the channels left to the core, part of all but the array's"),
         ("vector unit", a.vector_cycles, "the product without the NNA"),
     ]
     table(("", "", "cycles"), [(name, what, f"{n:,}") for name, n, what in rows], left=2)

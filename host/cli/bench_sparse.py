@@ -63,7 +63,7 @@ def register(group: typer.Typer) -> None:
             "edgekit lab bench sparse --matrix bcsstk13.mtx --peers",
             "edgekit lab bench sparse --matrix banded:1000000:5 --threads 2 --peers --json",
             "edgekit lab bench sparse --matrix power:100000:10 --board pi --hotspots",
-            "edgekit lab bench sparse --board rpi4                # estimated: no such board",
+            "edgekit lab bench sparse --board rpi4                # estimated without a board",
             "edgekit lab bench sparse --weights models/face_detection_full_range_sparse.tflite",
             "edgekit lab bench sparse --weights pruned.npz --pixels 2304 --board rpi4 --json",
         ),

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit cache",
             "edgekit cache --clean objects golden",
-            "edgekit cache --clean      # all of it",
+            "edgekit cache --clean      # all kinds",
         ),
     )(cache)
 

@@ -278,7 +278,7 @@ def push(
     release_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Send the board's tables, and nothing else, to its kernels."""
+    """Send only the tables to the kernels deployed on a board."""
     from edgekit.host.cli.deploy import put_into_service
     from edgekit.host.cli.deploy_kernels import show_kernels
     from edgekit.host.deploy.api import connect

@@ -79,7 +79,7 @@ def build(
     skip_bad: _SkipBad = False,
     as_json: Json = False,
 ) -> None:
-    """Build a board's table from the history, always the same bytes."""
+    """Build a board's table from the history, byte for byte reproducible."""
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
     from edgekit.host.compiler.tables.gemm import user_table
@@ -127,7 +127,7 @@ def build(
 
 
 def _show_table(board: BoardProfile, path: Path, made: Built, orders: int) -> None:
-    """Prints what became of the table."""
+    """Prints how the table changed."""
     from edgekit.host.cli.kb_shared import is_learned
 
     if not made.written:

@@ -40,10 +40,10 @@ def main(arguments: list[str], app: typer.Typer | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # from the flush: stdout is full or gone
         _forget_stdout()
-        _print_error(f"stdout: {error.strerror or error}; the command itself is done")
+        _print_error(f"stdout: {error.strerror or error}; the command itself succeeded")
         return _INPUT
     if closed and not code:
-        _print_error("stdout: expected it open, found it closed; the command itself is done")
+        _print_error("stdout: expected it open, found it closed; the command itself succeeded")
         return _INPUT
     return code
 

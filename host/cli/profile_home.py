@@ -155,7 +155,7 @@ def enroll(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Let a board send its profiles to this host, or no longer."""
+    """Let a board send its profiles to this host, or revoke that."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError

@@ -43,7 +43,7 @@ _Sparsity = Annotated[
         "--sparsity",
         metavar="SHARE",
         show_default=False,
-        help="Share of the weights of these layers to set to 0 (default: 0.8).",
+        help="Share of the pruned layers' weights to set to 0 (default: 0.8).",
     ),
 ]
 _Pattern = Annotated[
@@ -58,7 +58,7 @@ _AllLayers = Annotated[
     bool,
     typer.Option(
         "--all-layers",
-        help="Prune larger convolutions too, for smaller files but no less time.",
+        help="Also prune larger convolutions: a smaller file, but no speedup.",
     ),
 ]
 _Output = Annotated[
@@ -190,7 +190,7 @@ def _print_report(
     for why in dict.fromkeys(reasons):
         print(f"dense    {reasons.count(why)} layers: {why}")
     fast = sum(layer.name in sparse for layer in pruned)
-    print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}: where that is faster")
+    print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}, where that is faster")
     print(f"samples  {report.seen} for fitting, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(

@@ -312,8 +312,8 @@ def _print_results(
     accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
     if session.replaced_by:
         note(
-            f"release {session.replaced_by} was put into service meanwhile; this session used "
-            f"{served.release} to the end"
+            f"release {session.replaced_by} went into service during this session, which used "
+            f"{served.release} throughout"
         )
     if as_json:
         emit(

@@ -151,7 +151,7 @@ class FrameStream:
             program.kill()
             program.wait()
         if code:
-            raise InputError(f"{command}: expected frames, found that it ended with {code}")
+            raise InputError(f"{command}: expected frames, found that it exited with {code}")
 
 
 def _start_process(command: str) -> subprocess.Popen[bytes]:

@@ -45,7 +45,7 @@ def fitting(document: Any, kind: type[_T]) -> _T:
         convert(document, kind)
     except ValidationError as error:
         raise NotAnAnswerError(
-            f"expected an answer of edgekit's runtime, found one that does not fit: "
+            f"expected an answer from edgekit's runtime, found one that does not fit: "
             f"{printable(str(error), 200)}"
         ) from None
     found: _T = document

@@ -260,9 +260,9 @@ def _check_same_place(
     for key in _PLACE:
         if key in table and table[key] != known.get(key):
             raise InputError(
-                f"{file}: boards.{name}.{key}: expected what {user_file()} says, which pins this "
-                f"board, found {table[key]!r}; rename the project's board, or pin it again for "
-                f"all projects: edgekit board add {name} --global"
+                f"{file}: boards.{name}.{key}: expected the value in {user_file()}, which pins "
+                f"this board, found {table[key]!r}; rename the project's board, or pin it "
+                f"again for all projects: edgekit board add {name} --global"
             )
 
 

@@ -15,7 +15,7 @@ class CanceledError(EdgekitError):
     """The work was canceled; implies nothing about the board."""
 
     def __init__(self, board: str) -> None:
-        super().__init__(f"board '{board}': expected to go on, found the work canceled; try again")
+        super().__init__(f"board '{board}': expected to finish, found the work canceled; try again")
 
 
 class Cancelable(TransportWrapper):

@@ -23,7 +23,7 @@ def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
     for finding in compare(found, profile, found.clock):
         if finding.check in _DECISIVE and finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
-                f"board '{board}': expected what its profile {profile.name} says, found "
+                f"board '{board}': expected a match with its profile {profile.name}, found "
                 f"{finding.found}; {mend}"
             )
     if profile.core and found.core_names and profile.core not in found.core_names:
@@ -46,8 +46,9 @@ def check_board(turn: Turn, release: str, name: str) -> None:
         failure = found.last_failure or {}
         why = failure.get("reason", "") if failure.get("release") == release else ""
         error = RolledBackError(
-            f"board '{turn.board.name}': expected release {release} to stay, found {runs} again"
-            f"{': ' + why if why else ''}; see: edgekit status --board {turn.board.name}"
+            f"board '{turn.board.name}': expected release {release} to stay in service, "
+            f"found {runs}{': ' + why if why else ''}; see: "
+            f"edgekit status --board {turn.board.name}"
         )
         error.log = failure.get("log", "")
         raise error

@@ -44,7 +44,7 @@ def join(
     if not entry.profile:
         profile, why = _propose_profile(entry.name, found)
         entry = replace(entry, profile=profile)
-        notes.append(f"profile of {entry.name}: {profile} ({why}); another: --profile")
+        notes.append(f"profile of {entry.name}: {profile} ({why}); to choose another: --profile")
     warnings = []
     for finding in compare(found, load_board(entry.profile), time.time(), entry.name):
         if finding.verdict is Verdict.FAIL:

@@ -234,8 +234,8 @@ def _lock_rollout(folder: Path) -> int:
         return take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BusyError(
-            f"rollout {folder.name}: expected no one else to run it, found another process on "
-            f"this host; wait for it to end, or see: edgekit status --rollout {folder.name}"
+            f"rollout {folder.name}: expected no other process to run it, found one on this "
+            f"host; wait for it to end, or see: edgekit status --rollout {folder.name}"
         ) from None
     except OSError as error:
         raise _unwritable_error(folder, error) from None

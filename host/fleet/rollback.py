@@ -69,7 +69,7 @@ def _roll_back_board(turn: Turn, release: str, name: str) -> Back:
     if found.previous is None:
         raise InputError(
             f"board '{turn.board.name}': expected a release before {found.current.id}, found none; "
-            f"take it off: edgekit remove --board {turn.board.name}"
+            f"remove it: edgekit remove --board {turn.board.name}"
         )
     turn.tell("rollback")
     after = board.rollback()

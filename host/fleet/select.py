@@ -114,8 +114,8 @@ def _select(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
     if not names:
         alone = (f"{term} has {sum(term.holds(has) for has in known.values())}" for term in terms)
         raise InputError(
-            f"--select {text}: expected boards that it selects, found none: of {len(known)} "
-            f"boards, {', '.join(alone)}, and none has all; see them: edgekit boards"
+            f"--select {text}: expected boards that match, found none: of {len(known)} "
+            f"boards, {', '.join(alone)}, and none matches all; see them: edgekit boards"
         )
     return names
 

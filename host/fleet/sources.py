@@ -44,7 +44,7 @@ def from_csv(file: Path) -> list[BoardCandidate]:
     header = [name.strip() for name in rows[0][1]]
     if "host" not in header:
         raise InputError(
-            f"{file}: line {rows[0][0]}: expected the names of columns, host among them "
+            f"{file}: line {rows[0][0]}: expected names of columns including host "
             f"({', '.join(_KEYS)}, and labels), found {', '.join(header) or 'none'}"
         )
     twice = sorted({name for name in header if header.count(name) > 1})

@@ -117,7 +117,7 @@ def test_hosts_of_an_ssh_config_become_boards(
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
-        (["name,site", "a,b"], "line 1: expected the names of columns, host among them"),
+        (["name,site", "a,b"], "line 1: expected names of columns including host"),
         (["name,host", "a,"], "line 2: host: expected"),
         (["name,host", "a,h", "", "a,k"], "line 4: expected a name that no other board has"),
         (["name,host", "a,h", "b,h:22"], "line 3: expected each board once, found 'b' at"),

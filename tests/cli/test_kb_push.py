@@ -146,5 +146,5 @@ def test_tables_go_to_the_kernels_of_their_core_only(edgekit: Any, home: Path) -
     assert done.code == 2 and "expected kernels, found no release" in done.complaint
     edgekit("deploy", "--kernels")
     assert "already in service" in edgekit("lab", "kb", "push").out
-    with pytest.raises(IncompatibleError, match="expected kernels of cortex-a72, found those of"):
+    with pytest.raises(IncompatibleError, match="expected kernels for cortex-a72, found some for"):
         bundle_with_tables(connect("local").named("kernels"), load_board("rpi4"))

@@ -99,7 +99,7 @@ def test_an_interrupt_ends_a_stream_in_silence(home: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--stream", "--command", "true"], "expected frames, found none"),
-        (["--stream", "--command", "false"], "false: expected frames, found that it ended with 1"),
+        (["--stream", "--command", "false"], "false: expected frames, found that it exited with 1"),
         (["--stream", "--command", "no-such"], "expected a program that writes frames"),
         (["--stream", "--command", "'"], "expected a program that writes frames"),
         (["--stream", "--command", "true", "--input", "x"], "found both"),

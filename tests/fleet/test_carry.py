@@ -67,7 +67,7 @@ def test_a_board_that_lies_is_named_and_left_alone(rollouts: Rollouts, tiny: Tin
     assert found.names("failed") == ["sim0003"]
     record = found.records["sim0003"]
     assert record.exit_code == 5
-    assert "expected what its profile local says, found riscv64" in record.message
+    assert "expected a match with its profile local, found riscv64" in record.message
     assert not liar.applied()
     assert len(found.names("done")) == 5
 

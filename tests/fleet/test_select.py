@@ -58,7 +58,7 @@ def test_selections(project: Path, wanted: list[str], expected: list[str]) -> No
         ("sit=lab", r"a label that boards have \(host, name, .*\), found 'sit' .nearest: site"),
         ("site!=labb", r"none that is 'labb'; known values: lab \(2\), field \(1\)"),
         ("type=a72", r"found none that is 'a72'; known values: a57 \(2\)"),
-        ("type=a53,site=lab", r"of 5 boards, type=a53 has 1, site=lab has 2, and none has all"),
+        ("type=a53,site=lab", r"of 5 boards, type=a53 has 1, site=lab has 2, and none matches all"),
         ("", "found '' in ''"),
         ("type=a57,", "found '' in 'type=a57,'"),
         ("!site=lab", "found '!site=lab'"),

@@ -235,7 +235,7 @@ def _log_state(state: str) -> None:
 
 
 def _parse(arguments: List[str]) -> argparse.Namespace:
-    """Builds only the parser of the command asked for: all of them take a tenth of a start."""
+    """Builds only the parser of the given command: all of them take a tenth of the start-up."""
     words = arguments[2:] if arguments[:1] == ["--root"] else arguments
     return _build_parser("".join(words[:1])).parse_args(arguments)
 

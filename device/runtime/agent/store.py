@@ -119,7 +119,7 @@ class Store:
         try:
             _acquire_lock(file)
             if not is_file_of(file, self.lock_file):
-                raise BusyError("expected the model to stay, found it removed; try again")
+                raise BusyError("expected the model to stay installed, found it removed; try again")
             yield
         finally:
             with contextlib.suppress(OSError):  # the change itself is complete

@@ -56,4 +56,6 @@ def load_current(
         except TransferError:
             if committed(store) == release:
                 raise
-    raise TransferError("expected the release to stay, found it replaced repeatedly; try again")
+    raise TransferError(
+        "expected one release to stay in service, found it replaced repeatedly; try again"
+    )

@@ -63,7 +63,7 @@ def gemm(
     explain: bool = False,
 ) -> Any:
     """a [m, k] · b [k, n] (+ bias [n]) → [m, n], with the knowledge base's method; with `explain`
-    also an Explanation.
+    also a GemmExplanation.
 
     float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. On cores
     that compute in half precision also float16 · float16 → float16: sums of 128 products in

@@ -94,7 +94,7 @@ class _How:
 def nna_matmul(
     a: Array, f: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
 ) -> Any:
-    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
+    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, NnaAccount).
 
     M, K, N >= 1, any strides; InputError for other shapes and types.
     """
@@ -112,7 +112,7 @@ def nna_conv3x3(
     chip: NnaChip = NNA2,
     emulator: str = "native",
 ) -> Any:
-    """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
+    """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, NnaAccount).
 
     `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are
     zero-padded to a multiple of 32. The engine is designed for this case: every multiply-add is
@@ -134,7 +134,7 @@ def nna_depthwise3x3(
     chip: NnaChip = NNA2,
     emulator: str = "native",
 ) -> Any:
-    """x [H, W, C] s8 with w [3, 3, C] s8 -> [OH, OW, C] s32, or (that, Account).
+    """x [H, W, C] s8 with w [3, 3, C] s8 -> [OH, OW, C] s32, or (that, NnaAccount).
 
     Like `nna_conv3x3` with diagonal weights: one in 32 of the array's multiply-adds is useful.
     """
@@ -147,7 +147,7 @@ def nna_depthwise3x3(
 def nna_pointwise(
     x: Array, w: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
 ) -> Any:
-    """x [P, IC] s8 with w [OC, IC] s8 -> [P, OC] s32, or (that, Account): a 1x1 convolution of P
+    """x [P, IC] s8 with w [OC, IC] s8 -> [P, OC] s32, or (that, NnaAccount): a 1x1 convolution of P
     points, or a fully connected layer of P rows. Nine groups of 32 inputs act as the nine taps."""
     done = emulate_pointwise(x, w, account=account, chip=chip, emulator=emulator)
     return (done.sums, done.account) if account else done.sums

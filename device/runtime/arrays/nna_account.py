@@ -30,7 +30,7 @@ _ROWS = 4  # vector unit alone: rows of A per load of a pixel
 @dataclass(frozen=True)
 class Counters:
     """An emulator's counters. Cycles, and instructions and stalls in the order of OPERATIONS and
-    CAUSES; see Account for `overlapped`, `serial`, `load`, `fill`."""
+    CAUSES; see NnaAccount for `overlapped`, `serial`, `load`, `fill`."""
 
     overlapped: int
     serial: int
@@ -187,7 +187,7 @@ def matmul_work(m: int, k: int, n: int) -> NnaProductWork:
 
 
 def totals(accounts: Sequence[NnaAccount]) -> Dict[str, Any]:
-    """Sums the accounts of consecutive products, by Account's field names."""
+    """Sums the accounts of consecutive products, by NnaAccount's field names."""
     found: Dict[str, Any] = {}
     for field in fields(NnaAccount):
         values = [getattr(account, field.name) for account in accounts]

@@ -21,7 +21,7 @@ from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 
 
 def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip] = None) -> Any:
-    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
+    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, NnaAccount).
 
     `chip`: by default that of the board, which also runs its models; NNA2 on a board without.
     M, K, N >= 1. Operands are NumPy arrays, or other objects with the buffer protocol, whose result

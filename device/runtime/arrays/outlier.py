@@ -207,7 +207,7 @@ def outlier_matmul(
     path: str = "auto",
     explain: bool = False,
 ) -> Any:
-    """x [m, k] · W → float32 [m, n]; with `explain` also an Explanation.
+    """x [m, k] · W → float32 [m, n]; with `explain` also an OutlierExplanation.
 
     x: float32 or float16, a NumPy array, or another object with the buffer protocol and the result
     a memoryview. A channel of x with a magnitude above `threshold` is an outlier. absmax:

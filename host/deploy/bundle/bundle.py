@@ -114,7 +114,7 @@ def _named_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise InputError(f"{path}: expected a bundle (.ekb), found nothing there") from None
+        raise InputError(f"{path}: expected a bundle (.ekb), found no file") from None
     except ManifestError as error:
         raise InputError(f"{path}: {error}") from None
     except _DAMAGED as error:

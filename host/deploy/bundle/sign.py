@@ -92,8 +92,8 @@ def _no_public_half(key: Path, found: str) -> InputError:
 def _no_key(key: Path, found: str) -> InputError:
     if key.is_file() and key.stat().st_mode & 0o077:
         return InputError(
-            f"{key}: expected the signing key to be this user's alone, found that others may read "
-            f"it; run: chmod 600 {key}"
+            f"{key}: expected the signing key to be readable by this user only, found "
+            f"that others may read it; run: chmod 600 {key}"
         )
     folder = key.parent
     return InputError(

@@ -31,7 +31,7 @@ def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
     except InputError as error:
         if board not in board_names():
             raise
-        text = f"{profile.description}; a profile to compile for, no board of that name yet"
+        text = f"{profile.description}; a profile to compile for; no board has that name yet"
         yield Finding(f"board {board}", Verdict.INFO, text, _advice(error))
         return
     yield from examine_device(device, profile)

@@ -100,7 +100,7 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
     """Does the same without signing."""
     if bundle.manifest.kit_version != VERSION:
         raise InputError(
-            f"expected a model that this edgekit ({VERSION}) compiled, found one of "
+            f"expected a model that this edgekit ({VERSION}) compiled, found one compiled by "
             f"{bundle.manifest.kit_version}, whose runtime may not support applications; compile "
             "it again"
         )
@@ -127,7 +127,7 @@ def deployed_application(board: BoardCalls, current: str | None = None) -> Appli
 
     `current` is the release's id, if known.
     """
-    instead = "install the application with the model, or leave it: --no-application"
+    instead = "install the application with the model, or leave it out: --no-application"
     manifest = deployed_bundle(board, instead, current).manifest
     spec = manifest.application
     if spec is None:  # the board has just rolled back from a damaged release

@@ -240,7 +240,7 @@ def _receive_exactly(stream: Stream, board: str, size: int, deadline: float) -> 
 
 def _protocol_error(board: str, error: DeviceInputError) -> TransferError:
     return TransferError(
-        f"board '{board}': expected an answer of a session, found another: "
+        f"board '{board}': expected an answer from a session, found something else: "
         f"{printable(str(error))}; deploy again"
     )
 

@@ -36,12 +36,12 @@ def bundle_with_tables(board: BoardCalls, profile: BoardProfile) -> Bundle:
         )
     if manifest.kernels.platform != profile.platform:
         raise IncompatibleError(
-            f"board '{board.name}': expected kernels of {profile.platform}, found those of "
+            f"board '{board.name}': expected kernels for {profile.platform}, found some for "
             f"{manifest.kernels.platform}; {_AGAIN}"
         )
     if manifest.kit_version != VERSION:
         raise IncompatibleError(
-            f"board '{board.name}': expected kernels of edgekit {VERSION}, found those of "
+            f"board '{board.name}': expected kernels of edgekit {VERSION}, found some of "
             f"{manifest.kit_version}; {_AGAIN}"
         )
     products, sparse = build_tables(profile)

@@ -103,7 +103,7 @@ class Console:
             yield
         except LineLostError as error:
             raise UnreachableError(
-                f"board '{self._target.board}': expected the console to stay, found "
+                f"board '{self._target.board}': expected the console to stay open, found "
                 f"{self._target.url} lost: {error}; check the cable and the board"
             ) from None
 

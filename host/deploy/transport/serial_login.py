@@ -1,4 +1,4 @@
-"""Gets from a console in an unknown state to our program running behind its shell."""
+"""Gets from a console in an unknown state to our agent running behind its shell."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Shell:
         self._seen = b""  # the latest output, for messages
         self._logins = 0
         self._logged_in = False  # by us
-        self._started = False  # our program
+        self._started = False  # our agent
 
     def reach_shell(self, cut: bool) -> None:
         """Types Enter, user name and password until a shell answers.
 
-        After a `cut`, our program is probably still running.
+        After a `cut`, our agent is probably still running.
         """
         if cut:
             self._line.write(HANGUP)
@@ -96,7 +96,7 @@ class Shell:
             if _LOGIN.search(seen):
                 self._log_in()
             elif not seen.strip() or _FRAME.search(seen):
-                self._line.write(HANGUP)  # possibly our program, from another session
+                self._line.write(HANGUP)  # possibly our agent, from another session
             elif self._is_shell():
                 return
             else:
@@ -118,7 +118,7 @@ class Shell:
         return found
 
     def start_agent(self, python: str, root: str, session: int) -> None:
-        """Sends our program in pieces and starts it; the line carries frames from then on."""
+        """Sends our agent in pieces and starts it; the line carries frames from then on."""
         pieces = _program_pieces()
         while True:
             self._check_time("Python to start")
@@ -138,7 +138,7 @@ class Shell:
             self._read_until(_ANSWER, _PROMPT)
 
     def leave(self, seconds: float) -> None:
-        """Ends our program and logs out if we logged in; restores the console to its original
+        """Ends our agent and logs out if we logged in; restores the console to its original
         state."""
         if self._started:
             self._line.write(2 * HANGUP)  # twice: one may be damaged
@@ -165,7 +165,7 @@ class Shell:
             self._line.write(b"\n%d:%d:%s\n" % (number, zlib.crc32(data), coded))
             fresh = self._read_until(_ANSWER, answer=counts)
             seen = fresh if counts.search(fresh) else seen
-            self._check_time("our program to arrive")
+            self._check_time("the agent to arrive")
         return False
 
     def _log_in(self) -> None:

@@ -1,4 +1,4 @@
-"""A session with our program on the board: requests and answers over an unreliable line."""
+"""A session with our agent on the board: requests and answers over an unreliable line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def answer(message: Message, kind: type[_T]) -> _T:
     try:
         return decode(message.payload, kind)
     except NotAnAnswerError as error:
-        raise RequestFailedError(f"its program answers differently: {error}") from None
+        raise RequestFailedError(f"the agent answered unexpectedly: {error}") from None
 
 
 def refusal(message: Message) -> RequestFailedError:
@@ -73,7 +73,7 @@ def refusal(message: Message) -> RequestFailedError:
 
 
 class SerialSession:
-    """Opens the line, logs in and starts our program before `end`; `cut` if this is a reconnect.
+    """Opens the line, logs in and starts our agent before `end`; `cut` if this is a reconnect.
 
     Raises the errors of Line and Shell, RefusedError if `root` cannot be created and, like all
     waiting methods, LineLostError and LateError.
@@ -110,7 +110,7 @@ class SerialSession:
         """Checks that the board is alive if it has been silent for a while; raises
         LineLostError."""
         if self.idle_seconds > IDLE_SECONDS:
-            raise LineLostError("our program has ended by itself")
+            raise LineLostError("the agent has exited")
         if self.idle_seconds > _PING_IDLE:
             self.send(messages.PING)
             self.drain(0, min(end, time.monotonic() + _PING_SECONDS))

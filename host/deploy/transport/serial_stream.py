@@ -126,7 +126,7 @@ class SerialStream:
         except (LineLostError, CancelledError) as error:
             self._set_ended(-9, good=False)
             raise LinkLostError(
-                f"board '{self._board}': expected an answer of '{self._name}', found the line "
+                f"board '{self._board}': expected an answer from '{self._name}', found the line "
                 f"lost: {error}; check the cable, then try again"
             ) from None
         except BaseException:

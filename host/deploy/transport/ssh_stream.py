@@ -100,8 +100,8 @@ class SshStream:
                 continue
             if not data and not self._wait_for_exit(end):
                 raise LinkLostError(
-                    f"board '{self._board}': expected an answer of '{self._name}', found the link "
-                    "cut; check power, cable and network"
+                    f"board '{self._board}': expected an answer from '{self._name}', found the "
+                    "link cut; check power, cable and network"
                 )
             return data
 

@@ -52,8 +52,8 @@ class Tokens:
             with self._changing() as hashes:
                 if _hash_token(token) not in hashes.get(board, "").split():
                     raise InputError(
-                        f"expected to enroll '{board}', found that it was revoked meanwhile; "
-                        "enroll it again if it is to send"
+                        f"expected to enroll '{board}', found it revoked in the meantime; "
+                        "enroll it again if it should send"
                     )
                 hashes[board] = _hash_token(token)
 

@@ -262,5 +262,5 @@ def _decode_bodies(message: BatchMessage) -> list[bytes]:
     with contextlib.suppress(DeviceInputError):
         found.extend(bodies(message.stream))
     if not found:
-        _log.error("profiles: message %d of NATS is no batch of edgekit", message.number)
+        _log.error("profiles: message %d of NATS is not a batch of edgekit", message.number)
     return found

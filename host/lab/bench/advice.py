@@ -1,4 +1,4 @@
-"""Commands to try for a model that takes its time on a board, for measured and estimated times."""
+"""Commands to try for a slow model, given measured or estimated times."""
 
 from __future__ import annotations
 

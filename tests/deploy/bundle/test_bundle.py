@@ -147,7 +147,7 @@ def test_not_a_bundle(tmp_path: Path, content: bytes, found: str) -> None:
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found nothing there"):
+    with pytest.raises(InputError, match="found no file"):
         Bundle.read(tmp_path / "x.ekb")
     with pytest.raises(InputError, match="Is a directory"):
         Bundle.read(tmp_path)

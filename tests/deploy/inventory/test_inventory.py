@@ -133,7 +133,7 @@ def test_a_project_cannot_move_a_board_that_the_user_pinned(project: Path, line:
     found = find_board("b", project)
     assert found == BoardEntry("b", "a72", host="h", user="me", host_key=KEY, threads=2)
     write(project, f"[boards.b]\n{line}\n")
-    with pytest.raises(InputError, match=r"boards\.b\.\w+: expected what .*boards.toml says, wh"):
+    with pytest.raises(InputError, match=r"boards\.b\.\w+: expected the value in .*s.toml, wh"):
         find_board("b", project)
     elsewhere = BoardEntry("b", "a57", host="new", host_key=KEY)
     with pytest.raises(InputError, match=r"boards\.b\.host: .* edgekit board add b --global"):

@@ -77,7 +77,9 @@ def test_lost_line_keeps_what_was_there(tmp_path: Path) -> None:
     with TtyBoard(tmp_path, shell=CHATTER, faults=Faults(cut_after=[5])) as board:
         console = Console(board.target())
         (tmp_path / "go").touch()
-        with pytest.raises(UnreachableError, match=r"expected the console to stay, found socket"):
+        with pytest.raises(
+            UnreachableError, match=r"expected the console to stay open, found socket"
+        ):
             console.capture(file, seconds=10)
         console.close()
     assert "boot 1" in file.getvalue()

@@ -130,7 +130,7 @@ def one_hot_encoder(call: OnnxCall) -> Tensor:
 
 
 def label_encoder(call: OnnxCall) -> Tensor | Texts:
-    """Looks keys up in a table, each in the first place where it is."""
+    """Looks keys up in a table; of equal keys in the table, the first counts."""
     keys, values, default = _table(call)
     found = call.strings(0)
     if found is not None:

@@ -96,7 +96,7 @@ def tree_ensemble(call: OnnxCall) -> Tensor:
 def _joined(
     call: OnnxCall, x: Tensor, forest: Forest, targets: int, function: str
 ) -> tuple[Tensor, Tensor | None]:
-    """As `emit_forest`."""
+    """Like `emit_forest`."""
     if function not in _JOINS:
         raise ShapeError(f"expected aggregate_function {', '.join(_JOINS)}, found {function:.40}")
     if targets == 1 and _JOINS[function] != "add":

@@ -46,7 +46,7 @@ def product(call: OnnxCall, x: Tensor, weights: Tensor, bias: Sequence[float]) -
 
 
 def transformed(call: OnnxCall, x: Tensor, kind: str) -> Tensor:
-    """The attribute post_transform on scores [rows, n]; of single ones only PROBIT."""
+    """The attribute post_transform on scores [rows, n]; a single score only takes PROBIT."""
     known: dict[str, Callable[[OnnxCall, Tensor], Tensor]] = {
         "NONE": lambda _, x: x,
         "LOGISTIC": lambda call, x: call.emit(ops.Logistic(), x),

@@ -95,7 +95,7 @@ def svm_classifier(call: OnnxCall) -> list[Value | None]:
 
 
 def _linear_place(call: OnnxCall, y: Tensor) -> Tensor:
-    """The class of the highest score; of two classes the second one, if that score is positive."""
+    """The class of the highest score; of two classes, the second one if that score is positive."""
     place = best_class(call, y)
     if y.shape[1] != 2 or call.floats("prob_a"):
         return place

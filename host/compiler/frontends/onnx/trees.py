@@ -146,7 +146,7 @@ def numbers_of(call: OnnxCall, name: str, dtype: np.dtype[Any]) -> Array:
 
 
 def _member_sets(values: Array) -> list[Array]:
-    """The sets between NaNs; one behind the last value is optional."""
+    """The sets between NaNs; a NaN after the last set is optional."""
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends)]
     return sets[:-1] if len(ends) and ends[-1] == len(values) - 1 else sets
@@ -196,8 +196,8 @@ def _always_named(order: _Order, leaves: Array, named: Array, targets: int) -> A
 
 
 class _Order:
-    """Nodes and leaves in the order of walks, true children first. A node reached twice ends this,
-    so walks end."""
+    """Nodes and leaves in the order of walks, true children first. A node that is reached twice is
+    an error, so walks end."""
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest

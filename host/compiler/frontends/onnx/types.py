@@ -66,7 +66,7 @@ Value = Tensor | TensorList | Texts
 
 
 def texts_of(builder: GraphBuilder, strings: Array) -> Texts:
-    """Constant strings; the vocabulary has the order in which they come."""
+    """Constant strings; the vocabulary lists them in order of first occurrence."""
     vocabulary = tuple(dict.fromkeys(str(v) for v in strings.reshape(-1)))
     number = {text: i for i, text in enumerate(vocabulary)}
     places = np.array([number[str(v)] for v in strings.reshape(-1)], np.int64)
@@ -118,7 +118,7 @@ def makes_bfloat16(attributes: Mapping[str, Any]) -> bool:
 
 
 def moves_texts(op: str, attributes: Mapping[str, Any]) -> bool:
-    """Whether strings go through an operator as their places do."""
+    """Whether an operator moves strings just as it moves their places in the vocabulary."""
     if op == "Cast":
         return attributes.get("to") == _STRING
     return op in _MOVES - {"OneHot", "Pad", "Range", "Trilu"}

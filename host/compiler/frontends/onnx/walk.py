@@ -138,7 +138,7 @@ class Walk:
                 self._release(read.difference(outputs), scope)
 
     def _release(self, names: Iterable[str], scope: OnnxScope) -> None:
-        """Lets constants go that no later node reads."""
+        """Releases constants that no later node reads."""
         for name in names:
             value = scope.values.get(name)
             if isinstance(value, Tensor) and value.data is not None:

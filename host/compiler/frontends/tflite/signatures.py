@@ -24,7 +24,7 @@ _LISTED = 16
 @dataclass(frozen=True, eq=False)
 class TfliteSignature:
     """An entry point: subgraph `number`, with names for its inputs by tensor, and the tensors of
-    its outputs by name, of which one tensor may have several."""
+    its outputs by name; a tensor may have several names."""
 
     name: str
     number: int
@@ -48,8 +48,8 @@ class TfliteSignature:
 
 
 def signatures_of(content: bytes, model: TfliteFile) -> tuple[TfliteSignature, ...]:
-    """The signatures of a file, in order. Raises `InputError` if one of several is corrupt; an only
-    one, which nobody needs, is left out then."""
+    """The signatures of a file, in order. Raises `InputError` if one of several is corrupt; a
+    corrupt one that is the only one is ignored, since nobody needs it."""
     with corruption("the signatures"):
         tables = list(_tables(tflite.Model.GetRootAs(content, 0), "SignatureDefs"))
     try:
