@@ -46,6 +46,12 @@ def test_sizes_beyond_all_bounds(number, tmp_path):
         _refused(tmp_path, [made], shape, {**weights, **constants})
 
 
+@pytest.mark.parametrize("equation", ["\0", "\x1bij", "ij->\n", "ij->\x1b"])
+def test_an_equation_that_a_terminal_would_interpret_is_quoted(equation, tmp_path):
+    made = [node("Einsum", ["x"], ["y"], equation=equation)]
+    _refused(tmp_path, made, [2, 2], {}, r"found '[ -~]*'$")
+
+
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30])
 def test_scales_that_are_no_sizes(scale, tmp_path):
     constants = {"s": np.array([1, 1, scale, 1], np.float32)}

@@ -36,7 +36,7 @@ def einsum(call: OnnxCall) -> Tensor:
         )  # fmt: skip
     joined = _sum_unkept(call, joined, {*out})
     if sorted(joined.letters) != sorted(out):
-        raise ShapeError(f"expected letters of the operands on the right, found {out:.40}")
+        raise ShapeError(f"expected letters of the operands on the right, found {out!r:.40}")
     return call.transpose(joined.x, [joined.letters.index(s) for s in out])
 
 
@@ -46,7 +46,7 @@ def _parse_equation(call: OnnxCall, equation: str) -> tuple[list[tuple[Tensor, s
     left, arrow, out = equation.partition("->")
     names, tensors = left.split(","), call.all()
     if len(names) != len(tensors) or not set(equation) <= {*",.->"} | {*map(chr, range(65, 123))}:
-        raise ShapeError(f"expected an equation of {len(tensors)} operands, found {equation:.40}")
+        raise ShapeError(f"expected an equation of {len(tensors)} operands, found {equation!r:.40}")
     dots = max(
         (len(t.shape) - len(n.replace("...", "")) for n, t in zip(names, tensors, strict=True)
          if "..." in n), default=0,
@@ -57,7 +57,7 @@ def _parse_equation(call: OnnxCall, equation: str) -> tuple[list[tuple[Tensor, s
         own = len(x.shape) - len(name.replace("...", ""))
         letters = name.replace("...", greek[len(greek) - own :] if own > 0 else "")
         if len(letters) != len(x.shape) or "." in letters:
-            raise ShapeError(f"expected a letter per axis of {list(x.shape)}, found {name:.40}")
+            raise ShapeError(f"expected a letter per axis of {list(x.shape)}, found {name!r:.40}")
         terms.append((x, letters))
     every = "".join(letters for _, letters in terms)
     if not arrow:
@@ -65,7 +65,7 @@ def _parse_equation(call: OnnxCall, equation: str) -> tuple[list[tuple[Tensor, s
         return terms, greek + "".join(once)
     out = out.replace("...", greek)
     if len(set(out)) != len(out) or len(set(every)) > _LETTERS:
-        raise ShapeError(f"expected different letters on the right, found {equation:.40}")
+        raise ShapeError(f"expected different letters on the right, found {equation!r:.40}")
     return terms, out
 
 
