@@ -203,7 +203,7 @@ def run(
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.run_job import RunJob
     from edgekit.host.cli.run_stream import FrameStream, StreamOptions
-    from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array, is_picture
+    from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array
     from edgekit.host.deploy.api import connect
 
     scaling = numbers("--mean", mean), numbers("--scale", scale)
@@ -230,9 +230,8 @@ def run(
     known = read_labels(labels) if labels else ()
     job = RunJob(files, output, top, known, own, reset_each, given, signature)
     if path:
-        shown = not (stream or output or top) and any(map(is_picture, files))
-        if shown and options.task == "auto" and file_kind(path) is not FileKind.BUNDLE:
-            options = replace(options, task="guess")
+        if not (stream or output or top):
+            options = _guessing_task(options, path, files)
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
             job.check(bundle.manifest.every_variant(), bundle.manifest.task)
@@ -243,6 +242,16 @@ def run(
             return
         found = job.run(session)
     _print_results(device, session, job, found, as_json)
+
+
+def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> CompileOptions:
+    """The options with which results for pictures can be shown, even if the model's file does not
+    state its task."""
+    from edgekit.host.compiler.inputs import is_picture
+
+    if options.task != "auto" or file_kind(model) is FileKind.BUNDLE:
+        return options
+    return replace(options, task="guess") if any(map(is_picture, files)) else options
 
 
 def _find_input_files(input_path: Path | None, output: str | None) -> list[Path]:

@@ -1,7 +1,5 @@
-"""Cutting rules per operator family: derive the input pieces from a piece of the outputs.
-
-No rule cuts an axis that the operator sums over.
-"""
+"""Cutting rules per operator family, which derive input pieces from output pieces; none cuts an
+axis that the operator sums over."""
 
 from __future__ import annotations
 
