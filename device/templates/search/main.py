@@ -68,12 +68,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "none")
         count = urllib.parse.parse_qs(url.query).get("count", ["1"])[0]
         size, vector = int(length) if length.isdecimal() else -1, 4 * points.width
-        known = url.path == "/nearest" and count.isdecimal() and 0 < size <= MOST_BYTES
+        fits = 0 < size <= MOST_BYTES
+        # Read before any answer: a client that still sends would not see it.
+        body = self.rfile.read(size) if fits else b""
+        known = fits and url.path == "/nearest" and count.isdecimal()
         if not known or size % vector:
             text = f"/nearest?count=N with vectors of {vector} bytes"
             return self.answer(400, f"expected {text}, found {length} bytes for {self.path[:80]}")
         wanted = array("f")
-        wanted.frombytes(self.rfile.read(size))
+        wanted.frombytes(body)
         return self.answer(200, points.nearest(wanted, int(count)))
 
     def answer(self, code, document):

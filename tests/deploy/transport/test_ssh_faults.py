@@ -209,17 +209,22 @@ def test_disk_full_leaves_the_old_file(server: Sshd, connect: Connect) -> None:
 
 
 def test_slow_link(server: Sshd, connect: Connect) -> None:
-    """Throughput exceeds 64 KiB per round trip once the round-trip time is known."""
-    data = os.urandom(2_000_000)
+    """Throughput exceeds 64 KiB per round trip once the round-trip time is known.
+
+    On a busy machine, only a longer trip leaves enough time to send more.
+    """
+    data, sent, received = os.urandom(2_000_000), 0, 0
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
         transport.put(b"", "empty", deadline=SECONDS)
-        proxy.delay = 0.1
-        transport.put(data, "file", deadline=SECONDS)
-        sent, proxy.most_under_way = proxy.most_under_way, 0
-        assert transport.get("file", deadline=SECONDS) == data
-    assert sent > 4 * 65536
-    assert proxy.most_under_way > 4 * 65536
+        for proxy.delay in (0.1, 0.3):
+            transport.put(data, "file", deadline=SECONDS)
+            sent, proxy.most_under_way = max(sent, proxy.most_under_way), 0
+            assert transport.get("file", deadline=SECONDS) == data
+            received, proxy.most_under_way = max(received, proxy.most_under_way), 0
+            if min(sent, received) > 4 * 65536:
+                break
+    assert min(sent, received) > 4 * 65536
 
 
 def test_nobody_listens(connect: Connect) -> None:
