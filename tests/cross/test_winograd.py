@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.device.runtime.kernel_facts import WINOGRAD_CHANNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.lower import lower
@@ -34,6 +35,17 @@ def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
     calls = [call for step in steps for call in step.calls if isinstance(call, KernelCall)]
     assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 3
     assert all(int(str(call.fields["parts"])) > 1 and (call.tasks or 0) >= 3 for call in calls)
+    _check(graph, board, table, virtual_board, tmp_path)
+
+
+def test_sums_of_the_most_channels_are_added_in_runs(virtual_board, tmp_path):
+    rng, board = np.random.default_rng(2), load_board("a76")
+    weights = constant(rng.standard_normal((20, 3, 3, WINOGRAD_CHANNELS)).astype(np.float32))
+    op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+    graph = graph_of([Case(op, (tensor((1, 14, 13, WINOGRAD_CHANNELS)), weights))])
+    table = KnowledgeBase((board.platform,))
+    (step,) = lower(graph, board, table, threads=4).lowered.steps
+    assert step.calls[0].kernel.source == "conv/f32_winograd.c"
     _check(graph, board, table, virtual_board, tmp_path)
 
 

@@ -12,6 +12,7 @@
 
 #define SIDE 6
 #define POINTS (SIDE * SIDE)
+#define CHANNELS EK_WINOGRAD_CHANNELS
 #define NEAR 0.70710678f
 #define FAR 1.41421356f
 
@@ -21,12 +22,10 @@
     0.3535534f /* factor of sums at +-FAR, whose weights are multiplied by 1 / FAR_SUMS:           \
                  sums at all points are about equally large */
 #define RUN EK_WINOGRAD_HALF_CHANNELS
-#define CHANNELS (2 * EK_WINOGRAD_CHANNELS)
 #else
 #define SCALE 1.0f
 #define FAR_SUMS 1.0f
-#define RUN EK_WINOGRAD_CHANNELS
-#define CHANNELS EK_WINOGRAD_CHANNELS
+#define RUN EK_WINOGRAD_FLOAT_CHANNELS
 #endif
 
 /* Elements between the transformed tiles of two points. A line more than a power of two spreads the

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES
+from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
     RowTiles,
@@ -26,7 +26,6 @@ from edgekit.host.compiler.costs.methods.steps import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
     Transformed,
     has_winograd,
-    most_channels,
     transformed_bytes,
 )
 from edgekit.kb.features import GemmShape
@@ -382,7 +381,7 @@ def _winograd_candidates(
 ) -> Iterator[MethodCost]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    whole = not (c % vl or oc % vl) and 0 < c <= most_channels(form.dtype)
+    whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
     if form.direct or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgekit.device.runtime.kernel_facts import WINOGRAD_CHANNELS
 from edgekit.kb.targets.isa import Isa, Tile
 
 POINTS = 36  # multiplications per tile, for each pair of channels
@@ -81,11 +80,6 @@ def has_winograd(dtype: str, isa: Isa) -> bool:
     """True if the transform is used for a type; elsewhere direct convolutions run at the core's
     peak and read less."""
     return dtype in ("f32", "f16") and isa.lanes and isa.registers >= 32
-
-
-def most_channels(dtype: str) -> int:
-    """The most input channels of the kernel."""
-    return WINOGRAD_CHANNELS * (2 if dtype == "f16" else 1)
 
 
 def making_cost(c: int, oc: int, vl: int) -> float:
