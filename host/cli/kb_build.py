@@ -79,7 +79,7 @@ def build(
     skip_bad: _SkipBad = False,
     as_json: Json = False,
 ) -> None:
-    """Build a board's table from the history, byte for byte reproducible."""
+    """Build a board's table from the history, the same bytes each time."""
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
     from edgekit.host.compiler.tables.gemm import user_table

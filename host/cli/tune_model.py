@@ -91,7 +91,7 @@ def tune_model(
     output: BestBundle = None,
     as_json: Json = False,
 ) -> None:
-    """Measure methods or orders of a model's operators, and keep the best."""
+    """Measure methods or orders of a model, and keep the best."""
     from edgekit.host.cli.output import check_writable, emit, note
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.placement import check_placement

@@ -45,7 +45,7 @@ print(json.dumps(answers))
 """
 # Command lines and the packages of which each needs one at least. All commands are here.
 _COMMANDS = {
-    "app install {folder} {folder}/m.onnx": ["onnx"],
+    "app install {folder}/watcher {folder}/m.onnx": ["onnx"],
     "app library {folder}/none --board none": [],
     "app new camera {folder}/camera": [],
     "app start": [],
@@ -104,6 +104,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     folder = tmp_path_factory.mktemp("home")
     (folder / "m.onnx").write_bytes(b"\x08\x07")
     (folder / "m.prototxt").write_text("layer { }")
+    (folder / "watcher").mkdir()
+    (folder / "watcher" / "app.toml").touch()
+    (folder / "watcher" / "main.py").touch()
     (folder / "pictures").mkdir()
     (folder / "pictures" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     lines = [line.format(folder=folder, faces=_FACES).split() for line in _COMMANDS]

@@ -73,7 +73,7 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         ),
         (
             ("list", "--store", "nowhere"),
-            "nowhere: expected profiles that edgekit profile server run",
+            "nowhere: expected a store of edgekit profile server run",
         ),
         (("server", "run", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
     ],

@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min_cosine": {"min_cosine": 0.9, "weights": "int4", "samples": Path("samples")},
     "states": {"states": (StateBinding("a", "b"),)},
     "order": {"order": "memory"},
+    "task": {"task": "none"},
     "random_seed": {"random_seed": 1},
     "threads": {"threads": 2},
     "cluster": {"cluster": "big"},

@@ -36,7 +36,7 @@ X = np.array([1, 2, 3, 4], np.float32)
 _STATUS = {
     *("app_commands", "arguments", "commands", "measuring_commands", "profile_commands"),
     *("application", "kernels", "manifest", "release_files", "specs", "strict"),
-    *("counters", "integrity", "process", "recovery", "session", "status", "store"),
+    *("counters", "integrity", "process", "recovery", "session", "status", "store", "task"),
 }
 
 

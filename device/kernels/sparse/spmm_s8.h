@@ -38,7 +38,7 @@ EK_INLINE void s8_rows(const ek_spmm_args *args, long first, long last, long beg
     const int8_t *x = (const int8_t *)args->x + first;
     for (long i = begin; i < end; i++) {
         const ek_spmm_pair *row = plan->pair + i;
-        const uint32_t *word = plan->columns + row->word;
+        const uint32_t *word = (const uint32_t *)plan->columns + row->word;
         const int8_t *w = (const int8_t *)plan->values + row->value;
         const uint32_t bias = args->bias ? ((const uint32_t *)args->bias)[row->row[0]] : 0;
         wraps sums[2 * MOST_UNITS];

@@ -236,9 +236,9 @@ def kept(store: Store, token: str, idle_seconds: float) -> None:
     """Starts a session in a separate process, as `plan` does."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from edgekit.device.runtime.agent.session import Session\n"
+        "from edgekit.device.runtime.agent.session import DeploySession\n"
         "from edgekit.device.runtime.agent.store import Store\n"
-        "session = Session(Store(Path(sys.argv[1])), sys.argv[2], 'first'); session.enter()\n"
+        "session = DeploySession(Store(Path(sys.argv[1])), sys.argv[2], 'first'); session.enter()\n"
         "session.keep('0' * 16, float(sys.argv[3]))"
     )
     command = [sys.executable, "-c", code, str(store.root), token, str(idle_seconds)]

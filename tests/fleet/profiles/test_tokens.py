@@ -49,7 +49,7 @@ def test_of_enrollments_at_once_the_one_that_the_board_has_is_valid(tokens: Toke
 
 def test_a_board_revoked_while_it_is_enrolled_stays_revoked(tokens: Tokens) -> None:
     with (
-        pytest.raises(InputError, match="found that it was revoked meanwhile"),
+        pytest.raises(InputError, match="found it revoked in the meantime"),
         tokens.issuing("x") as token,
     ):
         tokens.revoke("x")
