@@ -222,9 +222,8 @@ def run(
     if output == STDOUT and as_json:
         raise InputError("expected one document on stdout, found --json and --output -; use one")
     files = _find_input_files(input_path, output)
-    own = _read_model_notes(
-        device, path, wanted=bool(top) or pixels or not all(map(is_array, files))
-    )
+    wanted = bool(top) or pixels or not all(map(is_array, files))
+    own = _read_model_notes(device, path, wanted)
     notes = own.inputs[0] if own.inputs else InputNotes()
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
     known = read_labels(labels) if labels else ()

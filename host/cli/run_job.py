@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from edgekit.device.runtime.agent.fitting import Box, boxes_of
 from edgekit.device.runtime.agent.manifest import Variant
@@ -25,6 +26,14 @@ from edgekit.host.compiler.inputs import (
     read_inputs,
 )
 from edgekit.host.deploy.release import InferenceSession, variants_of_signature
+
+
+class HasOutputs(Protocol):
+    """A variant in a manifest, or of a session."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
 
 _TOP = 5  # classes that are shown if nothing is asked for
 
@@ -59,11 +68,12 @@ class RunJob:
         variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
         for file in self.files:
-            read_inputs(file, variants, self._fitted_to(task))
+            read_inputs(file, variants, self._fitted_to(_task_for(task, variants[0])))
 
     def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
-        variants, task = session.served.of(self.signature), session.served.task
+        variants = session.served.of(self.signature)
+        task = _task_for(session.served.task, variants[0])
         self._find_class_output(variants[0].outputs)
         options = self._fitted_to(task)
         self._tell_of_pixels(variants[0].inputs, options)
@@ -116,7 +126,8 @@ class RunJob:
         )
         if self.output is not None:
             return replace(found, boxes=boxes)
-        drawn = Path(f"{found.file.stem}{DRAWN}")
+        alone = [file.stem for file in self.files].count(found.file.stem) == 1
+        drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")
         draw(picture, boxes, drawn)
         return replace(found, boxes=boxes, drawn=drawn)
 
@@ -137,3 +148,9 @@ class RunJob:
         stated = options.scaling[1] or options.fit != STRETCH
         if floats and not stated and any(map(is_picture, self.files)):
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")
+
+
+def _task_for(task: TaskSpec | None, variant: HasOutputs) -> TaskSpec | None:
+    """The release's task if this variant has its output: other signatures may lack it."""
+    known = task is not None and any(spec.name == task.output for spec in variant.outputs)
+    return task if known else None

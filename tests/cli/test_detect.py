@@ -139,3 +139,9 @@ def test_programs_get_the_best_classes(edgekit, home):
     Image.fromarray(frame).save(home / "p.png")
     shown = edgekit("run", "--input", "p.png").out
     assert f"  {found[0].score:8.4f}  {found[0].label}\n" in shown
+
+
+def test_pictures_of_one_stem_are_drawn_apart(edgekit, scene, home):
+    Image.open(home / "street.png").save(home / "street.bmp")
+    assert edgekit("run", scene[0], "--input", home).code == 0
+    assert (home / "street.png.out.png").is_file() and (home / "street.bmp.out.png").is_file()

@@ -135,4 +135,6 @@ def _free_name(graph: Graph, wanted: str) -> str:
 
 def _misfit(task: str, graph: Graph, expected: str) -> InputError:
     ends = (f"'{n}' {list(graph.tensors[n].shape)}" for n in (*graph.inputs, *graph.outputs))
-    return InputError(f"--task {task}: expected {expected}, found {', '.join(ends)}")
+    return InputError(
+        f"--task {task}: expected {expected}, found {', '.join(ends)}; leave the option out"
+    )
