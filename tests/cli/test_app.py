@@ -39,6 +39,7 @@ def ask(board: Path, body: bytes, length: str = "") -> tuple[int, bytes, str | N
     return found
 
 
+@pytest.mark.exhaustive
 def test_board_too_slow_to_answer_in_time_is_starting(
     edgekit: Any, home: Path, deployed: Path
 ) -> None:

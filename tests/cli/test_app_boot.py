@@ -15,11 +15,12 @@ from edgekit.device.runtime.agent.store import Store
 from tests.support.applications import write_application as write
 from tests.support.init_systems import board_with
 from tests.support.patience import until
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("who", ["systemd", "cron", ""])
+@pytest.mark.parametrize("who", few_or_all(["systemd", "cron", ""], ["systemd", ""]))
 def test_application_starts_at_boot_until_it_is_stopped(
     edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
 ) -> None:

@@ -56,12 +56,12 @@ def test_hot_spots_need_a_board(edgekit: Any, files: Path) -> None:
 )
 @pytest.mark.parametrize("words", _PRODUCTS)
 def test_products_are_estimated(edgekit: Any, files: Path, words: tuple[str, ...]) -> None:
-    bench = ("lab", "bench", *words, "--board", "a57")
+    bench = ("lab", "bench", *words, "--board", "a72")
     found = edgekit(*bench, "--json").document
-    assert (found["board"], found["unit"], found["threads"]) == ("a57", "seconds", 1)
-    assert found["estimate"]["core"] == "a57"
+    assert (found["board"], found["unit"], found["threads"]) == ("a72", "seconds", 1)
+    assert found["estimate"]["core"] == "a72"
     shown = edgekit(*bench)
-    assert "estimated for a57 (a57): " in shown.out
+    assert "estimated for a72 (a72): " in shown.out
     assert all(len(line) <= 80 for line in shown.out.splitlines() if not line.startswith("mean"))
     if "products" in found:  # at most four multiply-adds per cycle and pipe, on two pipes
         (product,) = (p for p in found["products"] if p["dtype"] == "f32")

@@ -41,7 +41,10 @@ def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "useful"),
     [
-        (["--pointwise", "20,300,70"], "pointwise", 20 * 300 * 70),
+        pytest.param(
+            *(["--pointwise", "20,300,70"], "pointwise", 20 * 300 * 70),
+            marks=pytest.mark.exhaustive,
+        ),
         (["--depthwise", "9,12,40", "--stride", "2"], "depthwise3x3", 5 * 6 * 9 * 40),
     ],
 )

@@ -82,7 +82,11 @@ def test_people_read_why_and_what_to_try(edgekit: Any, home: Path, without_perf:
 
 @pytest.mark.usefixtures("deployed_face")
 @pytest.mark.parametrize(
-    "calls, sampler", [pytest.param(1, "ptrace", marks=pytest.mark.exhaustive), (2, "")]
+    "calls, sampler",
+    [
+        pytest.param(1, "ptrace", marks=pytest.mark.exhaustive),
+        pytest.param(2, "", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: str) -> None:
     names = ",".join(list(forbidden.NUMBERS)[:calls])

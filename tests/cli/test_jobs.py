@@ -150,6 +150,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 def test_models_are_estimated_on_several_boards(
     edgekit: Any, tmp_path: Path, face_model: Path
 ) -> None:

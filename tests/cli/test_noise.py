@@ -107,11 +107,16 @@ def test_a_quiet_measurement_says_nothing(
     "command",
     [
         ("gemm", "--shapes", "shapes.txt"),
-        ("cost", "--model", "model.tflite"),
-        ("cost", "--layouts"),
-        ("sparse",),
-        ("model", "model.tflite", "--orders", "2"),
-        ("model", "model.tflite"),
+        *(
+            pytest.param(words, marks=pytest.mark.exhaustive)
+            for words in (
+                ("sparse",),
+                ("cost", "--model", "model.tflite"),
+                ("cost", "--layouts"),
+                ("model", "model.tflite", "--orders", "2"),
+                ("model", "model.tflite"),
+            )
+        ),
     ],
 )
 def test_tuners_refuse_a_noisy_board(

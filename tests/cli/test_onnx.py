@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.onnx_models import model, node, save, value
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ def test_one_array_does_not_for_two_inputs(edgekit: Any, home: Path) -> None:
     assert "expected an .npz file with arrays a, b, found .npy" in done.complaint
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("odd", few_or_all([np.nan, np.inf, -np.inf, 3e38], [np.inf, 3e38]))
 def test_weights_that_are_no_numbers_are_no_obstacle(edgekit: Any, home: Path, odd: float) -> None:
     nodes = [
         node("Conv", ["x", "w", "b"], ["c"]),

@@ -44,6 +44,7 @@ def test_invalid_weights_are_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_layers_of_a_model_have_as_many_pixels_as_there(edgekit: Any) -> None:
     done = edgekit(
         "lab", "bench", "sparse", "--weights", str(_MODEL), "--seconds", "0.05", "--json"

@@ -72,6 +72,7 @@ def test_a_decoder_keeps_its_cache(edgekit: Any, decoder: Path) -> None:
     np.testing.assert_allclose(fresh[3], again, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_fewer_bits_keep_it_too(edgekit: Any, decoder: Path) -> None:
     few = (
         "--weights",

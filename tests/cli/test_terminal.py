@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import few_or_all
 from tests.support.terminal import shown_on_terminal
 
 
@@ -53,7 +54,7 @@ def _widest(shown: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [80, 72])
+@pytest.mark.parametrize("columns", few_or_all([80, 72], [72]))
 def test_tables_fit_a_narrow_terminal(columns: int, face_model: Path) -> None:
     """Columns that repeat go, then the middle of long names; both ends tell them apart."""
     boards = shown_on_terminal("boards", columns=80)

@@ -328,6 +328,7 @@ def test_a_second_tuner_learns_who_tunes(tune: Any) -> None:
     assert done.code == 6 and "ann@desk, process 7" in done.complaint
 
 
+@pytest.mark.exhaustive
 def test_on_this_machine_it_measures_time(edgekit: Any, face_model: Path) -> None:
     app = lab_with(ModelSearch(least=0.0))  # operators of this model fall below the usual limit
     model = face_model.with_name("okay_nabu.tflite")
@@ -374,6 +375,7 @@ def test_operators_become_chains_where_that_was_measured_to_gain(
     assert len(chains()) == before
 
 
+@pytest.mark.exhaustive
 def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
     edgekit: Any, clockwork: type[Clockwork]
 ) -> None:

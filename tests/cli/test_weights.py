@@ -87,7 +87,7 @@ def test_a_transformer_runs_with_fewer_bits(
     assert "compress_weights" in [p["name"] for p in explained["passes"]]
 
 
-@pytest.mark.parametrize("bits", few_or_all(["int8", "int4"], ["int4"]))
+@pytest.mark.parametrize("bits", few_or_all(["int8", "int4"], []))
 def test_a_detector_computes_what_numpy_says(
     edgekit: Any, home: Path, face_model: Path, bits: Any
 ) -> None:

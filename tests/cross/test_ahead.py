@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("board", ["a53", pytest.param("a76", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    ("board", "bits"), few_or_all(itertools.product(("a53", "a76"), (8, 4)), [("a53", 4)])
+)
 def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits):
     """Weights that end at a page boundary: with one partial panel, with two, with many."""
     rng, most = np.random.default_rng(1), 2 ** (bits - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,10 +55,8 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
 
 
 def _small() -> Iterator[Any]:
-    """One core by default; the kernels of the others have tests of their own."""
-    for board in _BOARDS:
-        for model in (_NABU, _FACE):
-            yield pytest.param(model, board, marks=() if board == "a57" else pytest.mark.exhaustive)
+    """One model and core by default; the kernels of the others have tests of their own."""
+    yield from few_or_all(itertools.product((_NABU, _FACE), _BOARDS), [(_NABU, "a57")])
 
 
 @pytest.mark.parametrize(("name", "board"), list(_small()))
@@ -90,7 +89,9 @@ def _on_nna() -> Iterator[Any]:
             yield pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.parametrize("made", [tiny_graph, attention_graph], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "made", few_or_all([tiny_graph, attention_graph], [tiny_graph]), ids=lambda made: made.__name__
+)
 def test_all_kinds_of_operators_on_the_nna_compute_the_same_as_the_cores_here(
     made, virtual_board, tmp_path
 ):

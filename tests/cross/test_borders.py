@@ -75,7 +75,7 @@ def _bordered(cases: list[Case], board: str, threads: int = 1) -> list[bool]:
         ("a55", "cortex-a76", 1),
         ("a76", "cortex-a76", 1),
         ("a76", "cortex-a76", 4),
-        ("a720", "max", 1),
+        pytest.param("a720", "max", 1, marks=pytest.mark.exhaustive),
     ],
 )
 def test_borders_equal_the_reference(board, cpu, threads, virtual_board, tmp_path):

@@ -21,6 +21,7 @@ from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import HALF
 from tests.support.golden_runs import ROOT, built_with, real_models, with_fault, worst_by_tolerance
 from tests.support.kernel_faults import FAULTS, Fault
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 _MODEL = "face_detection_short_range.tflite"
@@ -71,7 +72,7 @@ def test_a_healthy_model_in_half_precision_passes(core, virtual_board, tmp_path)
 
 
 @pytest.mark.parametrize("core", _CORES)
-@pytest.mark.parametrize("fault", _SEEN, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", few_or_all(_SEEN, _SEEN[::3]), ids=lambda fault: fault.name)
 def test_faults_in_half_precision_do_not(fault: Fault, core, virtual_board, tmp_path):
     kernels = with_fault(fault, tmp_path / "kernels")
     assert _error(ROOT / "models" / _MODEL, kernels, core, virtual_board, tmp_path) > 1

@@ -13,7 +13,6 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
-from tests.cross.conftest import RVV
 from tests.support.kernel_runs import KEEPS_NAN, build, check, check_nan, with_nan
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
@@ -21,28 +20,38 @@ from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 pytestmark = pytest.mark.cross
 
 
-# Families that reach core-specific code; the A57 runs all of them. 32-bit NEON and RVV: every
-# primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot product. A720:
-# the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are exhaustive.
-_VECTORS = "conv_(f32|8bit)|depthwise_(f32|8bit)$|unary|every|softmax|transpose$|pruned|recurrent"
-
+# Families that reach core-specific code; the A57 runs all that have vectors. 32-bit NEON and RVV:
+# every primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot product.
+# A720: the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are
+# exhaustive.
+_VECTORS = "conv_(f32|8bit)|unary|every_function|softmax|transpose$|pruned_codes|recurrent$"
+_PLAIN_C = (
+    "auto_scale|channels$|detections|embedding|fixed_fourier|halves|logic|loop|max_roi|movement|"
+    "picking|poses|random_bits|roi_align|scatter|select_boxes|top_k|tree_ensemble|unit_length"
+)
+# Other operators of kernels that the other families call as well.
+_VARIANTS = (
+    "conv_hybrid|dense_hybrid|depthwise_seven|dynamic|every_operand|large_window|mean_of_sums|"
+    "quantized_totals|transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
+)
 _OWN = {
     "a53": re.compile("conv_8bit|dense_f32"),
+    "a57": re.compile(f"(?!{_PLAIN_C}|{_VARIANTS})"),
     "a76": re.compile("(conv|dense)_8bit|pruned_codes"),
-    "a720": re.compile("(conv|dense)_8bit"),
+    "a720": re.compile("dense_8bit"),
     "a7": re.compile(_VECTORS),
     "bpi-f3": re.compile("dense_8bit"),
     "rv64gc": re.compile("dense_8bit"),
     "rv64gcv": re.compile(_VECTORS),
-    "rv64gcv-zvl512b": re.compile("dense_8bit|depthwise_f32|row_chain"),
+    "rv64gcv-zvl512b": re.compile("depthwise_f32"),
 }
 
 
 def _runs() -> Iterator[Any]:
     for family in FAMILIES:
-        for board in ("a53", "a57", "a76", "a720", "a7", "rv64gc", *RVV):
-            own = board not in _OWN or _OWN[board].match(family)
-            yield pytest.param(family, board, marks=() if own else pytest.mark.exhaustive)
+        for board, own in _OWN.items():
+            marks = () if own.match(family) else pytest.mark.exhaustive
+            yield pytest.param(family, board, marks=marks)
 
 
 @pytest.mark.parametrize(("family", "board"), list(_runs()))

@@ -12,11 +12,12 @@ from tests.cross.conftest import cores
 from tests.support.kernel_runs import build
 from tests.support.method_cases import every_method
 from tests.support.op_graphs import inputs_of
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("dtype", ["f32", "s8"])
+@pytest.mark.parametrize("dtype", few_or_all(["f32", "s8"], ["s8"]))
 @pytest.mark.parametrize("name", cores("a53", "a57", "a76", "a720"))
 def test_all_methods_compute_what_the_reference_computes(name, dtype, virtual_board, tmp_path):
     board = load_board(name)

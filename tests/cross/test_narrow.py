@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cross
 
 
 @pytest.mark.parametrize(
-    "core", few_or_all(["a57", "a53", "a7", "rv64gc", "rv64gcv", "bpi-f3"], ["a57", "a7"])
+    "core", few_or_all(["a57", "a53", "a7", "rv64gc", "rv64gcv", "bpi-f3"], ["a57"])
 )
 def test_kernels_widen_weights_exactly(core, virtual_board, tmp_path):
     graph = graph_of(

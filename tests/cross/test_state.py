@@ -12,11 +12,12 @@ from edgekit.kb.targets.board import load_board
 from tests.support.decoder import TIES, TOKENS, decoded_by_hand, decoder_model
 from tests.support.kernel_runs import build
 from tests.support.onnx_models import save
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("profile", ["a57", "a76", "bpi-f3"])
+@pytest.mark.parametrize("profile", few_or_all(["a57", "a76", "bpi-f3"], ["a57"]))
 def test_a_cache_lives_from_run_to_run(profile, virtual_board, tmp_path):
     file, board = save(decoder_model(), tmp_path), load_board(profile)
     made = prepare(file, board, CompileOptions(states=TIES))

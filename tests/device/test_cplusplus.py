@@ -16,9 +16,13 @@ from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.kb.targets.board import load_board
 
-# No C++ library: its compilation would take the most time, and a board may have none.
 CXX = (sys.executable, "-m", "ziglang", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror")
-PLAIN = (*CXX, "-nostdlib++", "-fno-exceptions", "-fno-rtti")
+# No C++ library: its compilation would take the most time, and a board may have none. The compiler
+# has its own library for this target and optimization, as the toolchain builds for it.
+PLAIN = (
+    *(*CXX, "-target", load_board("local").target, "-O3", "-fno-sanitize=undefined"),
+    *("-nostdlib++", "-fno-exceptions", "-fno-rtti"),
+)
 INTERFACES = ("ek.h", "gemm/gemm.h", "sparse/sparse.h", "outlier/outlier.h", "nna/nna.h")
 APPLICATION = [f"application/{name}" for name in C_FILES if name.endswith(".h")]
 PROGRAM = """

@@ -17,7 +17,7 @@ _MODELS = Path(__file__).parents[2] / "models"
 _ZOO = extended_zoo(_MODELS)
 _EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text("utf-8"))
 _STEPS = 40
-_FEW = ("okay_nabu", "face_detection_short_range", "mobilenet_v1_0.25_224_1_default_1")
+_FEW = ("okay_nabu", "face_detection_short_range")
 
 
 def _agrees(model: Path, scratch: Path, count: int) -> None:

@@ -19,6 +19,7 @@ from tests.support.decoders import (
     decode,
     text_section,
 )
+from tests.support.places import few_or_all
 
 _MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
 _A64_BASE = {"base"}
@@ -33,7 +34,7 @@ _BOARDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", _BOARDS)
+@pytest.mark.parametrize("board", few_or_all(_BOARDS, ["a76", "rv64gcv"]))
 def test_a_compiled_model_has_no_instruction_that_is_unknown_or_that_the_core_lacks(board: str):
     isa, features = _BOARDS[board]
     code = text_section(compile_artifact(_MODEL, load_board(board)).library)

@@ -22,10 +22,10 @@ from tests.support.kernel_runs import build, check, run_here
 
 pytestmark = pytest.mark.slow
 
-_TABLES = ("moves", "operators", "recurrent", "scales", "types")
+_TABLES = ("operators", "recurrent", "scales")
 _OTHERS = (
-    "blocks", "bounded", "boxes", "quantized_recurrent", "fourier", "index", "micro", "packed",
-    "stablehlo", "stablehlo_index", "wide",
+    "moves", "blocks", "bounded", "boxes", "quantized_recurrent", "fourier", "index", "micro",
+    "packed", "stablehlo", "stablehlo_index", "types", "wide",
 )  # fmt: skip
 
 

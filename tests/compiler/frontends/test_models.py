@@ -12,6 +12,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fold import fold
+from tests.support.places import few_or_all
 
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _FOLDERS = [Path(__file__).parents[3] / "models", *([Path(_EXTRA) / "models"] if _EXTRA else [])]
@@ -60,10 +61,11 @@ def test_sparse_weights_stay_marked():
     assert 0.5 < np.mean(zeros) < 0.95
 
 
+_SHARED = [p for p in MODELS if p.stem not in _UNKNOWN_TO_LITERT]
+
+
 @pytest.mark.peers
-@pytest.mark.parametrize(
-    "path", [p for p in MODELS if p.stem not in _UNKNOWN_TO_LITERT], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", few_or_all(_SHARED, _SHARED[::2]), ids=lambda p: p.stem)
 def test_agrees_with_litert(path, litert_session):
     graph = dead(fold(import_model(path)))
     run = litert_session(path.read_bytes())

@@ -19,6 +19,7 @@ from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.onnx_models import model, node, save, value
+from tests.support.places import few_or_all
 
 _IN, _OUT = (np.float32(0.02), np.uint8(121)), (np.float32(0.25), np.uint8(130))
 _KINDS = {
@@ -71,7 +72,9 @@ _CASES = [
 
 @pytest.mark.slow
 @pytest.mark.engines
-@pytest.mark.parametrize(("kind", "per_channel", "shape", "groups"), _CASES)
+@pytest.mark.parametrize(
+    ("kind", "per_channel", "shape", "groups"), few_or_all(_CASES, _CASES[::3])
+)
 def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     rng, kind, per_channel, shape, groups, tmp_path
 ):

@@ -16,6 +16,7 @@ from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.kb.targets.board import load_profile
+from tests.support.places import few_or_all
 
 _MODELS = Path(__file__).parents[3] / "models"
 _BOARDS = ("a53", "a76", "a7", "bpi-f3", "rv64gc", "x86-64", "x86-64-v3", "x86-64-v4", "nna1")
@@ -60,7 +61,13 @@ def _with_members(operator: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("model", "board"),
     [
-        *((m, b) for m in ("okay_nabu", "face_detection_short_range") for b in _BOARDS),
+        *few_or_all(
+            (("okay_nabu", board) for board in _BOARDS), [("okay_nabu", b) for b in _BOARDS[::2]]
+        ),
+        *(
+            pytest.param("face_detection_short_range", board, marks=pytest.mark.exhaustive)
+            for board in _BOARDS
+        ),
         *(("face_detection_full_range_sparse", b) for b in ("a53", "x86-64-v4")),
         *(("hand_landmark_lite", b) for b in ("a76",)),
     ],

@@ -23,6 +23,7 @@ from edgekit.kb.targets.isa import isa_of
 from tests.support.kernel_runs import build, check, run_here, x86_boards
 from tests.support.method_cases import every_method, form_of_points, table_of_operators
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
+from tests.support.places import few_or_all
 
 _A57 = load_profile("a57")
 _SHAPE = GemmShape(30, 16, 24)
@@ -294,7 +295,7 @@ def test_tables_keep_rows_of_operators(tmp_path):
     assert (len(damaged.skipped), len(damaged.operators)) == (1, 3)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "s8"])
+@pytest.mark.parametrize("dtype", few_or_all(["f32", "s8"], ["f32"]))
 @pytest.mark.parametrize(
     "target",
     [

@@ -19,10 +19,11 @@ from tests.support.kernel_runs import build, check, run_here, x86_params
 from tests.support.narrow_cases import channels_first_cases, narrow_cases, narrow_weights
 from tests.support.onnx_models import model, node, save, value
 from tests.support.op_graphs import graph_of, inputs_of
+from tests.support.places import few_or_all
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["f16", "s8"])
+@pytest.mark.parametrize("kind", few_or_all(["f16", "s8"], ["s8"]))
 @pytest.mark.parametrize("board", x86_params())
 def test_kernels_widen_weights_to_the_values_of_the_file(kind, board, tmp_path):
     graph = graph_of([*narrow_cases(kind), *channels_first_cases(kind)])

@@ -14,6 +14,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase, OperatorRow
 from edgekit.kb.targets.board import load_board
+from tests.support.places import few_or_all
 
 _MODELS = Path(__file__).parents[3] / "models"
 _USUAL = ("face_detection_short_range", "selfie_segmentation", "face_detection_back")
@@ -29,7 +30,7 @@ def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, Compile
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", _BOARDS)
+@pytest.mark.parametrize("board", few_or_all(_BOARDS, _BOARDS[::2]))
 def test_without_a_row_another_kernel_is_called(board: str) -> None:
     table = kit_table(load_board(board))
     assert table is not None

@@ -25,6 +25,7 @@ from edgekit.host.compiler.toolchain.kernels import default_unit, kernel_units
 from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, GemmShape, Sequences
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board, load_profile
+from tests.support.places import few_or_all
 
 OpenLibrary = Callable[[BoardProfile], GemmLibrary]
 _CORE = load_board("local").platform
@@ -70,7 +71,13 @@ def in_python(how: GemmMethod) -> Method:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*board_names(), "x86-64-v4", "x86-64-v4-amx"])
+@pytest.mark.parametrize(
+    "name",
+    few_or_all(
+        [*board_names(), "x86-64-v4", "x86-64-v4-amx"],
+        ["local", "a7", "rpi3", "rpi4", "rpi5", "bpi-f3", "visionfive2", "x86-64-v4-amx"],
+    ),
+)
 def test_the_default_is_the_same_on_every_board(name, library_file):
     board = load_board(name) if name == "local" else load_profile(name)
     library = GemmLibrary(library_file(board))

@@ -114,6 +114,7 @@ def test_a_full_disk_is_not_the_compilers_fault(tmp_path):
         toolchain.build([TranslationUnit("answer", _SOURCE)])
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     first = toolchain.build([TranslationUnit("answer", _SOURCE)])
     for name in ("zig", "zig-local"):
@@ -124,7 +125,10 @@ def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     assert (tmp_path / "zig").is_dir()
 
 
-@pytest.mark.parametrize(("operator", "linked"), [("+", [False]), ("/", [False, True])])
+@pytest.mark.parametrize(
+    ("operator", "linked"),
+    [("+", [False]), pytest.param("/", [False, True], marks=pytest.mark.exhaustive)],
+)
 def test_the_compilers_library_is_linked_where_it_is_called(operator, linked, tmp_path):
     """Building it takes longer than most models; 64-bit divisions of 32-bit ARM call it."""
     found = []

@@ -142,7 +142,7 @@ QUESTIONS: dict[str, Callable[[Lying, TinyBundle], object]] = {
 
 # One of so many false answers is tried, as a preview has about a thousand parts. None shares a
 # factor with the number of false values of a part, so each value occurs.
-_STEPS = {"preview": 31, "probe": 3}
+_STEPS = {"preview": 97, "probe": 7, "plan": 7}
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -327,9 +327,9 @@ def test_program_needs_nothing_but_python(model: application.Model, board_root: 
     ("end", "back"),
     [
         ("raise ValueError('no face')", [True]),
-        ("os.abort()", [False, True]),
+        pytest.param("os.abort()", [False, True], marks=pytest.mark.exhaustive),
         ("sys.exit(1)", [False, False]),
-        ("raise KeyboardInterrupt", [False, False]),
+        pytest.param("raise KeyboardInterrupt", [False, False], marks=pytest.mark.exhaustive),
     ],
     ids=["exception", "killed", "exit", "Ctrl-C"],
 )

@@ -23,6 +23,7 @@ from tests.support.kernel_runs import (
 )
 from tests.support.op_cases import Case, stateful_graph, tensor
 from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
+from tests.support.places import few_or_all
 
 _SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
 
@@ -53,7 +54,7 @@ _SHARED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", _SHARED)
+@pytest.mark.parametrize("family", few_or_all(_SHARED, _SHARED[::2]))
 def test_threads_change_nothing(family, tmp_path):
     graph = random_graph(family, 24, seed=5)
     inputs = inputs_of(graph)

@@ -54,7 +54,7 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
     rng = np.random.default_rng(0)
     for source, size in (
         ((1, 1), (1, 1)), ((1, 1), (5, 3)), ((7, 5), (7, 5)), ((9, 4), (300, 257)),
-        ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((640, 3), (17, 640)),
+        ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((64, 3), (5, 64)),
     ):  # fmt: skip
         pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
         codes = np.stack([np.arange(256)] * channels).astype(np.uint8)

@@ -51,10 +51,19 @@ pytestmark = pytest.mark.sanitizers
 _VECTORS = re.compile("softmax|unary|binary|quantized_function|transpose$|resize")
 
 
+# Other operators of kernels that these families, or products_stay_in_bounds, call as well.
+_VARIANTS = re.compile(
+    "channels_first_depthwise_in_place|conv_hybrid|dense_hybrid|depthwise_seven|dynamic|"
+    "every_operand|large_window|loop|mean_of_sums|outlier_layer|quantized_totals|recurrent_8bit|"
+    "transpose_conv_8bit|viewed_matmul|wide|zeros_8bit"
+)
+
+
 def _runs() -> Iterator[Any]:
-    """All families in plain C, some on the widest vectors; the others are exhaustive."""
+    """Most families in plain C, some on the widest vectors; the others are exhaustive."""
     for family in FAMILIES:
-        yield pytest.param(family, "scalar")
+        marks = pytest.mark.exhaustive if _VARIANTS.match(family) else ()
+        yield pytest.param(family, "scalar", marks=marks)
         for simd in ("sse2", "avx2", "avx512vnni"):
             own = simd == "avx512vnni" and _VECTORS.match(family)
             yield pytest.param(family, simd, marks=() if own else pytest.mark.exhaustive)

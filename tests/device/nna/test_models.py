@@ -33,6 +33,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import run_here
 from tests.support.nna_model import attention_graph, tiny_graph, tiny_model
 from tests.support.op_graphs import inputs_of
+from tests.support.places import few_or_all
 from tests.support.reports import data_of
 
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
@@ -128,7 +129,7 @@ def test_the_account_where_values_play_the_weights():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _TINY)
+@pytest.mark.parametrize("name", few_or_all(_TINY, list(_TINY)[:1]))
 def test_mlperf_tiny_is_bit_for_bit_what_the_cores_compute(name, tmp_path):
     file = Path(_EXTRA or "") / "models" / "mlperf_tiny" / f"{name}.tflite"
     if not _EXTRA or not file.is_file():

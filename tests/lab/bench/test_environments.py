@@ -52,6 +52,7 @@ def test_an_engine_is_fetched_once_and_again_after_an_interruption(shown, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_engine_that_cannot_be_had_says_why(shown):
     with pytest.raises(InputError, match=r"toy-engine could not be installed: .*toy-engine"):
         interpreter("toy", MODEL, shown.append, TOY)

@@ -138,6 +138,7 @@ def test_auto_takes_half_precision_where_golden_outputs_stay_near():
     assert "to_half" in [count.name for count in made.counts]
 
 
+@pytest.mark.exhaustive
 def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
     for name, in_half in (("bpi-f3", True), ("rv64gcv", False)):
         made = prepare(_MODEL, load_profile(name), CompileOptions(precision="auto"))

@@ -21,6 +21,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.field_networks import field_network
 from tests.support.large_networks import KINDS, network
 from tests.support.op_graphs import inputs_of
+from tests.support.places import few_or_all
 
 _TYPES = (DType.F32, DType.I8)
 # The others fit as well, more slowly.
@@ -59,7 +60,7 @@ def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["mobilenet1", "shuffle", "audio", pytest.param("yolo", marks=pytest.mark.exhaustive)]
+    "kind", few_or_all(["mobilenet1", "shuffle", "audio", "yolo"], ["mobilenet1", "audio"])
 )
 def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
     _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))

@@ -141,6 +141,7 @@ def test_an_order_that_fits_needs_no_split():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kernels_of_a_network_computed_twice_equal_the_unsplit_one(tmp_path):
     """The plan fits, its cost is noted, and codes are equal."""
     graph, board = _network("gated_residual", 24, DType.I8), load_board("local")
