@@ -27,6 +27,7 @@ from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.inputs import read_loss
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.context import WeightsFile
+from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
@@ -172,7 +173,8 @@ def build_graph(
     _LOG.info("%s: compiled; computing the reference outputs", imported.name)
     golden = golden_of(imported, cache / "golden")
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
-    notes, plain = made.notes, made.floats or made.exact
+    spent = winograd_note(scheduled.graph, plan.lowered.transformed)
+    notes, plain = (*made.notes, *filter(None, [spent])), made.floats or made.exact
     loss = None if plain is None else loss_of(plain, golden)
     if loss is not None and made.floats is not None:
         notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(made, golden))

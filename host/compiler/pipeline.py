@@ -12,14 +12,14 @@ from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.fit import FittedGraph as InMemory
-from edgekit.host.compiler.fit import fit
+from edgekit.host.compiler.fit import fit, spending_of
 from edgekit.host.compiler.golden.half import half_loss, output_pairs, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of, trial_inputs
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
-from edgekit.host.compiler.lowering.gemm.half_winograd import winograd_note, with_winograd
+from edgekit.host.compiler.lowering.gemm.half_winograd import with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
@@ -198,14 +198,13 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     if direct is work.graph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(direct) else work
     graph = direct
-    if board.computes_half and target.options.order != "memory":
-        graph = with_winograd(direct, board, target.table, threads)
+    if board.computes_half:
+        graph = with_winograd(direct, board, target.table, threads, spending_of(target.options))
     if graph is not direct and _f32_reason("auto", work.graph, graph, target):
         graph = direct
     if graph is direct and (why := _f32_reason(asked, work.graph, direct, target)):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
-    notes = (*work.notes, winograd_note(graph)) if graph is not direct else work.notes
-    return replace(work.then("to_half", graph), imported=graph, exact=work.graph, notes=notes)
+    return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
 
 def _all_f32(work: PreparedGraph) -> PreparedGraph:

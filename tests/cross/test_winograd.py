@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -45,14 +47,14 @@ def test_sums_of_the_most_channels_are_added_in_runs(virtual_board, tmp_path):
     graph = graph_of([Case(op, (tensor((1, 14, 13, WINOGRAD_CHANNELS)), weights))])
     table = KnowledgeBase((board.platform,))
     (step,) = lower(graph, board, table, threads=4).lowered.steps
-    assert step.calls[0].kernel.source == "conv/f32_winograd.c"
+    assert step.calls[-1].kernel.source == "conv/f32_winograd.c"
     _check(graph, board, table, virtual_board, tmp_path)
 
 
 def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
     """Weights in f32, f16 and 8 bits, the last panel narrow; all of them exceed the memory that may
     be used for transformed weights."""
-    board, cases = load_board("a76"), []
+    board, cases = dataclasses.replace(load_board("a76"), memory_bytes=32 << 20), []
     for kind, oc in (("f32", 60), ("f16", 64), ("s8", 68), ("f32", 260)):
         weights = constant(narrow_weights(kind, oc, 3, 3, 64))
         op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
@@ -65,9 +67,22 @@ def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
     _check(graph, board, table, virtual_board, tmp_path)
 
 
-def _check(graph, board, table, virtual_board, tmp_path):
+def test_stored_weights_in_parts(virtual_board, tmp_path):
+    """They exceed the cache; the last part is smaller, and its last panel is narrow."""
+    rng, board = np.random.default_rng(3), load_board("a76")
+    weights = constant(rng.standard_normal((76, 3, 3, WINOGRAD_CHANNELS)).astype(np.float32))
+    op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+    graph = graph_of([Case(op, (tensor((1, 13, 18, WINOGRAD_CHANNELS)), weights))])
+    table = KnowledgeBase((board.platform,))
+    (step,) = lower(graph, board, table, threads=1).lowered.steps
+    ranges = [(call.fields["first"], call.fields["last"]) for call in step.calls]
+    assert len(ranges) > 1 and ranges[-1][1] == 76
+    _check(graph, board, table, virtual_board, tmp_path, threads=1)
+
+
+def _check(graph, board, table, virtual_board, tmp_path, threads=4):
     inputs = inputs_of(graph)
-    folder = build(graph, board, tmp_path / "release", table=table, threads=4)
+    folder = build(graph, board, tmp_path / "release", table=table, threads=threads)
     runs = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
-    rows = virtual_board("a76").run(folder, runs, tmp_path, 4)
+    rows = virtual_board("a76").run(folder, runs, tmp_path, threads)
     check(graph, {n: row[0] for n, row in zip(graph.outputs, rows, strict=True)}, inputs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.choice import Choice
-from edgekit.host.compiler.lowering.context import Kept, WeightsFile
+from edgekit.host.compiler.lowering.context import Spending, WeightsFile
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.nna.units import assign_units
@@ -52,11 +52,11 @@ def plan_of(
     return replace(scheduled, subgraphs=parts), plan
 
 
-def _transformed(options: CompileOptions) -> tuple[Kept, ...]:
-    """Where transformed weights may be: a limit of the arena does not count the file."""
+def spending_of(options: CompileOptions) -> Spending:
+    """How much memory the weights of Winograd's transform may take."""
     if options.order == "memory":
-        return ()
-    return ("stored", "made") if options.memory_limit is None else ("stored",)
+        return "none"
+    return "freely" if options.memory_limit is None else "little"
 
 
 def _make_plan(
@@ -86,6 +86,6 @@ def _make_plan(
         weights,
         threads,
         choices,
-        _transformed(options),
+        spending_of(options),
     )
     return scheduled, plan

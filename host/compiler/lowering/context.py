@@ -17,6 +17,7 @@ from edgekit.host.compiler.ir.views import RowSlice
 from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.plan import (
     Alias,
+    KeptWeights,
     Kernel,
     KernelCall,
     LoopCall,
@@ -29,7 +30,8 @@ from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 
-Kept = Literal["stored", "made"]  # transformed weights: in the file, or by each inference
+# Memory for transformed weights: none, little and none of it in the arena, or what gains most time
+Spending = Literal["none", "little", "freely"]
 
 
 class UnsupportedFormError(ValueError):
@@ -87,8 +89,7 @@ class Context:
     nodes to the decisions on their methods, `of_groups` to decisions made for a group. `parts` are
     tensors computed in place within wider ones; `look_ups` are fused functions by product name. In
     `strips`, kernels are called for a few rows at a time, so weights are stored as computed with.
-    `transformed` has the convolutions by Winograd's transform: 0 if their weights are stored, else
-    the number of parts in which they are made.
+    `transformed` has the convolutions by Winograd's transform.
     """
 
     graph: Graph
@@ -105,7 +106,7 @@ class Context:
     parts: Mapping[str, RowSlice] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
     strips: bool = False
-    transformed: Mapping[str, int] = field(default_factory=dict)
+    transformed: Mapping[str, KeptWeights] = field(default_factory=dict)
 
     def of_floats(self, dtype: DType) -> Context:
         """This lowering with the instruction set for f32 or f16 kernels."""

@@ -8,7 +8,7 @@ import itertools
 import math
 import pkgutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from edgekit.host.compiler import lowering as package
@@ -20,7 +20,7 @@ from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.compiled import compiled_of
 from edgekit.host.compiler.lowering.context import (
     Context,
-    Kept,
+    Spending,
     UnsupportedFormError,
     WeightsFile,
     lowers,
@@ -74,7 +74,7 @@ def lower(
     weights: WeightsFile | None = None,
     threads: int = 1,
     choices: Mapping[str, Choice] = NO_CHOICES,
-    transformed: Collection[Kept] = ("stored", "made"),
+    spending: Spending = "freely",
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -86,14 +86,14 @@ def lower(
     - `weights`: receives the constants, if several programs share a file.
     - `threads`: the expected number, which selects methods; the plan runs on any number.
     - `choices`: decisions for nodes whose method was chosen as a group.
-    - `transformed`: where the weights of Winograd's transform may be.
+    - `spending`: of memory, on weights of Winograd's transform.
 
     Raises InputError naming the operator if no kernel fits.
     """
     table = board_table(board) if table is None else table
     files = weights or WeightsFile()
     ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
-    ctx.transformed = keep_transformed(ctx, transformed)
+    ctx.transformed = keep_transformed(ctx, spending)
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)
@@ -114,6 +114,7 @@ def lower(
         states=dict(ctx.states),
         constants=constants,
         weights=ctx.weights.bytes(),
+        transformed=ctx.transformed,
     )
     state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
     spans = spans_of(lowered, subgraphs, units)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from edgekit.host.compiler.ir.types import Tensor
 from edgekit.host.compiler.lowering.choice import CompiledProduct
@@ -178,10 +179,21 @@ class StateSlot:
 
 
 @dataclass(frozen=True)
+class KeptWeights:
+    """Where the transformed weights of Winograd's transform are, in the file or made by each
+    inference, and in how many parts they are used: all tiles of the image are multiplied by one
+    part after the other."""
+
+    kept: Literal["stored", "made"]
+    parts: int
+
+
+@dataclass(frozen=True)
 class Lowered:
     """A graph as kernel calls, before memory is placed.
 
     `output_buffers` names the buffer of each output, which is in the caller's memory.
+    `transformed` has the convolutions by Winograd's transform.
     """
 
     name: str
@@ -195,6 +207,7 @@ class Lowered:
     states: Mapping[str, StateSlot]
     constants: Mapping[str, Weights]
     weights: bytes
+    transformed: Mapping[str, KeptWeights]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from onnx import TensorProto
 from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
@@ -119,16 +120,35 @@ def _convolutions(kind, tmp_path, layers=8):
     return save(model(nodes, *ends, constants), tmp_path)
 
 
+_SCARCE = dataclasses.replace(load_board("a72"), memory_bytes=32 << 20)
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_transformed_weights_of_many_layers_share_memory(kind, tmp_path):
+def test_transformed_weights_of_many_layers_share_scarce_memory(kind, tmp_path):
     """Eight layers by Winograd's transform take 1 MiB more than eight direct ones at most."""
-    path, board = _convolutions(kind, tmp_path), load_board("a72")
-    plan = _plan(path, board)
-    direct = _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, order="memory"))
+    path = _convolutions(kind, tmp_path)
+    plan = _plan(path, _SCARCE)
+    direct = _plan(path, _SCARCE, dataclasses.replace(DEFAULT_OPTIONS, order="memory"))
     assert _methods(direct) == (0, 0)
     winograd, making = _methods(plan)
     assert (winograd, making > 4) == (8, True)
     assert _memory(plan) <= _memory(direct) + (1 << 20)
+
+
+def test_transformed_weights_are_stored_where_the_board_has_memory(tmp_path):
+    """Not if a limit is set: a fifth of the model's memory, or 1 MiB, is then the most."""
+    path, board = _convolutions(np.float32, tmp_path), load_board("a72")
+    plan, direct = (
+        _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, order=order))
+        for order in ("search", "memory")
+    )
+    assert _methods(plan) == (8, 0)
+    graph = prepare_graph(import_model(path), board).graph
+    note = winograd_note(graph, plan.lowered.transformed)
+    assert "of 8 convolutions take 4,718,592 bytes on the board instead of 1,179,648;" in note
+    limited = _plan(path, board, dataclasses.replace(DEFAULT_OPTIONS, memory_limit=2 << 20))
+    assert 0 < _methods(limited)[0] < 8
+    assert _memory(limited) <= _memory(direct) + (1 << 20)
 
 
 def test_transformed_weights_of_few_layers_are_stored(tmp_path):

@@ -16,8 +16,6 @@ from edgekit.host.compiler.costs.methods.bands import (
     band_rows,
     blocks_outside,
     cost_of_memory,
-    cost_of_new_weights,
-    cost_of_weights,
     shares_weights,
 )
 from edgekit.host.compiler.costs.methods.depthwise import cost_of_rows, lines_of
@@ -25,9 +23,10 @@ from edgekit.host.compiler.costs.methods.gemm import Split
 from edgekit.host.compiler.costs.methods.steps import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
     Transformed,
+    count_tiles,
     has_winograd,
-    transformed_bytes,
 )
+from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import makes_whole_products
@@ -386,14 +385,11 @@ def _winograd_candidates(
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return
-    n, height, width = form.y
-    tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
+    tiles = count_tiles(form.y)
     known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
-    weights = transformed_bytes(c, oc, form.dtype)
-    waits = cost_of_weights(weights, board, threads)
-    if form.dtype == "f16" and threads == 1:
-        waits = cost_of_new_weights(weights, board)
     for tile in known:
-        cost = Transformed(tiles, c, oc, vl, tile).cost(threads) / _GAIN + waits
+        work = Transformed(tiles, c, oc, vl, tile)
+        waits, _ = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads).stored()
+        cost = work.cost(threads) / _GAIN + waits
         method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
         yield MethodCost(method, cost, threads > 1 or tile == known[0])

@@ -12,7 +12,7 @@ from edgekit.kb.targets.isa import Isa, Tile
 
 POINTS = 36  # multiplications per tile, for each pair of channels
 _IN, _OUT = 300, 270  # cost of a tile's transforms, per vector of input and of output channels
-_MAKING = 300  # cost of transforming a vector of weights
+_MAKING = 500  # cost of transforming a vector of weights
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ def making_cost(c: int, oc: int, vl: int) -> float:
     return _MAKING * c * oc / vl
 
 
-def input_cost(tiles: int, c: int, vl: int) -> float:
-    """The cost of transforming all tiles of an image."""
-    return tiles * _IN * c / vl
+def count_tiles(y: tuple[int, int, int]) -> int:
+    """The tiles of 4x4 pixels in images `y` [n, oh, ow]."""
+    n, height, width = y
+    return n * math.ceil(height / 4) * math.ceil(width / 4)
 
 
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:

@@ -7,46 +7,44 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgekit.host.compiler.costs.methods.winograd import transformed_bytes
 from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.types import DType, Graph, Node
-from edgekit.host.compiler.lowering.choice import choose
-from edgekit.host.compiler.lowering.common.window import window_of
-from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
+from edgekit.host.compiler.lowering.context import Spending
+from edgekit.host.compiler.lowering.gemm.winograd_memory import allowance, winograd_layer
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 
-def with_winograd(graph: Graph, board: BoardProfile, table: KnowledgeBase, threads: int) -> Graph:
-    """`graph` itself if no convolution gains."""
-    nodes = tuple(_marked(graph, node, board, table, threads) for node in graph.nodes)
-    return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
-
-
-def winograd_note(graph: Graph) -> str:
-    """Describes the weights of the marked convolutions; empty if there are none."""
-    marked = [n for n in graph.nodes if isinstance(n.op, Conv2D) and n.op.winograd]
-    weights = [graph.tensors[n.inputs[1] or ""] for n in marked]
+def with_winograd(
+    graph: Graph,
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+    spending: Spending = "freely",
+) -> Graph:
+    """`graph` itself if no convolution gains. Those that gain most per byte of their transformed
+    weights are marked, as long as `spending` permits."""
+    if spending == "none":
+        return graph
+    nodes = [_marked(graph, node) for node in graph.nodes]
+    found = (winograd_layer(graph, node, board, table, threads) for node in nodes if node)
+    layers = sorted((x for x in found if x is not None), key=lambda x: -x.gain / max(x.more, 1))
+    room = allowance(graph, board, spending) if layers else 0
+    marked = set()
+    for layer in layers:
+        if layer.more <= room:
+            room -= layer.more
+            marked.add(layer.name)
     if not marked:
-        return ""
-    made = sum(transformed_bytes(w.shape[3], w.shape[0], "f16") for w in weights)
-    layers = "1 convolution" if len(marked) == 1 else f"{len(marked)} convolutions"
-    return (
-        f"Winograd's transform: the weights of {layers} take {made:,} bytes on the board instead "
-        f"of {sum(w.bytes for w in weights):,}"
+        return graph
+    pairs = zip(graph.nodes, nodes, strict=True)
+    return dataclasses.replace(
+        graph, nodes=tuple(new if new and new.name in marked else old for old, new in pairs)
     )
 
 
-def _marked(
-    graph: Graph, node: Node, board: BoardProfile, table: KnowledgeBase, threads: int
-) -> Node:
-    if type(node.op) is not Conv2D:
-        return node
-    x, w, y = (graph.tensors[name or ""] for name in (*node.inputs[:2], node.outputs[0]))
-    if y.dtype is not DType.F16 or w.data is None:
-        return node
-    marked = dataclasses.replace(node, op=dataclasses.replace(node.op, winograd=True))
-    weights = w.data.reshape(len(w.data), -1)
-    form = float_form(marked, window_of(node.op, x, w, y), weights, DType.F16)
-    found = choose(table, board, board.isa.of_half, form, threads)
-    return marked if found is not None and found[0].family == "winograd" else node
+def _marked(graph: Graph, node: Node) -> Node | None:
+    """An f16 convolution that is computed by Winograd's transform."""
+    if type(node.op) is not Conv2D or graph.tensors[node.outputs[0]].dtype is not DType.F16:
+        return None
+    return dataclasses.replace(node, op=dataclasses.replace(node.op, winograd=True))

@@ -10,7 +10,11 @@ import math
 
 import numpy as np
 
-from edgekit.host.compiler.costs.methods.winograd import Transformed, transformed_bytes
+from edgekit.host.compiler.costs.methods.winograd import (
+    Transformed,
+    count_tiles,
+    transformed_bytes,
+)
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node
 from edgekit.host.compiler.ir.winograd import transform_weights
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector
@@ -18,8 +22,10 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.lowering.packing import pack_panels
-from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
+from edgekit.host.compiler.lowering.plan import Field, KeptWeights, KernelCall, Value
 from edgekit.kb.targets.isa import Tile
+
+_IN_ONE_PART = KeptWeights("stored", 1)
 
 
 def lower_winograd(
@@ -39,8 +45,9 @@ def lower_winograd(
     )
     _, _, _, c = window.x
     oc, nr = window.y[3], tile.nv * vl
-    making = _Making(ctx, node, weights, nr) if ctx.transformed.get(node.name) else None
-    step = math.ceil(math.ceil(oc / nr) / ctx.transformed[node.name]) * nr if making else oc
+    kept = ctx.transformed.get(node.name, _IN_ONE_PART)
+    step = math.ceil(math.ceil(oc / nr) / kept.parts) * nr
+    making = _Making(ctx, node, weights, nr, step) if kept.kept == "made" else None
     residual = ctx.optional(node, 3)
     low, high = activation.bounds
     fields: dict[str, Field] = {
@@ -57,10 +64,10 @@ def lower_winograd(
     calls = []
     for first in range(0, oc, step):
         last = min(first + step, oc)
-        shared = Transformed(_count_tiles(window), c, last - first, vl, tile)
+        shared = Transformed(count_tiles(window.y[:3]), c, last - first, vl, tile)
         parts = shared.parts(ctx.threads)
         if making is None:
-            transformed: Field = _stored(ctx, weights, nr, dtype)
+            transformed: Field = _stored(ctx, weights[first:last], nr, dtype)
         else:
             calls.append(making.call(first, last))
             transformed = making.room
@@ -84,14 +91,13 @@ def _stored(ctx: Context, weights: Array, nr: int, dtype: DType) -> Field:
 class _Making:
     """Transforms f32 weights of some channels of y at a time, in `room`, before they are used."""
 
-    def __init__(self, ctx: Context, node: Node, weights: Array, nr: int) -> None:
+    def __init__(self, ctx: Context, node: Node, weights: Array, nr: int, step: int) -> None:
         self._ctx, self._nr = ctx, nr
         narrow = narrowed(weights)
         self._values = weights if narrow is None else narrow.values
         self._scales = None if narrow is None else narrow.scales
         oc, k = weights.shape
-        panels = math.ceil(math.ceil(oc / nr) / ctx.transformed[node.name])
-        self.room = ctx.scratch(node, transformed_bytes(k // 9, min(panels * nr, oc), "f32"))
+        self.room = ctx.scratch(node, transformed_bytes(k // 9, min(step, oc), "f32"))
         name = f"f32_winograd_weights{'' if narrow is None else narrow.suffix}"
         source, arguments = "layout/winograd_weights", "ek_winograd_weights_args"
         macros = {} if narrow is None else {"NARROW": narrow.bits}
@@ -109,11 +115,6 @@ class _Making:
             "y": self.room,
         }
         return KernelCall(self._kernel, fields, math.ceil((last - first) / nr))
-
-
-def _count_tiles(window: Window) -> int:
-    n, h, w, _ = window.y
-    return n * math.ceil(h / 4) * math.ceil(w / 4)
 
 
 def _pack(points: Array, nr: int, vl: int) -> Array:

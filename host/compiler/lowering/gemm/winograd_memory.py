@@ -1,157 +1,176 @@
-"""Keeps the memory of transformed f32 weights, which are four times as large, within an allowance.
+"""Decides where the weights of Winograd's transform are, which are four times as large.
 
 They are stored in the weights file, or made in the arena from the layer's own weights by every
-inference, which costs time but shares memory with other layers. Layers that get neither run direct.
+inference, which costs time but shares memory with other layers; layers that get neither run direct.
+What gains most time per byte is stored, as long as the board has memory for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgekit.host.compiler.costs.methods.bands import cost_of_new_weights, cost_of_weights
-from edgekit.host.compiler.costs.methods.operators import OperatorMethod
 from edgekit.host.compiler.costs.methods.winograd import (
-    input_cost,
-    making_cost,
+    Transformed,
+    count_tiles,
     transformed_bytes,
 )
+from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
 from edgekit.host.compiler.ir.ops import Conv2D
 from edgekit.host.compiler.ir.types import DType, Graph, Node
-from edgekit.host.compiler.lowering.choice import Choice, choose
+from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.common.window import window_of
-from edgekit.host.compiler.lowering.context import Context, Kept
+from edgekit.host.compiler.lowering.context import Context, Spending
 from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
+from edgekit.host.compiler.lowering.methods import tile_of
 from edgekit.host.compiler.lowering.narrow import narrow_bytes
+from edgekit.host.compiler.lowering.plan import KeptWeights
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.kb.targets.board import BoardProfile
 
 _PART = 5  # of what the model needs without transformed weights
 _LEAST = 1 << 20  # bytes that any model may take: small ones gain much speed for little memory
-_MOST_PARTS = 8  # in which weights are made: x is transformed again for each
-_SHARE = 8  # the part of the board's memory that may pay for faster kernels
+_SHARE = 32  # the part of the board's memory that a model may take unless memory is scarce
+_TYPES = ({DType.F32}, {DType.F16})
+_MOST_SHARE = 8  # the part that no model exceeds
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """A convolution that Winograd's transform makes cheaper by `gain`.
-
-    Stored weights take `more` bytes than its own. Making them costs `making`, and `again` for each
-    further part, as x is transformed again; parts that `board` cannot cache cost more, but none
-    wait `waits` for stored weights. A panel takes `panel` bytes; `free` ones of the arena are not
-    used meanwhile.
-    """
+class Layer:
+    """A convolution that Winograd's transform with stored weights makes cheaper by `gain`; they
+    take `more` bytes than its own."""
 
     name: str
     more: int
-    panels: int
-    panel: int
-    free: int
     gain: float
-    making: float
-    again: float
-    waits: float
-    board: BoardProfile
-
-    def _size(self, parts: int) -> int:
-        return math.ceil(self.panels / parts) * self.panel
-
-    def growth(self, parts: int) -> int:
-        """Bytes by which the arena grows if weights are made in `parts` parts."""
-        return max(self._size(parts) - self.free, 0)
-
-    def _gain(self, parts: int) -> float:
-        waits = parts * cost_of_new_weights(self._size(parts), self.board) - self.waits
-        return self.gain - self.making - (parts - 1) * self.again - waits
-
-    def made(self, growth: int) -> tuple[int, float]:
-        """The parts in which weights are made if the arena may grow by `growth`, and the gain; 0 if
-        that does not pay."""
-        fitting = [n for n in range(1, _MOST_PARTS + 1) if self.growth(n) <= growth]
-        best = max(fitting, key=self._gain, default=0)
-        gain = self._gain(best) if best else 0.0
-        return (best, gain) if gain > 0 else (0, 0.0)
+    weights: WinogradWeights
 
 
-def keep_transformed(ctx: Context, allowed: Collection[Kept]) -> Mapping[str, int]:
-    """`ctx.transformed`; layers that are not in it run direct."""
-    layers = _find_layers(ctx) if allowed else []
-    if not layers:
+@dataclass(frozen=True)
+class _Made:
+    """Weights that are made: by how much the arena grows, and what the layer then gains."""
+
+    growth: int
+    gain: float
+    kept: KeptWeights
+
+
+def keep_transformed(ctx: Context, spending: Spending) -> Mapping[str, KeptWeights]:
+    """`ctx.transformed`; f32 layers that are not in it run direct."""
+    if spending == "none":
         return {}
-    room = _allowance(ctx.graph, ctx.board)
-    if sum(layer.more for layer in layers) <= room:
-        return {layer.name: 0 for layer in layers}
-    if "made" not in allowed:
-        return _fill(layers, -1, room)[1]
-    parts = range(1, _MOST_PARTS + 1)
-    growths = {0, *(layer.growth(n) for layer in layers for n in parts)}
-    tried = (_fill(layers, g, room - g) for g in sorted(growths) if g <= room)
-    return max(tried, key=lambda found: found[0])[1]
+    graph, machine = ctx.graph, (ctx.board, ctx.table, ctx.threads)
+    found = (winograd_layer(graph, node, *machine) for node in graph.nodes)
+    layers = {layer.name: layer for layer in found if layer is not None}
+    halves = [x for x in layers.values() if x.weights.dtype == "f16"]
+    floats = [x for x in layers.values() if x.weights.dtype == "f32"]
+    kept = {layer.name: _stored(layer) for layer in halves}
+    if floats:
+        room = allowance(graph, ctx.board, spending) - sum(layer.more for layer in halves)
+        made = _made(graph, floats) if spending == "freely" else {}
+        kept |= _best_use(floats, made, max(room, 0))
+    return kept
 
 
-def _fill(layers: Sequence[_Layer], growth: int, room: int) -> tuple[float, dict[str, int]]:
-    """The best use of `room` bytes of weights if the arena may grow by `growth` (-1: it is not
-    used), and its gain."""
-    made = {layer.name: layer.made(growth) for layer in layers}
-    kept = {name: parts for name, (parts, _) in made.items() if parts}
-    gains = {name: gain for name, (_, gain) in made.items()}
-    by_value = sorted(layers, key=lambda x: (gains[x.name] - x.gain) / max(x.more, 1))
-    for layer in by_value:
-        if layer.more <= room:
-            room -= max(layer.more, 0)
-            kept[layer.name], gains[layer.name] = 0, layer.gain
-    return sum(gains.values()), kept
+def winograd_note(graph: Graph, kept: Mapping[str, KeptWeights]) -> str:
+    """Describes what stored weights take; empty if there are none."""
+    stored = [n for n in graph.nodes if n.name in kept and kept[n.name].kept == "stored"]
+    if not stored:
+        return ""
+    weights = [graph.tensors[n.inputs[1] or ""] for n in stored]
+    dtypes = [graph.tensors[n.outputs[0]].dtype.value for n in stored]
+    taken = sum(
+        transformed_bytes(w.shape[3], w.shape[0], dtype)
+        for w, dtype in zip(weights, dtypes, strict=True)
+    )
+    own = sum(narrow_bytes(replace(graph, nodes=(n,))) for n in stored)
+    layers = "1 convolution" if len(stored) == 1 else f"{len(stored)} convolutions"
+    return (
+        f"Winograd's transform: the weights of {layers} take {taken:,} bytes on the board instead "
+        f"of {own:,}; with --order memory they do not"
+    )
 
 
-def _allowance(graph: Graph, board: BoardProfile) -> int:
-    size = narrow_bytes(graph) + Live(graph).peak
-    return min(max(size // _PART, _LEAST), board.memory_bytes // _SHARE or size)
+def allowance(graph: Graph, board: BoardProfile, spending: Spending) -> int:
+    """Bytes that the weights of Winograd's transform may add to what `graph` needs without them."""
+    need = narrow_bytes(graph) + Live(graph).peak
+    share = board.memory_bytes // _SHARE if spending == "freely" else 0
+    return min(max(need // _PART, _LEAST, share), board.memory_bytes // _MOST_SHARE or need)
 
 
-def _find_layers(ctx: Context) -> list[_Layer]:
-    live: Live | None = None
-    layers = []
-    for index, node in enumerate(ctx.graph.nodes):
-        found = _choices(ctx, node)
-        if found is None:
-            continue
-        live = live or Live(ctx.graph)
-        (winograd, choice), gain = found
-        assert winograd.nr is not None and choice.form is not None
-        oc, _, _, c = ctx.tensor(node.inputs[1]).shape
-        size = transformed_bytes(c, oc, "f32")
-        own = narrow_bytes(replace(ctx.graph, nodes=(node,)))
-        n, height, width = choice.form.y
-        tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
-        layer = _Layer(
-            node.name,
-            size - own,
-            math.ceil(oc / winograd.nr),
-            transformed_bytes(c, min(winograd.nr, oc), "f32"),
-            live.peak - live.bytes_at(index),
-            gain,
-            making_cost(c, oc, ctx.isa.vl),
-            input_cost(tiles, c, ctx.isa.vl),
-            cost_of_weights(size, ctx.board, ctx.threads),
-            ctx.board,
-        )
-        layers.append(layer)
-    return layers
-
-
-def _choices(ctx: Context, node: Node) -> tuple[tuple[OperatorMethod, Choice], float] | None:
-    """Winograd's method if it is chosen for a node, and what it costs less than a direct one."""
+def winograd_layer(
+    graph: Graph, node: Node, board: BoardProfile, table: KnowledgeBase, threads: int
+) -> Layer | None:
+    """None if Winograd's transform is not chosen for a node, even with stored weights."""
     if type(node.op) is not Conv2D:
         return None
-    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
-    if {x.dtype, w.dtype, y.dtype} != {DType.F32} or w.data is None or w.shape[1:3] != (3, 3):
+    x, w, y = (graph.tensors[name or ""] for name in (*node.inputs[:2], node.outputs[0]))
+    if w.data is None or w.shape[1:3] != (3, 3) or {x.dtype, w.dtype, y.dtype} not in _TYPES:
         return None
-    form = float_form(node, window_of(node.op, x, w, y), w.data.reshape(len(w.data), -1), DType.F32)
+    isa = board.isa.of_half if y.dtype is DType.F16 else board.isa
+    form = float_form(node, window_of(node.op, x, w, y), w.data.reshape(len(w.data), -1), y.dtype)
     found, direct = (
-        choose(ctx.table, ctx.board, ctx.isa, each, ctx.threads)
-        for each in (form, replace(form, direct=True))
+        choose(table, board, isa, each, threads) for each in (form, replace(form, direct=True))
     )
     if found is None or found[0].family != "winograd":
         return None
-    return found, (math.inf if direct is None else direct[1].cost) - found[1].cost
+    tile = tile_of(found[0], isa.vl)
+    oc, _, _, c = w.shape
+    work = Transformed(count_tiles(form.y), c, oc, isa.vl, tile)
+    own = narrow_bytes(replace(graph, nodes=(node,)))
+    weights = WinogradWeights(work, y.dtype.value, own, board, threads)
+    gain = (math.inf if direct is None else direct[1].cost) - found[1].cost
+    return Layer(node.name, weights.bytes - own, gain, weights)
+
+
+def _best_use(
+    layers: Sequence[Layer], made: Mapping[str, Sequence[_Made]], room: int
+) -> dict[str, KeptWeights]:
+    """What gains most with `room` bytes for stored weights and a larger arena."""
+    growths = {0, *(each.growth for several in made.values() for each in several)}
+    tried = (_fill(layers, made, g, room - g) for g in sorted(growths) if g <= room)
+    return max(tried, key=lambda found: found[0])[1]
+
+
+def _made(graph: Graph, layers: Sequence[Layer]) -> dict[str, list[_Made]]:
+    """The ways in which the weights of layers can be made, by name."""
+    live = Live(graph)
+    index = {node.name: i for i, node in enumerate(graph.nodes)}
+    every = {}
+    for layer in layers:
+        free, weights = live.peak - live.bytes_at(index[layer.name]), layer.weights
+        stored, _ = weights.stored()
+        every[layer.name] = [
+            _Made(
+                max(weights.size(parts) - free, 0),
+                layer.gain + stored - weights.cost_of_made(parts),
+                KeptWeights("made", parts),
+            )
+            for parts in weights.possible
+        ]
+    return every
+
+
+def _fill(
+    layers: Sequence[Layer], made: Mapping[str, Sequence[_Made]], growth: int, room: int
+) -> tuple[float, dict[str, KeptWeights]]:
+    """The best use of `room` bytes of stored weights if the arena may grow by `growth`, and its
+    gain."""
+    kept, gains = {}, {}
+    for name, several in made.items():
+        fitting = [each for each in several if each.growth <= growth and each.gain > 0]
+        if fitting:
+            best = max(fitting, key=lambda each: each.gain)
+            kept[name], gains[name] = best.kept, best.gain
+    more = {x.name: x.gain - gains.get(x.name, 0.0) for x in layers}
+    for layer in sorted(layers, key=lambda x: -more[x.name] / max(x.more, 1)):
+        if layer.more <= room and more[layer.name] > 0:
+            room -= max(layer.more, 0)
+            kept[layer.name], gains[layer.name] = _stored(layer), layer.gain
+    return sum(gains.values()), kept
+
+
+def _stored(layer: Layer) -> KeptWeights:
+    return KeptWeights("stored", layer.weights.stored()[1])
