@@ -35,6 +35,7 @@ from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, spli
 from edgekit.host.compiler.transforms.passes.tie import tie_states
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile, last_cache
+from edgekit.kb.targets.clusters import clusters_of
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
 HALF_LOSS = 0.02  # relative to an output's largest value: the limit of --precision auto
@@ -199,7 +200,9 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(direct) else work
     graph = direct
     if board.computes_half:
-        graph = with_winograd(direct, board, target.table, threads, spending_of(target.options))
+        # Large convolutions, which decide on time, usually run on all cores.
+        likely = target.options.threads or clusters_of(board)[0].cores
+        graph = with_winograd(direct, board, target.table, likely, spending_of(target.options))
     if graph is not direct and _f32_reason("auto", work.graph, graph, target):
         graph = direct
     if graph is direct and (why := _f32_reason(asked, work.graph, direct, target)):
