@@ -93,7 +93,7 @@ def lower(
     table = board_table(board) if table is None else table
     files = weights or WeightsFile()
     ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
-    ctx.transformed = keep_transformed(ctx, spending)
+    ctx.transformed = keep_transformed(ctx, spending, sum(costs.values()))
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

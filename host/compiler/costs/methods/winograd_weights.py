@@ -30,11 +30,9 @@ _NETWORK = 8  # layers that the last-level cache holds if their weights stay cac
 _CACHED = 3, 4  # the part of the last-level cache that weights and tiles may fill to stay there
 _LINE_PRODUCTS = 32  # vector multiply-adds of a line of weights: its four vectors with eight rows
 _HIDDEN = 2  # a line is read in time if its predecessor's products take this many times as long
-_MISSED = 3  # in-order cores wait for one of so many lines of tiles that left the cache
-_PRODUCTS = (
-    1.7,
-    1.2,
-)  # vector operations per cycle of products, of `reached`; in order, out of order
+_MISSED = 3.5  # in-order cores wait for one of so many lines of tiles that left the cache
+_PRODUCTS = 1.7, 1.2  # vector operations per cycle of products / `reached`; in order, out of order
+_USUAL_SPEED = 1.0  # vector operations per nanosecond, of cores without a model of time
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,11 @@ class WinogradWeights:
         first = self._cost_of_reading(self.own) if self.threads == 1 else 0.0
         return first + making_cost(work.c, work.oc, work.vl) + self._cost_of_parts(parts)
 
+    def microseconds(self, cost: float) -> float:
+        """The time that `cost` takes on one core."""
+        core = timed_core(self.board)
+        return cost / (1e3 * (_speed(core) if core else _USUAL_SPEED))
+
     def _cost_of_stored(self, parts: int) -> float:
         first = self._cost_of_reading(self.bytes)
         if self.dtype == "f16" and self.threads == 1:
@@ -84,7 +87,7 @@ class WinogradWeights:
 
     def _cost_of_parts(self, parts: int) -> float:
         """The cost of transforming tiles for further parts, and of reading from memory again:
-        weights for each group of tiles, and transformed tiles for each panel."""
+        weights for each group of tiles, and transformed tiles for each panel but the first."""
         work, threads = self.work, self.threads
         whole, rest = divmod(work.oc, self._channels(parts))
         some = replace(work, oc=self._channels(parts)).cost(threads) * whole
@@ -100,7 +103,7 @@ class WinogradWeights:
         if work.groups > threads:  # else all threads read a panel at the same time
             again += (work.groups - 1) * self._cost_of_reading(self.bytes)
         if held and held + min(threads * panel, self.size(parts)) > cache:
-            again += self._cost_of_tiles(work.panels * work.groups * tiles)
+            again += self._cost_of_tiles((work.panels - 1) * work.groups * tiles)
         return again
 
     def _cost_of_reading(self, size: int) -> float:
@@ -127,6 +130,10 @@ class WinogradWeights:
         return self._cost_of_lines(size, line_ns, core)
 
     def _cost_of_lines(self, size: int, line_ns: float, core: Core) -> float:
-        in_order = core.order == "in"
-        speed = reached(core.name, in_order) * _PRODUCTS[not in_order] * core.clock_mhz * 1e-3
-        return self.threads * size / LINE * line_ns * speed
+        return self.threads * size / LINE * line_ns * _speed(core)
+
+
+def _speed(core: Core) -> float:
+    """Vector operations of products per nanosecond."""
+    in_order = core.order == "in"
+    return reached(core.name, in_order) * _PRODUCTS[not in_order] * core.clock_mhz * 1e-3

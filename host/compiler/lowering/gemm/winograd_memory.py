@@ -32,7 +32,8 @@ from edgekit.kb.targets.board import BoardProfile
 
 _PART = 5  # of what the model needs without transformed weights
 _LEAST = 1 << 20  # bytes that any model may take: small ones gain much speed for little memory
-_SHARE = 32  # the part of the board's memory that a model may take unless memory is scarce
+_SHARE = 32  # the part of the board's memory that may be taken by layers that gain much:
+_MUCH = 10  # 1 % of the model's time for so many % of its memory
 _TYPES = ({DType.F32}, {DType.F16})
 _MOST_SHARE = 8  # the part that no model exceeds
 
@@ -57,8 +58,9 @@ class _Made:
     kept: KeptWeights
 
 
-def keep_transformed(ctx: Context, spending: Spending) -> Mapping[str, KeptWeights]:
-    """`ctx.transformed`; f32 layers that are not in it run direct."""
+def keep_transformed(ctx: Context, spending: Spending, time_us: float) -> Mapping[str, KeptWeights]:
+    """`ctx.transformed`; f32 layers that are not in it run direct. The model takes `time_us` on one
+    core."""
     if spending == "none":
         return {}
     graph, machine = ctx.graph, (ctx.board, ctx.table, ctx.threads)
@@ -68,9 +70,12 @@ def keep_transformed(ctx: Context, spending: Spending) -> Mapping[str, KeptWeigh
     floats = [x for x in layers.values() if x.weights.dtype == "f32"]
     kept = {layer.name: _stored(layer) for layer in halves}
     if floats:
-        room = allowance(graph, ctx.board, spending) - sum(layer.more for layer in halves)
+        spent = sum(layer.more for layer in halves)
+        little = allowance(graph, ctx.board, "little") - spent
+        much = allowance(graph, ctx.board, spending) - spent
         made = _made(graph, floats) if spending == "freely" else {}
-        kept |= _best_use(floats, made, max(room, 0))
+        price = time_us / _MUCH / max(_bytes_without(graph), 1)
+        kept |= _best_use(floats, made, little, much, price)
     return kept
 
 
@@ -95,9 +100,14 @@ def winograd_note(graph: Graph, kept: Mapping[str, KeptWeights]) -> str:
 
 def allowance(graph: Graph, board: BoardProfile, spending: Spending) -> int:
     """Bytes that the weights of Winograd's transform may add to what `graph` needs without them."""
-    need = narrow_bytes(graph) + Live(graph).peak
+    need = _bytes_without(graph)
     share = board.memory_bytes // _SHARE if spending == "freely" else 0
     return min(max(need // _PART, _LEAST, share), board.memory_bytes // _MOST_SHARE or need)
+
+
+def _bytes_without(graph: Graph) -> int:
+    """The memory that a graph needs without transformed weights."""
+    return narrow_bytes(graph) + Live(graph).peak
 
 
 def winograd_layer(
@@ -126,12 +136,36 @@ def winograd_layer(
 
 
 def _best_use(
-    layers: Sequence[Layer], made: Mapping[str, Sequence[_Made]], room: int
+    layers: Sequence[Layer],
+    made: Mapping[str, Sequence[_Made]],
+    little: int,
+    much: int,
+    price: float,
 ) -> dict[str, KeptWeights]:
-    """What gains most with `room` bytes for stored weights and a larger arena."""
+    """What gains most if stored weights and a larger arena may take `little` bytes, and `much`
+    with layers that gain `price` microseconds per byte, compared with made weights."""
+    most = max(little, 0)
+    best = _gains(_best_made(made, most))
+    rooms = {}
+    for layer in layers:
+        gain_us = layer.weights.microseconds(layer.gain - best.get(layer.name, 0.0))
+        rooms[layer.name] = much if gain_us >= price * layer.more else little
     growths = {0, *(each.growth for several in made.values() for each in several)}
-    tried = (_fill(layers, made, g, room - g) for g in sorted(growths) if g <= room)
+    tried = (_fill(layers, _best_made(made, g), g, rooms) for g in sorted(growths) if g <= most)
     return max(tried, key=lambda found: found[0])[1]
+
+
+def _best_made(made: Mapping[str, Sequence[_Made]], growth: int) -> dict[str, _Made]:
+    """How weights are made that gain by it, if the arena may grow by `growth`."""
+    fitting = {
+        name: [each for each in several if each.growth <= growth and each.gain > 0]
+        for name, several in made.items()
+    }
+    return {n: max(several, key=lambda x: x.gain) for n, several in fitting.items() if several}
+
+
+def _gains(made: Mapping[str, _Made]) -> dict[str, float]:
+    return {name: each.gain for name, each in made.items()}
 
 
 def _made(graph: Graph, layers: Sequence[Layer]) -> dict[str, list[_Made]]:
@@ -154,20 +188,16 @@ def _made(graph: Graph, layers: Sequence[Layer]) -> dict[str, list[_Made]]:
 
 
 def _fill(
-    layers: Sequence[Layer], made: Mapping[str, Sequence[_Made]], growth: int, room: int
+    layers: Sequence[Layer], made: Mapping[str, _Made], growth: int, rooms: Mapping[str, int]
 ) -> tuple[float, dict[str, KeptWeights]]:
-    """The best use of `room` bytes of stored weights if the arena may grow by `growth`, and its
-    gain."""
-    kept, gains = {}, {}
-    for name, several in made.items():
-        fitting = [each for each in several if each.growth <= growth and each.gain > 0]
-        if fitting:
-            best = max(fitting, key=lambda each: each.gain)
-            kept[name], gains[name] = best.kept, best.gain
-    more = {x.name: x.gain - gains.get(x.name, 0.0) for x in layers}
-    for layer in sorted(layers, key=lambda x: -more[x.name] / max(x.more, 1)):
-        if layer.more <= room and more[layer.name] > 0:
-            room -= max(layer.more, 0)
+    """The best use of memory if the arena grows by `growth`, and its gain. All that is spent when a
+    layer's weights are stored may take the layer's `rooms`."""
+    kept = {name: each.kept for name, each in made.items()}
+    gains, spent = _gains(made), growth
+    further = {x.name: x.gain - gains.get(x.name, 0.0) for x in layers}
+    for layer in sorted(layers, key=lambda x: -further[x.name] / max(x.more, 1)):
+        if further[layer.name] > 0 and spent + layer.more <= rooms[layer.name]:
+            spent += max(layer.more, 0)
             kept[layer.name], gains[layer.name] = _stored(layer), layer.gain
     return sum(gains.values()), kept
 
