@@ -244,6 +244,7 @@ class Graph:
 
     `notes`: decisions of the importer that the user may want to change, one sentence each.
     `output_names`: what the model calls outputs whose name an input has, too.
+    `given_bytes`: of the constants in the model's file.
     """
 
     name: str
@@ -254,6 +255,7 @@ class Graph:
     states: Mapping[str, State] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     output_names: Mapping[str, str] = field(default_factory=dict)
+    given_bytes: int = 0
 
     def producer(self) -> dict[str, Node]:
         """Map each tensor to the node that writes it."""

@@ -149,7 +149,8 @@ class GraphBuilder:
         for name in made:
             del self._tensors[name]
         inputs = tuple(t.name for t in (*ins, *captured))
-        return Graph("body", tensors, tuple(nodes), inputs, tuple(names)), captured
+        body = Graph("body", tensors, tuple(nodes), inputs, tuple(names))
+        return replace(body, given_bytes=self._given_bytes), captured
 
     def drop_body(self, first: int, ins: Sequence[Tensor]) -> None:
         """Discards the open body."""
@@ -314,6 +315,7 @@ class GraphBuilder:
             tuple(outputs),
             dict(self.states),
             tuple(self._notes),
+            given_bytes=self._given_bytes,
         )
 
     def _add_output(self, wanted: str, tensor: Tensor) -> None:

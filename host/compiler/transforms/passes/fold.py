@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import COMPUTED_BYTES, is_foldable, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 
-_COMPUTED_GROWTH = 4  # of new constants, as a multiple of those that the graph has
+_COMPUTED_GROWTH = 4  # of new constants, as a multiple of those in the file
 
 
 def fold(graph: Graph) -> Graph:
@@ -18,12 +18,13 @@ def fold(graph: Graph) -> Graph:
 
     Constants that only folded nodes read are removed. A sparse constant stays marked as sparse only
     through casts. Nodes that would be slow to evaluate (a huge convolution of constants) stay, and
-    so do nodes whose results are out of proportion to the constants that the graph has.
+    so do nodes whose results are out of proportion to the constants in the model's file: those that
+    an importer computed must not justify others.
     """
     tensors = dict(graph.tensors)
     values: dict[str, Array] = {n: t.data for n, t in tensors.items() if t.data is not None}
-    given = sum(v.nbytes for v in values.values())
-    most, held = given + max(COMPUTED_BYTES, _COMPUTED_GROWTH * given), given
+    held, given = sum(v.nbytes for v in values.values()), graph.given_bytes
+    most = given + max(COMPUTED_BYTES, _COMPUTED_GROWTH * given)
     readers = Counter([*(n for node in graph.nodes for n in node.inputs if n), *graph.outputs])
     nodes: list[Node] = []
     for node in graph.nodes:
