@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import BoardOption, Json, examples
+from edgekit.host.cli.options import BoardOption, Json, examples, writes
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ _Trace = Annotated[
     Path | None,
     typer.Option(
         "--trace",
+        parser=writes("trace.json"),
         metavar="FILE",
         show_default=False,
         help="Write when each instruction ran, for Perfetto or Chrome.",

@@ -13,7 +13,15 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.many import Workers, boards_of, check_all, pool_for
-from edgekit.host.cli.options import FileKind, Json, ModelOnly, examples, file_kind, model_file
+from edgekit.host.cli.options import (
+    FileKind,
+    Json,
+    ModelOnly,
+    examples,
+    file_kind,
+    model_file,
+    writes,
+)
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
@@ -53,6 +61,7 @@ _Output = Annotated[
     typer.Option(
         "--output",
         "-o",
+        parser=writes("boards.csv"),
         metavar="FILE.csv|.json",
         show_default=False,
         help="Also write the result to a file.",

@@ -20,6 +20,7 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
     file_kind,
+    file_named,
     model_file,
 )
 from edgekit.host.cli.pages import Html, utc_now, write_pages
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         metavar="FILE.ekb",
@@ -87,7 +88,7 @@ def compile_command(
         return
     path = model_file(model)
     name = board_name(board)
-    bundle_file = output or Path(f"{path.stem}-{name}.ekb")
+    bundle_file = file_named(output or "", f"{path.stem}-{name}.ekb")
     if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in (bundle_file, html):

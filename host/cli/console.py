@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import BoardOption, Json, board_name, examples
+from edgekit.host.cli.options import BoardOption, Json, board_name, examples, writes
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def console(
         Path | None,
         typer.Option(
             "--log",
+            parser=writes("console.log"),
             metavar="FILE",
             show_default=False,
             help="Write each line with its time to FILE, and send nothing.",

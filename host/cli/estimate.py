@@ -22,6 +22,7 @@ from edgekit.host.cli.options import (
     examples,
     file_kind,
     model_file,
+    writes,
 )
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
@@ -71,6 +72,7 @@ _Page = Annotated[
     typer.Option(
         "--output",
         "-o",
+        parser=writes("estimate.html"),
         metavar="FILE.html",
         show_default=False,
         help="Also write a page with a bar and its error for each board and engine.",

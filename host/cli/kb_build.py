@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.kb_shared import operator_text
-from edgekit.host.cli.options import BoardOption, Json, examples, refuse_without
+from edgekit.host.cli.options import BoardOption, Json, examples, file_named, refuse_without
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SHOWN = 20  # changed rows printed
 
 
 _Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         "--output",
@@ -91,7 +91,7 @@ def build(
     if measured is None:
         refuse_without(context, "--import", "skip_bad")
     imported = None if measured is None else _import_csv(measured, skip_bad, as_json)
-    path = output or user_table(wanted)
+    path = file_named(output, f"{wanted.name}.json") if output else user_table(wanted)
     orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone, learn)
     if made.calls.rows and not output:

@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import one_input_shape
-from edgekit.host.cli.options import FileKind, file_kind, model_file
+from edgekit.host.cli.options import FileKind, file_kind, file_named, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class RewriteTimes:
     after_ms: float
 
 
-def model_and_output(model: str | None, output: Path | None, what: str) -> tuple[Path, Path]:
+def model_and_output(model: str | None, output: str | None, what: str) -> tuple[Path, Path]:
     """The float model, and the output file, by default ./MODEL.`what`.tflite or .onnx."""
     path = model_file(model)
     if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a float model, found a bundle; name its model")
     suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
-    file = output or Path(f"{path.stem}.{what}{suffix}")
+    file = file_named(output or "", f"{path.stem}.{what}{suffix}")
     if file.suffix not in _SUFFIXES:
         raise InputError(
             f"{file}: expected a name ending in {' or '.join(_SUFFIXES)}, found another"

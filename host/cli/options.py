@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,18 @@ import typer
 
 from edgekit.host.cli import complete
 from edgekit.host.errors import InputError
+
+
+def file_named(target: str | Path, name: str) -> Path:
+    """The file to write: `target`, or `name` in it if it is a folder or ends in a slash."""
+    text = os.fspath(target)
+    return Path(text, name) if text.endswith(os.sep) or Path(text).is_dir() else Path(text)
+
+
+def writes(name: str) -> Callable[[str], Path]:
+    """The parser of an option that names a file to write, or the folder for a file `name`."""
+    return lambda text: file_named(text, name)
+
 
 BoardOption = Annotated[
     str | None,
@@ -78,6 +91,7 @@ Explain = Annotated[
     Path | None,
     typer.Option(
         "--explain",
+        parser=writes("why.json"),
         metavar="FILE.json",
         show_default=False,
         help="Write the kernel of each operator, their order, the passes and the memory.",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.cli.options import writes
+
 if TYPE_CHECKING:
     from edgekit.host.report import Report
 
@@ -16,6 +18,7 @@ Html = Annotated[
     Path | None,
     typer.Option(
         "--html",
+        parser=writes("report.html"),
         metavar="FILE.html",
         show_default=False,
         help="Write a page with the operators, the graph, and why each kernel was chosen.",
@@ -25,6 +28,7 @@ Trace = Annotated[
     Path | None,
     typer.Option(
         "--trace",
+        parser=writes("trace.json"),
         metavar="FILE.json",
         show_default=False,
         help="Write the medians of the operators as a trace for Perfetto.",

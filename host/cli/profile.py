@@ -22,6 +22,7 @@ from edgekit.host.cli.options import (
     examples,
     refuse_with,
     refuse_without,
+    writes,
 )
 
 _MOST_ROWS = 1000
@@ -170,6 +171,7 @@ def list_profiles(
         Path | None,
         typer.Option(
             "-o",
+            parser=writes("profiles.csv"),
             metavar="FILE",
             show_default=False,
             help="File (.parquet, .csv, .json) to write all rows to (default: of operators).",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Json, Store, examples
+from edgekit.host.cli.options import Json, Store, examples, writes
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
@@ -38,9 +38,12 @@ def register(group: typer.Typer) -> None:
 
 
 def report(
-    output: Annotated[Path, typer.Option("-o", metavar="FILE.html", help="Page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", parser=writes("report.html"), metavar="FILE.html", help="Page to write."
+        ),
+    ] = Path("report.html"),
     trace: Trace = None,
     fleet: Annotated[
         bool,

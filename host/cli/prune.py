@@ -62,7 +62,7 @@ _AllLayers = Annotated[
     ),
 ]
 _Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         metavar="FILE",

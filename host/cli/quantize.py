@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 40
 _Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         metavar="FILE",

@@ -25,6 +25,7 @@ from edgekit.host.cli.options import (
     TransportOption,
     examples,
     file_kind,
+    file_named,
     model_file,
     parse_budget,
     refuse_with,
@@ -52,7 +53,7 @@ Orders = Annotated[
     ),
 ]
 BestBundle = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         metavar="FILE.ekb",
@@ -116,8 +117,9 @@ def tune_model(
         asked += flags(threads=threads, allow_noise=allow_noise, transport=transport)
         tune_many(("lab", "tune", "model", word, *asked), boards, files, seconds, dask, as_json)
         return
-    if output is not None:
-        check_writable(output)
+    best = file_named(output, f"{path.stem}-{name}.ekb") if output else None
+    if best is not None:
+        check_writable(best)
     device = device_to_measure(name, transport)
     count = threads or (device.threads if device else None) or 1
 
@@ -135,7 +137,7 @@ def tune_model(
         name, profile, path, options, count, seconds, device, _utc_timestamp, note, check, search
     )
     if orders is not None:
-        tune_order(job, orders, output, as_json)
+        tune_order(job, orders, best, as_json)
         return
     tuned = _run_tuning(job)
     if as_json:
