@@ -19,6 +19,9 @@ from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna,
 
 LOCAL = "local"  # the machine that edgekit runs on
 _SHORTEST_ALIAS = 3
+_BETWEEN_WORDS = " -_+.()"
+_MEMORY_SIZE = re.compile(r"\W*\b[0-9]+ ?gi?b\b")
+_RASPBERRY_PI = re.compile(r"^(?:raspi|rpi|pi)(?=[0-9z]|cm)")
 CPU = "cpu"  # the unit present on every board
 
 FOLDER = Path(__file__).parent / "boards"
@@ -139,13 +142,26 @@ def nearest(name: str, known: Iterable[str] | None = None, folder: Path = FOLDER
     Candidates are `known`, or else the boards in `folder`, which also match by chip and
     description.
     """
-    names = _aliases(folder) if known is None else {_normalize_name(n): n for n in known}
-    close = difflib.get_close_matches(_normalize_name(name), names, n=3, cutoff=0.6)
-    found = ", ".join(dict.fromkeys(names[key] for key in close))
+    names = _own_names(folder) if known is None else {_normalize_name(n): n for n in known}
+    wanted, aliases = _normalize_name(name), _aliases(folder) if known is None else {}
+    # Boards with similar aliases may have nothing in common: only a typing error is near.
+    typed = difflib.get_close_matches(wanted, aliases, n=1, cutoff=0.85)
+    close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+    similar = (*(aliases[key] for key in typed), *(names[key] for key in close))
+    found = ", ".join(dict.fromkeys(similar))
     return f" (nearest: {found})" if found else ""
 
 
 def _aliases(folder: Path) -> dict[str, str]:
+    """Profiles by all their normalized names."""
+    names = _own_names(folder)
+    for profile in profile_names(folder):
+        for alias in _read_profile(profile, folder).get("aliases", ()):
+            names.setdefault(_normalize_name(alias), profile)
+    return names
+
+
+def _own_names(folder: Path) -> dict[str, str]:
     """Boards by their normalized names, chips, and descriptions without details."""
     names = {_normalize_name(n): n for n in board_names(folder)}
     for board in board_names(folder)[1:]:
@@ -157,19 +173,24 @@ def _aliases(folder: Path) -> dict[str, str]:
 
 
 def _profile_of(name: str, folder: Path) -> str:
-    """The profile that a name means: in any case, by an alias, or by the end of one if that end is
-    one board's only (pi4); else the name itself."""
+    """The profile that a name means: in any case, by an alias, or by the end of one of its own
+    names if that end is one board's only (Nano); else the name itself."""
     if name == LOCAL or name in profile_names(folder):
         return name
     wanted, names = _normalize_name(name), _aliases(folder)
-    ends = {board for alias, board in names.items() if alias.endswith(wanted)}
-    found = [names[wanted]] if wanted in names else sorted(ends)
-    is_name = len(wanted) >= _SHORTEST_ALIAS and not set(name.lower()) - {*wanted, *" -_"}
-    return found[0] if len(found) == 1 and is_name else name
+    if not all(c.isalnum() or c in _BETWEEN_WORDS for c in name):
+        return name
+    if wanted in names:
+        return names[wanted]
+    ends = {board for alias, board in _own_names(folder).items() if alias.endswith(wanted)}
+    return ends.pop() if len(ends) == 1 and len(wanted) >= _SHORTEST_ALIAS else name
 
 
 def _normalize_name(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
+    """A name without case, spaces, signs, the size of the memory and the word model, and with one
+    spelling of Raspberry Pi."""
+    words = _MEMORY_SIZE.sub("", name.lower()).replace("model", "")
+    return _RASPBERRY_PI.sub("raspberrypi", "".join(c for c in words if c.isalnum()))
 
 
 @functools.cache
@@ -213,7 +234,7 @@ def _inherited_platforms(name: str, folder: Path) -> Iterator[str]:
 def _merge_profile(name: str, folder: Path) -> dict[str, Any]:
     raw = _read_profile(name, folder)
     base = _merge_profile(raw["inherits"], folder) if "inherits" in raw else {}
-    for own in ("abstract", "compatible", "source"):
+    for own in ("abstract", "aliases", "compatible", "source"):
         base.pop(own, None)
     merged = base | {k: v for k, v in raw.items() if k != "inherits"}
     for kind in ("units", "timing"):
@@ -228,6 +249,7 @@ def _merge_profile(name: str, folder: Path) -> dict[str, Any]:
 def load_profile(name: str, folder: Path = FOLDER) -> BoardProfile:
     """The profile in `name`.toml of `folder`, which may be only a base for others."""
     merged = _merge_profile(name, folder) | {"name": name}
+    merged.pop("aliases", None)
     known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")

@@ -158,6 +158,7 @@ def test_lanes_and_registers_follow_the_length_of_vectors():
         ("Raspbery Pi 4", "rpi4"),
         ("jetson", "jetson-nano"),
         ("visionfive", "visionfive2"),
+        ("Oragne Pi 5", "rk3588"),
     ],
 )
 def test_a_wrong_name_gets_the_nearest_ones(wrong, right):
@@ -178,6 +179,16 @@ def test_a_wrong_name_gets_the_nearest_ones(wrong, right):
         ("VisionFive2", "visionfive2"),
         ("rk3588", "rk3588"),
         ("A57", "a57"),
+        ("Raspberry Pi 4 Model B", "rpi4"),
+        ("Raspberry Pi 5 (8GB)", "rpi5"),
+        ("rpi3b+", "rpi3"),
+        ("pi 02w", "rpi-zero2w"),
+        ("cm4", "rpi4"),
+        ("Orange Pi 5", "rk3588"),
+        ("orangepi-5-plus", "rk3588"),
+        ("Jetson Orin Nano", "orin"),
+        ("i.MX8M Plus", "a53"),
+        ("K1", "bpi-f3"),
     ],
 )
 def test_a_common_name_is_enough(name, profile):
@@ -196,4 +207,4 @@ def test_a_name_like_no_other_gets_none():
 
 def test_a_base_says_that_it_is_one_and_for_what():
     with pytest.raises(UnknownBoardError, match=r"only a base for .*a57.*rpi4"):
-        load_board("generic-aarch64")
+        load_board("arm64")
