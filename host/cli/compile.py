@@ -88,7 +88,7 @@ def compile_command(
         return
     path = model_file(model)
     name = board_name(board)
-    bundle_file = file_named(output or "", f"{path.stem}-{name}.ekb")
+    bundle_file = file_named(output or "", f"{path.stem}-{'-'.join(name.split())}.ekb")
     if file_kind(path) is FileKind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in (bundle_file, html):
