@@ -39,9 +39,9 @@ from edgekit.host.deploy.transport.ssh_command import (
     find_python,
     kill_line,
     make_folder,
+    order_error,
     prefix_hash,
     start,
-    start_error,
 )
 from edgekit.host.deploy.transport.ssh_config import SshTarget
 from edgekit.host.deploy.transport.ssh_files import (
@@ -126,7 +126,7 @@ class SshTransport:
         name = f"starting '{name_of(command)}'"
         link, channel = self._new_channel(name, deadline)
         with self._abort_at_deadline(name, end, _GRACE_SECONDS):
-            order = start(self._root, self._with_python(command), create=False)
+            order = start(self._root, self._with_python(command), create=False, reads=True)
             return self._start_stream(link, channel, order, end)
 
     def _new_channel(self, name: str, seconds: float) -> tuple[SshLink, Any]:
@@ -282,7 +282,8 @@ class SshTransport:
 
     def _find_python(self, link: SshLink, end: Deadline) -> tuple[str, str]:
         """Returns the board's folder, "" if it does not exist, and the interpreter."""
-        found = self._run_order(link, _open_channel(link), find_python(self._root), end)
+        before = Deadline(0.9 * end.left)  # an error of its own, not that of a cut link
+        found = self._run_order(link, _open_channel(link), find_python(self._root), before)
         if found.exit_code != 0:
             raise IncompatibleError(
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
@@ -311,24 +312,20 @@ class SshTransport:
         self._running = running = RemoteCommand(channel, on_line, self._most_output)
         try:
             channel.exec_command(order.line)
+            channel.shutdown_write()  # login scripts that read go on
             return running.finish(end.left)
         except KeyboardInterrupt:
             self._kill_group(link, running.group)  # leaves no process behind
             raise
-        except StillRunningError:
+        except (NotStartedError, StillRunningError) as error:
             self._kill_group(link, running.group)
-            raise UnreachableError(
-                f"board '{self.board}': expected '{order.name}' to end within {end.seconds:.3g} s, "
-                "found it still running; see what the board is doing, then try again"
-            ) from None
+            raise order_error(self.board, order, end.seconds, error) from None
         except FloodError as error:
             self._kill_group(link, running.group)
             raise TransferError(
                 f"board '{self.board}': expected '{order.name}' to print less, found: {error}; "
                 "see what it does there, then try again"
             ) from None
-        except NotStartedError as error:
-            raise start_error(self.board, order, error) from None
         finally:
             self._running = None
 
@@ -337,8 +334,8 @@ class SshTransport:
         stream = SshStream(channel, self.board, order.name, lambda g: self._kill_group(link, g))
         try:
             stream.begin(end.left)
-        except NotStartedError as error:
-            raise start_error(self.board, order, error) from None
+        except (NotStartedError, StillRunningError) as error:
+            raise order_error(self.board, order, end.seconds, error) from None
         return stream
 
     def _kill_group(self, link: SshLink, group: int | None) -> None:
@@ -381,7 +378,7 @@ class SshTransport:
             except NotSftpError as error:
                 _LOG.info("board %s: %s; its Python serves files", self.board, error)
         channel = _open_channel(link)  # fails if the link itself ended
-        order = start(self._root, serving_command(self.python))
+        order = start(self._root, serving_command(self.python), reads=True)
         sftp = command_session(self._start_stream(link, channel, order, end), self._folder)
         self._serves = True
         return sftp

@@ -18,7 +18,7 @@ from edgekit.host.deploy.transport.base import (
     cannot_run,
     name_of,
 )
-from edgekit.host.errors import EdgekitError, IncompatibleError
+from edgekit.host.errors import EdgekitError, IncompatibleError, UnreachableError
 
 _MARK = b"edgekit-runs:"
 _NO_FOLDER, _NOT_FOUND = 125, 127
@@ -27,6 +27,8 @@ _TICK_SECONDS = 0.25
 _POLL_SECONDS = 0.01
 _READ = 1 << 17
 _MOST_BEFORE = 1 << 20  # bytes that login scripts may print
+_BUSY = "see what the board is doing, then try again"
+_SCRIPTS = "begin login scripts there, as .bashrc and .profile, with: [ -t 0 ] || return 0"
 
 # The marks report the process group, and separate login script output from the command's. sh stays
 # as the parent to report which signal ended a command; its own messages about that are discarded.
@@ -37,9 +39,13 @@ _CREATE = 'umask 077; mkdir -p "$0" && cd "$0" || exit 125; '
 _ENTER = (
     'if [ -e "$0" ]; then cd "$0" && folder=$(pwd -P); else cd /proc && folder=; fi || exit 125; '
 )
-_START = (
-    'command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
-    'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
+_CHECK = 'command -v "$1" >/dev/null || exit 127; umask 077; '
+_RUN = 'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
+# A login script that reads gets empty lines; a program's input begins behind those left over.
+BEGIN = b"edgekit-begins\n"
+_SKIP = (
+    'while :; do read -r line || { echo "its input closed by a login script" >&2; exit 1; }; '
+    f'[ "$line" = {BEGIN.decode().strip()} ] && break; done; '
 )
 # A Python is identified by its full name (/usr/bin/python3.11); otherwise it is run, which is slow.
 # The folder is printed as well, if it exists: SFTP may not start in $HOME.
@@ -70,6 +76,7 @@ class CommandChannel(Protocol):
     """The part of a paramiko session's interface that is used."""
 
     def exec_command(self, command: str) -> None: ...
+    def shutdown_write(self) -> None: ...
     def settimeout(self, timeout: float) -> None: ...
     def recv(self, size: int) -> bytes: ...
     def recv_stderr(self, size: int) -> bytes: ...
@@ -100,11 +107,12 @@ class FloodError(Exception):
 
 class NotStartedError(Exception):
     """The board could not start the command; the message says why. `folder`: because there is no
-    folder to start it in."""
+    folder to start it in; `missing`: because there is no such program."""
 
     def __init__(self, code: int, stderr: bytes) -> None:
         super().__init__(_why_not_started(code, stderr))
         self.folder = code == _NO_FOLDER
+        self.missing = code == _NOT_FOUND
 
 
 @dataclass(frozen=True)
@@ -116,9 +124,11 @@ class Order:
     name: str
 
 
-def start(root: str, command: Sequence[str], create: bool = True) -> Order:
-    """Returns the order that runs `command` in the folder `root`, which it creates if asked to."""
-    script = (_CREATE if create else _ENTER) + _own_check(root) + _START
+def start(root: str, command: Sequence[str], create: bool = True, reads: bool = False) -> Order:
+    """Returns the order that runs `command` in the folder `root`, which it creates if asked to.
+    `reads`: the command has input, which begins behind the line BEGIN."""
+    enter = (_CREATE if create else _ENTER) + _own_check(root)
+    script = enter + _CHECK + _MARKS + (_SKIP if reads else "") + _RUN
     return Order(_shell_line(script, root, command), command[0], name_of(command))
 
 
@@ -204,7 +214,7 @@ class RemoteCommand:
 
     def _check_flood(self) -> None:
         if self._stdout.flooded or self._stderr.flooded:
-            raise FloodError(self.group, self._most)
+            raise FloodError(self.group, max(self._stdout.flooded, self._stderr.flooded))
 
     def _read_output(self, end: float) -> None:
         while True:
@@ -244,13 +254,13 @@ class _Marked:
         self.content = bytearray()
         self.rest = bytearray()  # the unfinished line
         self.group: int | None = None
-        self.flooded = False
+        self.flooded = 0  # the number of bytes that was too many
 
     def add(self, data: bytes) -> list[bytes]:
         """Adds data and returns the lines completed by it."""
         most = _MOST_BEFORE if self.group is None else self._most
         if len(self.raw) + len(self.content) + len(data) > most + _READ:
-            self.flooded = True
+            self.flooded = most
             return []
         if self.group is None:
             self.raw += data
@@ -279,14 +289,28 @@ def exit_code_of(code: int) -> int:
     return 128 - code if code in _SIGNALS else code
 
 
-def start_error(board: str, order: Order, error: NotStartedError) -> EdgekitError:
-    """Returns what to raise for an order that did not start."""
+def order_error(
+    board: str, order: Order, seconds: float, error: NotStartedError | StillRunningError
+) -> EdgekitError:
+    """Returns what to raise for an order that did not start, or did not end within `seconds`."""
+    if isinstance(error, StillRunningError):
+        found = "no sign that it started" if error.group is None else "it still running"
+        mend = f"check the network, and {_SCRIPTS}" if error.group is None else _BUSY
+        return UnreachableError(
+            f"board '{board}': expected '{order.name}' to end within {seconds:.3g} s, found "
+            f"{found}; {mend}"
+        )
     if error.folder:
         return IncompatibleError(
             f"board '{board}': expected a folder that can be written, found: {error}; make it "
             "writable, or name another, to `edgekit board add`: --folder PATH"
         )
-    return cannot_run(board, order.program, error)
+    if error.missing:
+        return cannot_run(board, order.program, error)
+    return UnreachableError(
+        f"board '{board}': expected to run {order.program}, found that its login shell ended "
+        f"before ({error}); {_SCRIPTS}"
+    )
 
 
 def _why_not_started(code: int, stderr: bytes) -> str:

@@ -19,6 +19,7 @@ from edgekit.host.deploy.transport.sftp import NotSftpError, Sftp, SftpEndedErro
 from edgekit.host.errors import UnreachableError
 
 STALL_SECONDS = 20.0  # without an answer, a transfer's link counts as cut
+_GREETING_SECONDS = 5.0  # without an answer, our server is tried
 _BOOT = (
     "import sys,zlib\n"
     "i=sys.stdin.buffer\n"
@@ -30,12 +31,17 @@ _BOOT = (
 
 def subsystem_session(channel: Any, folder: str) -> Sftp:
     """Starts the board's SFTP server on an open channel. NotSftpError if none works."""
-    channel.settimeout(STALL_SECONDS)
+    channel.settimeout(_GREETING_SECONDS)
     try:
         channel.invoke_subsystem("sftp")
-        return Sftp(channel, folder)
+        sftp = Sftp(channel, folder)
+        channel.settimeout(STALL_SECONDS)
+        return sftp
     except (paramiko.SSHException, SftpEndedError):
         raise NotSftpError("expected an SFTP server, found none") from None
+    except TimeoutError:  # a login script may have read the request
+        channel.close()
+        raise NotSftpError("expected an SFTP server, found one that does not answer") from None
     except NotSftpError:
         channel.close()
         raise

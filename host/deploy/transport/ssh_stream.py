@@ -10,7 +10,9 @@ import paramiko
 
 from edgekit.host.deploy.transport.base import Completed, LinkLostError
 from edgekit.host.deploy.transport.ssh_command import (
+    BEGIN,
     NotStartedError,
+    StillRunningError,
     exit_code_of,
     marked,
 )
@@ -43,10 +45,11 @@ class SshStream:
         channel.settimeout(_TICK_SECONDS)
 
     def begin(self, seconds: float) -> None:
-        """Waits until the program starts. Raises NotStartedError."""
+        """Waits until the program starts. Raises NotStartedError, or StillRunningError
+        if a login script does not end."""
         end, seen = time.monotonic() + seconds, b""
         while (found := marked(seen)) is None:
-            data = self._read(_CHUNK, end, seconds)
+            data = self._read(_CHUNK, end, seconds, idle=lambda: self.send(b"\n", deadline=seconds))
             seen += data
             if not data or len(seen) > _MOST_BEFORE_MARK:
                 self._drain_stderr()
@@ -54,6 +57,7 @@ class SshStream:
                 self._channel.close()
                 raise NotStartedError(code, bytes(self._errors))
         self._group, self._early = found
+        self.send(BEGIN, deadline=seconds)
 
     def send(self, data: bytes, *, deadline: float) -> None:
         end, left = time.monotonic() + deadline, memoryview(data)
@@ -90,13 +94,18 @@ class SshStream:
             self._ended = Completed(exit_code_of(code) if code >= 0 else -9, b"", errors)
         return self._ended
 
-    def _read(self, size: int, end: float, deadline: float) -> bytes:
+    def _read(
+        self, size: int, end: float, deadline: float, idle: Callable[[], None] | None = None
+    ) -> bytes:
+        """`idle` is called every quarter of a second without data."""
         while True:
             self._drain_stderr()
             try:
                 data: bytes = self._channel.recv(size)
             except TimeoutError:
                 self._in_time(end, deadline)
+                if idle is not None:
+                    idle()
                 continue
             if not data and not self._wait_for_exit(end):
                 raise LinkLostError(
@@ -134,6 +143,8 @@ class SshStream:
             return
         self._kill(self._group)
         self._channel.close()
+        if self._group is None:
+            raise StillRunningError(None)
         raise UnreachableError(
             f"board '{self._board}': expected '{self._name}' to answer within {deadline:g} s, "
             "found it still running; see what the board is doing, then try again"

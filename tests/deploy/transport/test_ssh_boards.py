@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from edgekit.host.deploy.transport import ssh_sftp
 from edgekit.host.deploy.transport.ssh import SshTransport
-from edgekit.host.errors import IncompatibleError, TransferError
+from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 from tests.support.proxy import Fault, running_proxy
 from tests.support.sshd import SECONDS, Sshd, works
 
@@ -81,6 +82,37 @@ def test_login_script_that_talks(server: Sshd, connect: Connect, script: str) ->
     data = os.urandom(300_000)
     transport.put(data, "a/file", deadline=SECONDS)
     assert transport.get("a/file", deadline=SECONDS) == data
+
+
+@pytest.mark.parametrize("script", ["read x; read y", "head -1"])
+def test_login_script_that_reads(
+    server: Sshd, connect: Connect, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """It gets nothing of what is sent to commands and to the server of files."""
+    monkeypatch.setattr(ssh_sftp, "_GREETING_SECONDS", 0.5)
+    server.before_login(script)
+    transport = connect()
+    assert works(transport)
+    stream = transport.open(["cat"], deadline=SECONDS)
+    stream.send(b"\nabc", deadline=SECONDS)
+    assert stream.receive(4, deadline=SECONDS) == b"\nabc"
+    stream.close(deadline=SECONDS)
+    transport.put(b"data", "file", deadline=SECONDS)
+    assert transport.get("file", deadline=SECONDS) == b"data"
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [("exec sh", "that its login shell ended before"), ("sleep 60", "no sign that it started")],
+    ids=["ends", "waits"],
+)
+def test_login_script_that_does_not_go_on(
+    server: Sshd, connect: Connect, script: str, found: str
+) -> None:
+    server.before_login(script)
+    message = rf"expected .*python3.*, found {found}.*begin login scripts there"
+    with pytest.raises(UnreachableError, match=message):
+        connect().run(["true"], deadline=SECONDS if script == "exec sh" else 1.0)
 
 
 NO_SFTP = 'case "$SSH_ORIGINAL_COMMAND" in *sftp-server*) exit 1;; esac'
