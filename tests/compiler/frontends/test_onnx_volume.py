@@ -46,3 +46,27 @@ def test_a_convolution_of_volumes(kind, groups, form, tmp_path):
     (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
     found = evaluate(run_passes(import_model(path))[0], {"x": x}).outputs["y"]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_windows_that_leave_out_the_end_begin_where_onnx_runtime_begins(kind, axes, tmp_path):
+    """Its automatic padding is negative there."""
+    sizes, windows, strides = (13, 10, 6)[:axes], (2, 1, 3)[:axes], (13, 5, 4)[:axes]
+    w = np.ones((1, 1, *windows), np.float32)
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=kind, strides=strides)],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, *sizes])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(w, "w")],
+        ),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=8,
+    )
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    x = np.arange(np.prod(sizes), dtype=np.float32).reshape(1, 1, *sizes)
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    np.testing.assert_array_equal(evaluate(import_model(path), {"x": x}).outputs["y"], want)

@@ -56,6 +56,24 @@ def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: 
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
+def sliding_over(call: OnnxCall, x: Tensor, window: tuple[int, ...]) -> tuple[Tensor, Sliding]:
+    """The windows of a convolution, and `x` without what they leave out in front.
+
+    Windows of automatic padding that end before the image does begin a little later, as ONNX
+    Runtime's do.
+    """
+    kind = call.text("auto_pad", "NOTSET")
+    size = x.shape[2:]
+    s = sliding(call, size, window, False)
+    if kind in ("SAME_UPPER", "SAME_LOWER"):
+        for i, (n, step) in enumerate(zip(size, s.stride, strict=True)):
+            span = (window[i] - 1) * s.dilation[i] + 1
+            left = n - (-(-n // step) - 1) * step - span  # behind the last window
+            begin = max(left - (1 if kind == "SAME_UPPER" else 2), 0) // 2
+            x = call.part(x, 2 + i, begin, n - begin)
+    return x, s
+
+
 def as_image(call: Emitter, x: Tensor) -> Tensor:
     """[n, c, w] → [n, c, 1, w]; images are unchanged."""
     return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
@@ -85,7 +103,7 @@ def conv(call: OnnxCall) -> Tensor:
     window = call.list("kernel_shape", spatial)
     if window != spatial:
         raise ShapeError(f"expected a window of {list(spatial)}, found {list(window)}")
-    s = sliding(call, x.shape[2:], window, False)
+    x, s = sliding_over(call, x, window)
     image, groups = call.nhwc(as_image(call, x)), groups_of(call)
     if w.data is None or (term is not None and term.data is None):
         y = conv_computed_weights(call, image, call.nhwc(as_image(call, w)), term, groups, s)

@@ -19,7 +19,7 @@ from edgekit.host.compiler.frontends.onnx.conv import (
     conv,
     grouped,
     groups_of,
-    sliding,
+    sliding_over,
 )
 from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.ir import ops
@@ -277,7 +277,7 @@ def _integer_sums(call: OnnxCall, x: Tensor, w: Array) -> Tensor:
     need_rank(x, 3, 4)
     if w.ndim != len(x.shape):
         raise ShapeError(f"expected weights of rank {len(x.shape)}, found {list(w.shape)}")
-    s = sliding(call, x.shape[2:], w.shape[2:], False)
+    x, s = sliding_over(call, x, w.shape[2:])
     kernel = w if w.ndim == 4 else w[:, :, None, :]
     image = call.nhwc(as_image(call, x))
     y = call.nchw(_exact_conv(call, image, kernel, s))

@@ -13,7 +13,7 @@ from edgekit.host.compiler.frontends.onnx.conv import (
     crop,
     grouped,
     groups_of,
-    sliding,
+    sliding_over,
 )
 from edgekit.host.compiler.frontends.onnx.transposed_conv import transposed
 from edgekit.host.compiler.ir import ops
@@ -30,7 +30,7 @@ def conv(call: OnnxCall) -> Tensor:
         return onnx_conv.conv(call)
     w, term = call.x(1), call.maybe(2)
     _check_window(call, w)
-    s = sliding(call, x.shape[2:], w.shape[2:], False)
+    x, s = sliding_over(call, x, w.shape[2:])
     groups, flat = groups_of(call), _of_images(s)
     volume = _channels_last(call, x)
     if s.before[0] or s.after[0]:
