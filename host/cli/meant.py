@@ -18,6 +18,11 @@ _COMMANDS = {  # of other tools, by the group in which they are typed
         "version": "edgekit --version",
         **dict.fromkeys(("list", "ls"), "edgekit boards"),
         "logs": "edgekit app status --lines 20",
+        **dict.fromkeys(("rm", "delete", "undeploy", "uninstall"), "edgekit remove"),
+        **dict.fromkeys(("push", "flash", "install", "upgrade", "update"), "edgekit deploy"),
+        **dict.fromkeys(("benchmark", "time"), "edgekit bench model"),
+        **dict.fromkeys(("ssh", "shell", "login"), "edgekit console"),
+        **dict.fromkeys(("check", "test", "verify"), "edgekit doctor"),
     },
     "edgekit board": {
         **dict.fromkeys(("list", "ls", "show"), "edgekit boards"),
@@ -92,10 +97,12 @@ def meant_by(error: Any) -> str:
     if possible := getattr(error, "possibilities", None):
         return " or ".join(possible)
     if found := re.match(r"No such command '(\w+)'", error.message):
-        if near := re.search(r"Did you mean '(\S+)'\?", error.format_message()):
-            return f"{context.command_path} {near[1]}"
-        return _COMMANDS.get(context.command_path, {}).get(found[1], "")
-    if context.command_path == "edgekit bench" and (
+        # undeploy looks like deploy
+        if known := _COMMANDS.get(context.command_path, {}).get(found[1]):
+            return known
+        near = re.search(r"Did you mean '(\S+)'\?", error.format_message())
+        return f"{context.command_path} {near[1]}" if near else ""
+    if context.command_path in ("edgekit bench", "edgekit profile") and (
         found := re.match(r"No such command '(.+\.\w+)'", error.message)
     ):
         return f"edgekit bench model {shlex.quote(found[1])}"
