@@ -98,10 +98,11 @@ def _mean_of(users: Users, name: str | None) -> tuple[str | None, int, list[Node
 def _with_term(users: Users, node: Node) -> dict[str, Node | None] | None:
     """Fuse the factor or shift of the node's only reader."""
     after = users.only_consumer(node.outputs[0])
-    if after is None or node.inputs[2] is not None:
+    given = (*node.inputs, None, None)[:3]  # factor and shift may be left out
+    if after is None or given[2] is not None:
         return None
     index = 1 if users.is_plain(after, ops.Mul) else 2 if users.is_plain(after, ops.Add) else 0
-    if not index or node.inputs[index] is not None:
+    if not index or given[index] is not None:
         return None
     y = users.graph.tensors[node.outputs[0]]
     assert isinstance(node.op, ops.LayerNorm)
@@ -111,7 +112,7 @@ def _with_term(users: Users, node: Node) -> dict[str, Node | None] | None:
         wide = (1,) * (len(y.shape) - len(term.shape)) + term.shape
         is_row = wide == (1,) * (len(y.shape) - len(row)) + row
         if name != node.outputs[0] and term.data is not None and is_row:
-            inputs = (*node.inputs[:index], name, *node.inputs[index + 1 :])
+            inputs = (*given[:index], name, *given[index + 1 :])
             fused = Node(after.name, node.op, inputs, after.outputs)
             return {node.name: None, after.name: fused}
     return None

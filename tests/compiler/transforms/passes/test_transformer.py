@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.driver import compile_artifact, prepare
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.types import DType, Graph
+from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
 from edgekit.kb.targets.board import load_board
+from tests.support.large_networks import Builder
 from tests.support.onnx_models import model, node, save, value
 
 _SHAPE, _WIDTH = [2, 7, 48], 48
@@ -130,3 +133,15 @@ def test_a_chain_of_squares_has_too_many_factors_to_list(tmp_path):
     path, start = _made(tmp_path, squares, ["x24"], 13), time.process_time()
     assert _kinds(prepare(path, load_board("local")).graph) == ["mul"] * 24
     assert time.process_time() - start < 5
+
+
+def test_a_factor_and_a_shift_behind_a_norm_without_any_become_its_own():
+    b = Builder(np.random.default_rng(0), DType.F32)
+    x, factor, shift = b.tensor(2, 6), b.weights(6), b.weights(6)
+    y = b.add(ops.Add(), b.add(ops.Mul(), b.add(ops.LayerNorm(), x), factor), shift)
+    before = Graph("g", b.tensors, tuple(b.nodes), (x,), (y,))
+    after = fuse_layer_norm(before)
+    assert [node.inputs for node in after.nodes] == [(x, factor, shift)]
+    value = np.arange(12, dtype=np.float32).reshape(2, 6) ** 2
+    found, want = (evaluate(g, {x: value}).outputs[y] for g in (after, before))
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
