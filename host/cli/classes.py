@@ -51,22 +51,24 @@ def class_output(
     `given` are the user's labels, `own` the labels in the model for each output. InputError if the
     output is ambiguous, or if the number of labels does not match.
     """
-    scores = [i for i, spec in enumerate(specs) if _class_count(spec) > 1]
+    from edgekit.host.compiler.tasks import class_count
+
+    scores = [i for i, spec in enumerate(specs) if class_count(spec.shape) > 1]
     if len(scores) > 1 and given:
-        scores = [i for i in scores if _class_count(specs[i]) == len(given)] or scores
+        scores = [i for i in scores if class_count(specs[i].shape) == len(given)] or scores
     if len(scores) > 1:
         scores = [i for i in scores if i < len(own) and own[i]] or scores
     if len(scores) != 1:
         found = ", ".join(f"'{spec.name}' {list(spec.shape)}" for spec in specs)
         raise InputError(f"--top: expected one output with a score for each class, found {found}")
     spec = specs[scores[0]]
-    if given and len(given) != _class_count(spec):
+    if given and len(given) != class_count(spec.shape):
         raise InputError(
-            f"--labels: expected {_class_count(spec)} labels for output '{spec.name}', "
+            f"--labels: expected {class_count(spec.shape)} labels for output '{spec.name}', "
             f"found {len(given)}"
         )
     mine = own[scores[0]] if scores[0] < len(own) else ()
-    return spec, given or (mine if len(mine) == _class_count(spec) else ())
+    return spec, given or (mine if len(mine) == class_count(spec.shape) else ())
 
 
 def best(
@@ -80,12 +82,3 @@ def best(
     scores = as_real(outputs[spec.name], spec).reshape(-1)
     order = np.argsort(-scores, kind="stable")[:top]
     return [Class(int(i), labels[i] if labels else "", float(scores[i])) for i in order]
-
-
-def _class_count(spec: TensorSpec) -> int:
-    """Length of a tensor that is a vector apart from dims of 1; 0 otherwise."""
-    largest = max(spec.shape, default=0)
-    size = 1
-    for extent in spec.shape:
-        size *= extent
-    return largest if size == largest else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from edgekit.device.runtime.agent.task import LETTERBOX
+from edgekit.device.runtime.agent.task import CORNER, LETTERBOX
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     BoardOption,
@@ -133,6 +133,8 @@ def _print_inspection(found: Inspection, board: str) -> None:
     print(f"memory         {_format_memory(found.memory)} on {board}")
     if found.task:
         print(f"task           {_one_line(_format_task(found.task, found.task_source))}")
+    elif found.task_source:
+        print(f"task           {_one_line(found.task_source)}")
     for line in found.notes:
         print(f"note           {_one_line(line)}")
     for entry in found.missing[:_ROWS]:
@@ -205,5 +207,5 @@ def _one_line(text: str) -> str:
 
 def _format_task(task: TaskSpec, source: str) -> str:
     labels = f"{len(task.labels)} labels" if task.labels else "no labels"
-    fill = f" filled with {task.fill}" if task.fit == LETTERBOX else ""
+    fill = f" filled with {task.fill}" if task.fit in (LETTERBOX, CORNER) else ""
     return f"{task.kind}, {source}: {task.fit}{fill}, {task.channels}, {labels}"

@@ -138,6 +138,13 @@ class CompileOptions:
             "Add an output of boxes, or labels: auto if the file says so, guess by shapes.",
         ),
     )
+    head: str = field(
+        default="",
+        metadata=_cli_option(
+            "Head of a detector whose outputs fit several, which are named then.",
+            metavar="NAME",
+        ),
+    )
     order: Order = field(
         default="search",
         metadata=_cli_option(
@@ -172,6 +179,8 @@ class CompileOptions:
     more_shapes: tuple[Shapes, ...] = ()  # of further variants in the same release
 
     def __post_init__(self) -> None:
+        if self.head and self.task not in ("auto", "guess", "detect"):
+            raise InputError(f"--head: expected --task detect with it, found --task {self.task}")
         if self.group_size is not None and self.weights is None:
             raise InputError("--group-size: expected --weights int8 or int4 with it, found none")
         if self.min_cosine is not None and (self.weights != "int4" or self.samples is None):

@@ -32,6 +32,7 @@ def compile_model(
     states: Mapping[str, str] | None = None,
     signatures: Sequence[str] = (),
     task: Task = "auto",
+    head: str = "",
 ) -> Bundle:
     """Compiles a .tflite, .onnx or .prototxt model for a board or board profile; returns the signed
     bundle.
@@ -42,8 +43,8 @@ def compile_model(
     operator and of the arena; the default is the board's memory. `weights` is the `--weights`
     option of `edgekit compile`. `states` maps an input to the output that the release feeds back to
     it on the next run, like `--state`. `signatures` are those of a .tflite model that go into
-    the release, by default all. `task` is the `--task` option: "detect" and "classify" give
-    programs `detect()` and `classify()`.
+    the release, by default all. `task` and `head` are the options of those names: "detect"
+    and "classify" give programs `detect()` and `classify()`.
 
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
@@ -58,6 +59,7 @@ def compile_model(
         signatures=tuple(signatures),
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
         task=task,
+        head=head,
     )
     from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
 

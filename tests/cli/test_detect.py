@@ -66,6 +66,28 @@ def test_boxes_are_shown_drawn_and_written(edgekit, scene, home):
     assert [row["label"] for row in rows] == [_NAMES[label] for label, *_ in expected]
 
 
+def test_a_head_that_shapes_do_not_show_is_asked_for(edgekit, home):
+    """YOLOX has the picture in the corner of its input, which is not scaled to 0..1."""
+    count = 8 * 12 + 4 * 6 + 2 * 3
+    boxes, scores = scattered(count, _SIZE, 1), np.random.default_rng(1).random((count, 3)) ** 6
+    output = np.concatenate([boxes, np.ones((count, 1)), scores], 1)[None].astype(np.float32)
+    path = detector(home, {"output": output}, _SIZE)
+    Image.new("RGB", _PICTURE, "gray").save(home / "street.png")
+    said = "finds no boxes: the outputs may be of yolox, yolox-decoded or yolov6"
+    assert said in edgekit("run", path, "--input", "street.png").err
+    assert f"task           {said}" in edgekit("inspect", path).out
+    done = edgekit("run", path, "--input", "street.png", "--json", "--head", "yolox-decoded")
+    (run,) = done.document["inputs"]
+    every = best_boxes(boxes, scores.astype(np.float32), 0.3, 0.45)
+    expected = [each for each in every if each[2][1] < 48]  # others are below the picture
+    assert len(run["boxes"]) == len(expected) > 3
+    for box, (label, _, corners) in zip(run["boxes"], expected, strict=True):
+        edges = [box[side] for side in ("left", "top", "right", "bottom")]
+        limits = (*_PICTURE, *_PICTURE)
+        cut = [min(max(v / 0.48, 0), most) for v, most in zip(corners, limits, strict=True)]
+        assert box["number"] == label and edges == pytest.approx(cut, abs=0.05)
+
+
 def test_inspect_says_what_run_would_do(edgekit, scene):
     path, _ = scene
     found = edgekit("inspect", path)

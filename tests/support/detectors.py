@@ -18,14 +18,28 @@ def detector(folder: Path, outputs: dict[str, Floats], size: tuple[int, int], **
 
     `more` are metadata properties.
     """
-    constants = {f"c.{name}": array for name, array in outputs.items()}
+    return built(folder, outputs, [], list(outputs), size, **more)
+
+
+def built(
+    folder: Path,
+    parts: dict[str, Floats],
+    nodes: list[Any],
+    outputs: list[str],
+    size: tuple[int, int],
+    **more: Any,
+) -> Path:
+    """As `detector`, with `nodes` that make the outputs of constant `parts`. Shapes for Reshape are
+    parts, too."""
+    plain = {name for name, array in parts.items() if array.dtype == np.int64}
+    constants: dict[str, Any] = {n if n in plain else f"c.{n}": v for n, v in parts.items()}
     constants["zero"] = np.zeros(1, np.float32)
-    nodes = [
+    first = [
         node("ReduceMean", ["images"], ["mean"], keepdims=0),
         node("Mul", ["mean", "zero"], ["none"]),
-        *(node("Add", [f"c.{name}", "none"], [name]) for name in outputs),
+        *(node("Add", [f"c.{name}", "none"], [name]) for name in parts if name not in plain),
     ]
-    made = model(nodes, [value("images", [1, 3, *size])], list(outputs), constants, opset=13)
+    made = model([*first, *nodes], [value("images", [1, 3, *size])], outputs, constants, opset=13)
     for key, text in more.items():
         entry = made.metadata_props.add()
         entry.key, entry.value = key, str(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Sequence, Tuple
 
-from edgekit.device.runtime.agent.task import CROP, FIELDS, LETTERBOX, TaskSpec
+from edgekit.device.runtime.agent.task import CORNER, CROP, FIELDS, STRETCH, TaskSpec
 
 LEAST = 0.25  # score of a box, where the model selects boxes without a threshold
 
@@ -38,11 +38,13 @@ class Placed(NamedTuple):
 
 def place(picture: Tuple[int, int], width: int, height: int, fit: str) -> Placed:
     """Places a picture of `picture` pixels in an input of width x height, by a fit of TaskSpec."""
-    if fit not in (LETTERBOX, CROP):
+    if fit == STRETCH:
         return Placed(width, height, 0, 0, picture)
     scales = width / picture[0], height / picture[1]
-    scale = min(scales) if fit == LETTERBOX else max(scales)
+    scale = max(scales) if fit == CROP else min(scales)
     across, down = (max(1, round(side * scale)) for side in picture)
+    if fit == CORNER:
+        return Placed(across, down, 0, 0, picture)
     # Halves go to the right and to the bottom, as in Ultralytics' letterbox.
     return Placed(across, down, (width - across) // 2, (height - down) // 2, picture)
 

@@ -8,18 +8,19 @@ from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, num
 from edgekit.device.runtime.record import Record
 
 CLASSIFY, DETECT = "classify", "detect"
-LETTERBOX, STRETCH, CROP = "letterbox", "stretch", "crop"
+LETTERBOX, CORNER, STRETCH, CROP = "letterbox", "corner", "stretch", "crop"
 RGB, BGR = "rgb", "bgr"
-KINDS, FITS, CHANNELS = (CLASSIFY, DETECT), (LETTERBOX, STRETCH, CROP), (RGB, BGR)
+KINDS, CHANNELS = (CLASSIFY, DETECT), (RGB, BGR)
+FITS = (LETTERBOX, CORNER, STRETCH, CROP)
 
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
 
 
 class TaskSpec(Record):
     """`kind` is one of KINDS. The picture is resized to `input` by `fit`: a letterbox keeps its
-    proportions and fills the rest with `fill` (0 to 255), a crop cuts what is too much. `channels`
-    is the order of colors. A value of the input is (pixel - mean) / scale; both are empty for the
-    input's own default.
+    proportions and fills the rest with `fill` (0 to 255), a corner does so with the picture at the
+    top left, a crop cuts what is too much. `channels` is the order of colors. A value of the input
+    is (pixel - mean) / scale; both are empty for the input's own default.
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. `labels` name the classes, in

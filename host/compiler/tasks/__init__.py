@@ -1,5 +1,5 @@
 """Tasks: what a model is for, from its file, and outputs that people can read."""
 
-from edgekit.host.compiler.tasks.find import Prepared, with_task
+from edgekit.host.compiler.tasks.find import Prepared, class_count, with_task
 
-__all__ = ["Prepared", "with_task"]
+__all__ = ["Prepared", "class_count", "with_task"]

@@ -16,3 +16,6 @@ COCO = (
 # The category of each class in COCO's annotation files, whose numbers have gaps.
 _UNUSED = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 COCO_IDS = tuple(i for i in range(1, 91) if i not in _UNUSED)
+# The names of categories 1 to 90, for models that have one class for each; gaps have none.
+_NAMES = dict(zip(COCO_IDS, COCO, strict=True))
+COCO_CATEGORIES = tuple(_NAMES.get(i, "") for i in range(1, 91))

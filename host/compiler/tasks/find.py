@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import (
-    CLASSIFY,
-    CROP,
-    DETECT,
-    STRETCH,
-    TaskSpec,
-)
+from edgekit.device.runtime.agent.task import CLASSIFY, CROP, DETECT, KINDS, STRETCH, TaskSpec
 from edgekit.host.compiler.inputs import ModelNotes, postprocessed, read_notes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import Graph, Tensor
+from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
-from edgekit.host.compiler.tasks.heads import Head, Image, find_head, image_of, selected_head
+from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 from edgekit.host.errors import InputError
 
 DETECTIONS = "detections"
 _GRAY = 114  # of Ultralytics' letterboxes
 _IMAGENET = (1000, 1001)  # classes, without and with a background
-_MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Quantize.kind)
 
 
 @dataclass(frozen=True)
@@ -42,34 +38,60 @@ def with_task(model: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """The graph of a model for the task that the options name, or that its file states.
 
     For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
-    InputError if the options name a task that the outputs do not fit.
+    InputError if the options name a task, or a head, that the outputs do not fit.
     """
     guess = options.task == "guess"
-    relative = model.suffix == ".tflite"
-    image = None if options.task == "none" else image_of(graph, relative)
+    image = None if options.task == "none" else image_of(graph, model.suffix == ".tflite")
     if image is None:
-        if options.task in (CLASSIFY, DETECT):
+        if options.task in KINDS:
             raise _misfit(options.task, graph, "an input of one picture")
         return Prepared(graph)
+    ends = Ends(graph, image)
     own, notes = read_ultralytics(model), read_notes(model)
-    asked = options.task if options.task in (CLASSIFY, DETECT) else own.task
+    asked = options.task if options.task in KINDS else own.task
+    if options.head:
+        asked = DETECT
     if asked == DETECT or (guess and not asked):
-        head = selected_head(graph, image, postprocessed(model)) or find_head(graph, image)
-        if head is not None:
-            return _detector(graph, image, head, own, notes)
+        heads = _heads(ends, model, options)
+        if len(heads) == 1:
+            return _detector(ends, heads[0], own, notes)
+        if heads and options.task == DETECT:
+            raise InputError(f"--task detect: {_undecided(heads)}")
+        if heads:
+            note = f"finds no boxes: {_undecided(heads)}"
+            return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
         if options.task == DETECT:
             raise _misfit(DETECT, graph, "outputs of a known detector")
     if asked == CLASSIFY or (guess and not asked):
-        made = _classifier(graph, image, own, notes, sure=asked == CLASSIFY)
+        made = _classifier(ends, own, notes, sure=asked == CLASSIFY)
         if made is None and options.task == CLASSIFY:
             raise _misfit(CLASSIFY, graph, "one output with a score for each class")
         return made or Prepared(graph)
     return Prepared(graph)
 
 
-def _detector(
-    graph: Graph, image: Image, head: Head, own: Ultralytics, notes: ModelNotes
-) -> Prepared:
+def _heads(ends: Ends, model: Path, options: CompileOptions) -> list[Head]:
+    """The heads that the outputs may be of, or the one of them that the options name."""
+    heads = find_heads(ends, postprocessed(model))
+    if not options.head:
+        return heads
+    chosen = [head for head in heads if head.name == options.head]
+    if not chosen:
+        known = ", ".join(head.name for head in heads) or "no known head"
+        raise InputError(f"--head: the outputs fit {known}, found {options.head}")
+    return chosen
+
+
+def _undecided(heads: Sequence[Head]) -> str:
+    *names, last = (head.name for head in heads)
+    return (
+        f"the outputs may be of {', '.join(names)} or {last}, which decode boxes differently; name "
+        f"the right one, as in --head {last}"
+    )
+
+
+def _detector(ends: Ends, head: Head, own: Ultralytics, notes: ModelNotes) -> Prepared:
+    graph = ends.graph
     to = Appender(graph, DETECTIONS)
     name = _free_name(graph, DETECTIONS)
     made = to.with_output(head.rows(to), name)
@@ -83,46 +105,37 @@ def _detector(
     pixels = dict(head.pixels)
     if notes.inputs and (notes.inputs[0].mean or notes.inputs[0].scale):
         pixels |= {"mean": notes.inputs[0].mean, "scale": notes.inputs[0].scale}
-    spec = TaskSpec(DETECT, image.name, name, labels=labels, **pixels)
+    spec = TaskSpec(DETECT, ends.image.name, name, labels=labels, **pixels)
     source = "by the file's metadata" if own.task else f"because {head.what}"
     note = f"finds boxes, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
 
 
-def _classifier(
-    graph: Graph, image: Image, own: Ultralytics, notes: ModelNotes, sure: bool
-) -> Prepared | None:
+def _classifier(ends: Ends, own: Ultralytics, notes: ModelNotes, sure: bool) -> Prepared | None:
     """A single output whose elements are scores of classes. Unless that is `sure`, labels, a
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
-    scores = [t for t in map(graph.tensors.__getitem__, graph.outputs) if _class_count(t) > 1]
-    if len(scores) != 1 or not (sure or len(graph.outputs) == 1):
+    scores = [t for t in ends.outputs if class_count(t.shape) > 1]
+    if len(scores) != 1 or not (sure or len(ends.outputs) == 1):
         return None
-    count = _class_count(scores[0])
+    count = class_count(scores[0].shape)
     known = (own.labels, *notes.labels)
     labels = next((each for each in known if len(each) == count), ())
-    if not (sure or labels or count in _IMAGENET or _is_softmax(graph, scores[0].name)):
+    softmax = ends.is_from(scores[0].name, ops.Softmax.kind)
+    if not (sure or labels or count in _IMAGENET or softmax):
         return None
     fit = CROP if own.task else STRETCH
     mean, scale = ((), ()) if not notes.inputs else (notes.inputs[0].mean, notes.inputs[0].scale)
-    spec = TaskSpec(CLASSIFY, image.name, scores[0].name, fit, _GRAY, "rgb", mean, scale, labels)
+    spec = TaskSpec(
+        CLASSIFY, ends.image.name, scores[0].name, fit, _GRAY, "rgb", mean, scale, labels
+    )
     source = "by the file's metadata" if own.task or labels else "because scores are of classes"
-    return Prepared(graph, spec, source)
+    return Prepared(ends.graph, spec, source)
 
 
-def _is_softmax(graph: Graph, name: str) -> bool:
-    """Whether the values come from a softmax, possibly moved or converted."""
-    producer = graph.producer()
-    while name in producer and producer[name].op.kind in (*_MOVES, ops.Softmax.kind):
-        if producer[name].op.kind == ops.Softmax.kind:
-            return True
-        name = producer[name].inputs[0] or ""
-    return False
-
-
-def _class_count(tensor: Tensor) -> int:
-    """Length of a tensor that is a vector apart from dimensions of 1; 0 otherwise."""
-    largest = max(tensor.shape, default=0)
-    return largest if math.prod(tensor.shape) == largest else 0
+def class_count(shape: Sequence[int]) -> int:
+    """Length of a vector, whose other axes are 1 long; 0 for other shapes."""
+    largest = max(shape, default=0)
+    return largest if math.prod(shape) == largest else 0
 
 
 def _free_name(graph: Graph, wanted: str) -> str:

@@ -1,0 +1,88 @@
+"""Heads of face detectors: MediaPipe's and Ultra-Light-Fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import LETTERBOX, STRETCH
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.heads import Head, prior_boxes, selected, sizes_of, suppressed
+
+_LIMITS = (0.5, 0.3)  # MediaPipe's defaults: least score, most overlap
+_BLAZE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
+_ULTRA_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}
+# Cells along an edge and boxes in each, by the side of the picture.
+_BLAZE_GRIDS = {128: ((16, 2), (8, 6)), 256: ((16, 2), (8, 6)), 192: ((48, 1),)}
+_ULTRA_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}  # by stride
+
+
+def blaze_face(ends: Ends) -> Iterator[Head]:
+    """MediaPipe's face detectors: boxes and 6 points in pixels from the centers of cells."""
+    image = ends.image
+    by_size = {t.shape[2]: t for t in ends.outputs if len(t.shape) == 3}
+    grids = _BLAZE_GRIDS.get(image.width) if image.height == image.width else None
+    if len(ends.outputs) != 2 or set(by_size) != {16, 1} or grids is None:
+        return
+    boxes, scores = by_size[16], by_size[1]
+    count = sum(cells * cells * each for cells, each in grids)
+    if {boxes.shape[:2], scores.shape[:2]} != {(1, count)}:
+        return
+    centers = np.array(list(_centers(grids))) * image.width
+
+    def rows(to: Appender) -> str:
+        box, _ = to.add_all(ops.Split(2, (4, 12)), to.floats(boxes.name))
+        shift = np.concatenate([centers, np.zeros_like(centers)], 1)
+        box = to.add(ops.Add(), box, to.constant(shift[None]))
+        score = to.add(ops.Logistic(), to.floats(scores.name))
+        score = to.add(ops.Transpose((0, 2, 1)), score)
+        return selected(to, box, score, None, _LIMITS)
+
+    what = "outputs are those of MediaPipe's face detectors"
+    yield Head("blazeface", what, 1, rows, _BLAZE_PIXELS, ("face",))
+
+
+def ultra_face(ends: Ends) -> Iterator[Head]:
+    """Ultra-Light-Fast: boxes, and scores of background and face. Boxes are relative to priors, or
+    corners relative to the picture where the file decodes them, for which it needs powers."""
+    if not is_ultra_face(ends):
+        return
+    priors = np.array(list(_priors(ends.image)))
+    decoded = ends.computes(ops.Exp.kind)
+
+    def rows(to: Appender) -> str:
+        _, face = to.add_all(ops.Split(2, (1, 1)), to.floats("scores"))
+        face = to.add(ops.Transpose((0, 2, 1)), face)
+        if decoded:
+            corners = to.add(ops.Mul(), to.floats("boxes"), to.constant(sizes_of(ends.image)))
+            return suppressed(to, corners, face, _LIMITS)
+        return selected(to, prior_boxes(to, to.floats("boxes"), priors), face, None, _LIMITS)
+
+    yield Head("ultraface", "outputs are UltraFace's", 1, rows, _ULTRA_PIXELS, ("face",))
+
+
+def is_ultra_face(ends: Ends) -> bool:
+    """Whether there are outputs of the names and sizes of UltraFace's."""
+    count = len(list(_priors(ends.image)))
+    return ends.shapes() == {"boxes": (1, count, 4), "scores": (1, count, 2)}
+
+
+def _priors(image: Image) -> Iterator[tuple[float, float, float, float]]:
+    """UltraFace's boxes: center and size in pixels."""
+    for stride, sides in _ULTRA_SIDES.items():
+        down, across = image.grid(stride)
+        for cell in range(down * across):
+            for side in sides:
+                x, y = cell % across + 0.5, cell // across + 0.5
+                yield x * stride, y * stride, side, side
+
+
+def _centers(grids: tuple[tuple[int, int], ...]) -> Iterator[tuple[float, float]]:
+    """The centers of all boxes, relative to the picture: cells row by row, then their boxes."""
+    for cells, boxes in grids:
+        for cell in range(cells * cells):
+            for _ in range(boxes):
+                yield (cell % cells + 0.5) / cells, (cell // cells + 0.5) / cells

@@ -1,0 +1,127 @@
+"""Heads of YOLO whose outputs are one tensor for each grid, with boxes relative to anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import Head, grid_of, selected
+
+_BOXES = 3  # of a cell
+_V3 = ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326))
+_V7 = ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401))
+_TINY = ((10, 14, 23, 27, 37, 58), (81, 82, 135, 169, 344, 319))
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Widths and heights of anchors by grid. `powers`: sizes are powers, as of YOLOv3; else
+    squares, as of YOLOv5."""
+
+    name: str
+    strides: tuple[int, ...]
+    anchors: tuple[tuple[int, ...], ...]
+    powers: bool = False
+
+
+_FAMILIES = (
+    _Family("yolov3", (8, 16, 32), _V3, powers=True),
+    _Family("yolov3-tiny", (16, 32), _TINY, powers=True),
+    _Family("yolov5", (8, 16, 32), _V3),
+    _Family("yolov7", (8, 16, 32), _V7),
+)
+
+
+def raw_grids(ends: Ends) -> Iterator[Head]:
+    """YOLOv3, 5 and 7, not decoded: [1, 3 · fields, h, w], [1, h, w, 3 · fields] or [1, 3, h, w,
+    fields]. The shapes do not show which; only YOLOv5's and 7's may end in a sigmoid, because the
+    sizes of YOLOv3's boxes are computed without one."""
+    sigmoid = {ends.is_from(t.name, ops.Logistic.kind) for t in ends.outputs}
+    for family in _FAMILIES:
+        sizes = [ends.image.grid(stride) for stride in family.strides]
+        found = [_level(ends, size) for size in sizes]
+        levels = [level for level in found if level is not None]
+        fields = {level.fields for level in levels}
+        fits = len(levels) == len(sizes) == len(ends.outputs) and len(fields) == len(sigmoid) == 1
+        if fits and len(set(sizes)) == len(sizes) and not (family.powers and True in sigmoid):
+            yield _head(ends, family, levels, done=True in sigmoid)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The output of a grid: `axes` brings its parts, of shape `parts`, in the order fields, boxes,
+    cells."""
+
+    tensor: Tensor
+    fields: int
+    parts: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+def _level(ends: Ends, size: tuple[int, int]) -> _Level | None:
+    """The output of the grid of `size` rows and columns, with at least one class."""
+    cells = size[0] * size[1]
+    for tensor in ends.outputs:
+        shape = tensor.shape
+        if len(shape) == 5 and shape[:4] == (1, _BOXES, *size) and shape[4] > 5:
+            fields = shape[4]
+            return _Level(tensor, fields, (1, _BOXES, cells, fields), (0, 3, 1, 2))
+        fields, rest = divmod(next((n for n in shape[1:] if n not in size), 0), _BOXES)
+        if rest or fields <= 5:
+            continue
+        if shape == (1, _BOXES * fields, *size):
+            return _Level(tensor, fields, (1, _BOXES, fields, cells), (0, 2, 1, 3))
+        if shape == (1, *size, _BOXES * fields):
+            return _Level(tensor, fields, (1, cells, _BOXES, fields), (0, 3, 2, 1))
+    return None
+
+
+def _head(ends: Ends, family: _Family, levels: list[_Level], done: bool) -> Head:
+    """`done`: the outputs already went through a sigmoid."""
+    fields = levels[0].fields
+    shift, unit, anchors = _constants(ends, family)
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Concat(2), *(_planes(to, level) for level in levels))
+        if family.powers:
+            center, size, scores = to.add_all(ops.Split(1, (2, 2, fields - 4)), x)
+            center, scores = to.add(ops.Logistic(), center), to.add(ops.Logistic(), scores)
+            size = to.add(ops.Mul(), to.add(ops.Exp(), size), to.constant(anchors))
+        else:
+            x = x if done else to.add(ops.Logistic(), x)
+            center, size, scores = to.add_all(ops.Split(1, (2, 2, fields - 4)), x)
+            center = to.add(ops.Mul(), center, to.constant(np.full((1, 1, 1), 2)))
+            size = to.add(ops.Mul(), to.add(ops.Mul(), size, size), to.constant(4 * anchors))
+        center = to.add(ops.Add(), center, to.constant(shift - (0 if family.powers else 0.5)))
+        center = to.add(ops.Mul(), center, to.constant(unit))
+        boxes = to.add(ops.Transpose((0, 2, 1)), to.add(ops.Concat(1), center, size))
+        sure, classes = to.add_all(ops.Split(1, (1, fields - 5)), scores)
+        return selected(to, boxes, to.add(ops.Mul(), classes, sure))
+
+    return Head(family.name, f"outputs are grids like {family.name}'s", fields - 5, rows)
+
+
+def _planes(to: Appender, level: _Level) -> str:
+    """The output as [1, fields, boxes · cells]."""
+    parts = to.add(ops.Reshape(level.parts), to.floats(level.tensor.name))
+    moved = to.add(ops.Transpose(level.axes), parts)
+    _, fields, boxes, cells = to.shape(moved)
+    return to.add(ops.Reshape((1, fields, boxes * cells)), moved)
+
+
+def _constants(ends: Ends, family: _Family) -> tuple[Array, Array, Array]:
+    """Cells [1, 2, n], strides [1, 1, n] and anchors [1, 2, n] of all boxes."""
+    shifts, units, sizes = [], [], []
+    for stride, anchors in zip(family.strides, family.anchors, strict=True):
+        cells, sides = grid_of(ends.image, (stride,))
+        shifts.append(np.tile(cells, (_BOXES, 1)))
+        units.append(np.tile(sides, (_BOXES, 1)))
+        sizes.append(np.repeat(np.reshape(anchors, (_BOXES, 2)), len(cells), axis=0))
+    shift, unit, size = (np.concatenate(each).T[None] for each in (shifts, units, sizes))
+    return shift, unit, size

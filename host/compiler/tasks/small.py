@@ -1,0 +1,85 @@
+"""Heads of detectors for small computers: FastestDet and NanoDet-Plus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import BGR, STRETCH
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import Head, grid_of, selected, suppressed
+
+_FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
+_FASTEST_STRIDE, _FASTEST_LIMITS = 16, (0.65, 0.45)  # of its authors' program
+_NANO_STRIDES, _NANO_LIMITS = (8, 16, 32, 64), (0.35, 0.6)  # of its authors' program
+_NANO_PIXELS = {
+    "fit": STRETCH,
+    "channels": BGR,
+    "mean": (103.53, 116.28, 123.675),
+    "scale": (57.375, 57.12, 58.395),
+}
+
+
+def fastest_det(ends: Ends) -> Iterator[Head]:
+    """FastestDet: [1, 5 + classes, rows, columns] of one grid with object, box and class scores."""
+    output, image = ends.only(4), ends.image
+    down, across = image.height // _FASTEST_STRIDE, image.width // _FASTEST_STRIDE
+    if output is None or output.shape[2:] != (down, across):
+        return
+    fields = output.shape[1]
+    if fields <= 5 or down * across < 2:
+        return
+    grid = np.stack(np.meshgrid(np.arange(across), np.arange(down)), -1).reshape(1, -1, 2)
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, fields, down * across)), to.floats(output.name))
+        sure, box, classes = to.add_all(ops.Split(1, (1, 4, fields - 5)), x)
+        shift, size = to.add_all(ops.Split(2, (2, 2)), to.add(ops.Transpose((0, 2, 1)), box))
+        cells = to.add(ops.Add(), to.add(ops.Tanh(), shift), to.constant(grid))
+        centers = to.add(ops.Mul(), cells, to.constant(np.full((1, 1, 2), _FASTEST_STRIDE)))
+        extents = to.constant(np.array([[[image.width, image.height]]]))
+        box = to.add(
+            ops.Concat(2), centers, to.add(ops.Mul(), to.add(ops.Logistic(), size), extents)
+        )
+        sure = to.add(ops.Pow(), sure, to.constant(np.full((1, 1, 1), 0.6)))
+        classes = to.add(ops.Pow(), classes, to.constant(np.full((1, 1, 1), 0.4)))
+        return selected(to, box, to.add(ops.Mul(), classes, sure), None, _FASTEST_LIMITS)
+
+    what = f"'{output.name}' is like FastestDet's"
+    yield Head("fastestdet", what, fields - 5, rows, _FASTEST_PIXELS)
+
+
+def nano_det(ends: Ends) -> Iterator[Head]:
+    """NanoDet-Plus: [1, cells, classes + 4 distributions of the distance to an edge]. How many
+    classes there are is seen where scores and distributions of a grid are joined."""
+    output, image = ends.only(3), ends.image
+    if output is None or output.shape[1] != sum(map(image.cells, _NANO_STRIDES)):
+        return
+    joined = [ends.parts(name) for name, _ in ends.parts(output.name)]
+    sizes = {tuple(size for _, size in level) for level in joined}
+    if len(sizes) != 1 or len(one := sizes.pop()) != 2 or sum(one) != output.shape[2]:
+        return
+    classes, width = one
+    certain = all(ends.is_from(level[0][0], ops.Logistic.kind) for level in joined)
+    if width % 4 or width < 8 or not certain:
+        return
+    cells, sides = grid_of(image, _NANO_STRIDES)
+    steps = np.arange(width // 4)
+
+    def rows(to: Appender) -> str:
+        scores, spread = to.add_all(ops.Split(2, (classes, width)), to.floats(output.name))
+        spread = to.add(ops.Reshape((1, len(cells), 4, len(steps))), spread)
+        weighted = to.add(ops.Mul(), to.add(ops.Softmax(), spread), to.constant(steps))
+        distance = to.add(ops.ReduceSum(axes=(3,)), weighted)
+        distance = to.add(ops.Mul(), distance, to.constant(sides[None]))
+        low, high = to.add_all(ops.Split(2, (2, 2)), distance)
+        centers = to.constant((cells * sides)[None])
+        low, high = to.add(ops.Sub(), centers, low), to.add(ops.Add(), centers, high)
+        scores = to.add(ops.Transpose((0, 2, 1)), scores)
+        return suppressed(to, to.add(ops.Concat(2), low, high), scores, _NANO_LIMITS)
+
+    what = f"'{output.name}' is like NanoDet-Plus's"
+    yield Head("nanodet-plus", what, classes, rows, _NANO_PIXELS)

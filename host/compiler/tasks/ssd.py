@@ -1,0 +1,165 @@
+"""Heads of SSD: results of an operator that selects, or boxes and scores of all priors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import STRETCH
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.coco import COCO_CATEGORIES
+from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.faces import is_ultra_face
+from edgekit.host.compiler.tasks.heads import (
+    Head,
+    as_rows,
+    prior_boxes,
+    selected,
+    sizes_of,
+    suppressed,
+)
+
+_PIXELS = {"fit": STRETCH}
+_MOBILE_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}
+_VGG_PIXELS = {"fit": STRETCH, "mean": (123.0, 117.0, 104.0), "scale": (1.0,)}
+_TORCH_VGG_PIXELS = {
+    "fit": STRETCH,
+    "mean": (0.48235 * 255, 0.45882 * 255, 0.40784 * 255),
+    "scale": (1.0,),
+}
+_LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
+_LIMITS = (0.4, 0.45)  # of pytorch-ssd's program
+_MOBILE_COUNT, _VGG_COUNT = 3000, 8732  # priors of SSD with MobileNet and with VGG
+
+
+def postprocessed_ssd(ends: Ends, results: Sequence[str]) -> Iterator[Head]:
+    """The head of a model that ends in TFLite_Detection_PostProcess, whose `results` are boxes
+    (top, left, bottom, right relative to the picture), classes, scores, count."""
+    graph = ends.graph
+    if len(results) != 4 or not set(results) <= set(graph.outputs):
+        return
+    boxes, classes, scores, _ = results
+    count = math.prod(graph.tensors[scores].shape)
+    if math.prod(graph.tensors[boxes].shape) != 4 * count:
+        return
+
+    def rows(to: Appender) -> str:
+        values = [to.floats(name) for name in (boxes, classes, scores)]
+        wide, label, score = (
+            to.add(ops.Reshape((1, count, size)), name)
+            for name, size in zip(values, (4, 1, 1), strict=True)
+        )
+        wide = to.add(ops.Mul(), wide, to.constant(sizes_of(ends.image)[..., ::-1]))
+        top, left, bottom, right = to.add_all(ops.Split(2, (1, 1, 1, 1)), wide)
+        return as_rows(to, label, score, [left, top, right, bottom])
+
+    yield Head("ssd", "it ends in TFLite_Detection_PostProcess", 0, rows, _PIXELS)
+
+
+def separate_ssd(ends: Ends) -> Iterator[Head]:
+    """Boxes [1, n, 4] and scores [1, n, classes] of which the first is the background.
+
+    pytorch-ssd's files (jetson-inference trains such) decode the boxes and apply a softmax;
+    torchvision's heads leave both to the program that runs them.
+    """
+    found = boxes_and_scores(ends)
+    if found is None or is_ultra_face(ends):
+        return
+    boxes, scores = found
+    count, classes = scores.shape[1:]
+    is_known = ends.shapes().keys() == {"boxes", "scores"} or count in (_MOBILE_COUNT, _VGG_COUNT)
+    decodes, softmax = ends.computes(ops.Exp.kind), ends.is_from(scores.name, ops.Softmax.kind)
+    if is_known and decodes and softmax and classes > 1:
+        yield _decoded(ends.image, boxes, scores)
+    if not decodes and not softmax and ends.image.height == ends.image.width:
+        yield from _torchvision(ends.image, boxes, scores)
+
+
+def boxes_and_scores(ends: Ends) -> tuple[Tensor, Tensor] | None:
+    """Two outputs [1, n, 4] and [1, n, classes]; None for others, or if it is not clear which is
+    which."""
+    if len(ends.outputs) != 2 or any(len(t.shape) != 3 or t.shape[0] != 1 for t in ends.outputs):
+        return None
+    # With four classes, the name tells boxes from scores.
+    wide = [t for t in ends.outputs if t.shape[2] == 4]
+    named = [t for t in wide if "box" in t.name.lower()] if len(wide) > 1 else wide
+    if len(named) != 1:
+        return None
+    (scores,) = (t for t in ends.outputs if t is not named[0])
+    return (named[0], scores) if scores.shape[:2] == named[0].shape[:2] else None
+
+
+def _decoded(image: Image, boxes: Tensor, scores: Tensor) -> Head:
+    classes = scores.shape[2] - 1
+
+    def rows(to: Appender) -> str:
+        corners = to.add(ops.Mul(), to.floats(boxes.name), to.constant(sizes_of(image)))
+        return suppressed(to, corners, _foreground(to, to.floats(scores.name), classes), _LIMITS)
+
+    pixels = _VGG_PIXELS if scores.shape[1] == _VGG_COUNT else _MOBILE_PIXELS
+    return Head("pytorch-ssd", "outputs are like pytorch-ssd's", classes, rows, pixels)
+
+
+def _torchvision(image: Image, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
+    _, count, outputs = scores.shape
+    for name, side, made, pixels, overlap in (
+        ("torchvision-ssd", 300, _vgg_priors(), _TORCH_VGG_PIXELS, 0.45),
+        ("torchvision-ssdlite", 320, _lite_priors(), _LITE_PIXELS, 0.55),
+    ):
+        if (len(made), side) != (count, image.width):
+            continue
+
+        def rows(
+            to: Appender, priors: Array = made * side, limits: tuple[float, float] = (0.4, overlap)
+        ) -> str:
+            found = prior_boxes(to, to.floats(boxes.name), priors)
+            shares = to.add(ops.Softmax(), to.floats(scores.name))
+            return selected(to, found, _foreground(to, shares, outputs - 1), None, limits)
+
+        labels = COCO_CATEGORIES if outputs - 1 == len(COCO_CATEGORIES) else ()
+        what = f"outputs have the shapes of {name}'s"
+        yield Head(name, what, outputs - 1, rows, pixels, labels)
+
+
+def _foreground(to: Appender, scores: str, classes: int) -> str:
+    """Scores [1, c, n] without the background."""
+    _, each = to.add_all(ops.Split(2, (1, classes)), scores)
+    return to.add(ops.Transpose((0, 2, 1)), each)
+
+
+def _vgg_priors() -> Array:
+    ratios, steps = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,)), (8, 16, 32, 64, 100, 300)
+    scales = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
+    cells = zip((38, 19, 10, 5, 3, 1), (300 / step for step in steps), strict=True)
+    return _priors(list(cells), scales, ratios)
+
+
+def _lite_priors() -> Array:
+    scales = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.0)
+    return _priors([(cells, cells) for cells in (20, 10, 5, 3, 2, 1)], scales, ((2, 3),) * 6)
+
+
+def _priors(
+    grids: Sequence[tuple[int, float]],
+    scales: Sequence[float],
+    ratios: Sequence[tuple[int, ...]],
+) -> Array:
+    """Centers and sizes [n, 4] relative to the picture. Of each grid: its cells along an edge, and
+    how many of them the picture would have along it."""
+    made = []
+    for (cells, span), scale, larger, several in zip(
+        grids, scales, scales[1:], ratios, strict=False
+    ):
+        middle = math.sqrt(scale * larger)
+        sides = [(scale, scale), (middle, middle)]
+        for ratio in several:
+            long, short = scale * math.sqrt(ratio), scale / math.sqrt(ratio)
+            sides += [(long, short), (short, long)]
+        for cell in range(cells * cells):
+            x, y = (cell % cells + 0.5) / span, (cell // cells + 0.5) / span
+            made += [(x, y, min(wide, 1.0), min(high, 1.0)) for wide, high in sides]
+    return np.array(made, np.float32)

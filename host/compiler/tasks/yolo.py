@@ -1,0 +1,168 @@
+"""Heads of YOLO whose outputs are one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import BGR, CORNER
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.heads import (
+    YOLO_PIXELS,
+    Head,
+    as_rows,
+    grid_of,
+    selected,
+    sizes_of,
+)
+
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
+_MOST_ROWS = 1000  # of a model that selects its boxes itself
+_POSE_FIELDS = 4 + 1 + 17 * 3  # a box and the points of a person, which are no classes
+_X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
+_X_LIMITS = (0.3, 0.45)  # of its authors' program for ONNX
+_OTHER = "other"
+_V6_LIMITS = (0.4, 0.45)  # of its authors' program
+
+
+def anchor_free(ends: Ends) -> Iterator[Head]:
+    """YOLOv8, 9, 11, 12: [1, 4 + classes, boxes] with centers and sizes."""
+    output, image = ends.only(3), ends.image
+    if output is None:
+        return
+    _, fields, boxes = output.shape
+    if fields in (0, 1, 2, 3, 4, _POSE_FIELDS) or boxes not in box_counts(image, 1):
+        return
+
+    def rows(to: Appender) -> str:
+        box, scores = to.add_all(ops.Split(1, (4, fields - 4)), to.floats(output.name))
+        return selected(to, to.add(ops.Transpose((0, 2, 1)), box), scores, _unit(image))
+
+    yield Head("yolov8", f"'{output.name}' is like YOLOv8's", fields - 4, rows)
+
+
+def anchored(ends: Ends) -> Iterator[Head]:
+    """YOLOv5 and YOLOv7, decoded: [1, boxes, 5 + classes], three boxes of a cell. Files of older
+    exporters also have the tensors of the grids, of five axes."""
+    decoded = [t for t in ends.outputs if len(t.shape) == 3]
+    if len(decoded) != 1 or any(len(t.shape) not in (3, 5) for t in ends.outputs):
+        return
+    output, (first, boxes, fields) = decoded[0], decoded[0].shape
+    if first != 1 or fields <= 5 or boxes not in box_counts(ends.image, 3):
+        return
+
+    def rows(to: Appender) -> str:
+        box, scores = _scored(to, to.floats(output.name), fields - 5)
+        return selected(to, box, scores, _unit(ends.image))
+
+    yield Head("yolov5", f"'{output.name}' is like YOLOv5's", fields - 5, rows)
+
+
+def end_to_end(ends: Ends) -> Iterator[Head]:
+    """YOLOv10, YOLO26 and others that select: [1, boxes, 6] of corners, score, class."""
+    output, image = ends.only(3), ends.image
+    if output is None or output.shape[2] != 6 or not 1 < output.shape[1] <= _MOST_ROWS:
+        return
+    if output.shape[1] in box_counts(image, 1) | box_counts(image, 3):
+        return
+
+    def rows(to: Appender) -> str:
+        corners, score, label = to.add_all(ops.Split(2, (4, 1, 1)), to.floats(output.name))
+        if image.relative:
+            corners = to.add(ops.Mul(), corners, to.constant(sizes_of(image)))
+        return as_rows(to, label, score, [corners])
+
+    yield Head("yolov10", f"'{output.name}' is like YOLOv10's, which selects its boxes", 0, rows)
+
+
+def one_box_of_a_cell(ends: Ends) -> Iterator[Head]:
+    """YOLOX, with boxes decoded or not, and YOLOv6: [1, boxes, 5 + classes]. The shape is the same,
+    so how the output is made decides; if that is not known, each is possible."""
+    output = ends.only(3)
+    strides = [s for s in STRIDES if output and output.shape[1] == _cells(ends.image, s)]
+    if output is None or output.shape[2] <= 5 or not strides:
+        return
+    known = _maker(ends, output)
+    for head in (_yolox(ends.image, output, strides[0]), _decoded_yolox(output), _yolov6(output)):
+        if known in ("", head.name):
+            yield head
+
+
+def _maker(ends: Ends, output: Tensor) -> str:
+    """The name of the head that makes an output of YOLOX's shape, or _OTHER; empty if unknown."""
+    parts, classes = ends.parts(output.name), output.shape[2] - 5
+    sizes = [size for _, size in parts]
+    decodes = ends.computes(ops.Exp.kind)
+    if sizes == [4, 1, classes]:  # boxes, ones instead of an object score, classes
+        ones = ends.graph.tensors[parts[1][0]].data
+        return "yolov6" if ones is not None and bool(np.all(ones == 1)) else ""
+    if sizes == [2, 2, 1 + classes] and decodes:
+        return "yolox-decoded"
+    levels = [ends.parts(name) for name, _ in parts]
+    grids = [[size for _, size in level] for level in levels]
+    if not grids or not all(grids):
+        return ""
+    if all(grid == [2, 2, 1 + classes] for grid in grids) and decodes:
+        return "yolov6"  # its first releases, which decode each grid
+    if any(grid != [4, 1, classes] for grid in grids):
+        return _OTHER
+    certain = (ends.is_from(name, ops.Logistic.kind) for level in levels for name, _ in level[1:])
+    return "yolox" if all(certain) and not decodes else ""
+
+
+def _yolox(image: Image, output: Tensor, strides: tuple[int, ...]) -> Head:
+    cells, sides = grid_of(image, strides)
+    classes = output.shape[2] - 5
+
+    def rows(to: Appender) -> str:
+        x = to.floats(output.name)
+        shift, size, rest = to.add_all(ops.Split(2, (2, 2, 1 + classes)), x)
+        centers = to.add(ops.Add(), shift, to.constant(cells[None]))
+        box = to.add(ops.Concat(2), centers, to.add(ops.Exp(), size))
+        box = to.add(ops.Mul(), box, to.constant(sides[None]))
+        box, scores = _scored(to, to.add(ops.Concat(2), box, rest), classes)
+        return selected(to, box, scores, None, _X_LIMITS)
+
+    what = f"'{output.name}' is like YOLOX's, whose boxes are not decoded"
+    return Head("yolox", what, classes, rows, _X_PIXELS)
+
+
+def _decoded_yolox(output: Tensor) -> Head:
+    def rows(to: Appender) -> str:
+        box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
+        return selected(to, box, scores, None, _X_LIMITS)
+
+    what = f"'{output.name}' is like YOLOX's with decoded boxes"
+    return Head("yolox-decoded", what, output.shape[2] - 5, rows, _X_PIXELS)
+
+
+def _yolov6(output: Tensor) -> Head:
+    def rows(to: Appender) -> str:
+        box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
+        return selected(to, box, scores, None, _V6_LIMITS)
+
+    what = f"'{output.name}' is like YOLOv6's"
+    return Head("yolov6", what, output.shape[2] - 5, rows, YOLO_PIXELS)
+
+
+def _scored(to: Appender, x: str, classes: int) -> tuple[str, str]:
+    """Boxes [1, n, 4] and scores [1, c, n] of rows of box, object score and scores of classes."""
+    box, sure, each = to.add_all(ops.Split(2, (4, 1, classes)), x)
+    return box, to.add(ops.Transpose((0, 2, 1)), to.add(ops.Mul(), each, sure))
+
+
+def box_counts(image: Image, of_a_cell: int) -> set[int]:
+    """The numbers of boxes that detectors with so many in a cell have."""
+    return {of_a_cell * _cells(image, strides) for strides in STRIDES}
+
+
+def _cells(image: Image, strides: tuple[int, ...]) -> int:
+    return sum(map(image.cells, strides))
+
+
+def _unit(image: Image) -> Array | None:
+    return sizes_of(image) if image.relative else None
