@@ -1,4 +1,4 @@
-"""Boxes that a detector found: listed, drawn and written."""
+"""Boxes and poses that a model found: listed, drawn and written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgekit.device.runtime.agent.fitting import Box
+from edgekit.device.runtime.agent.fitting import Box, Point, Pose
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.tasks.coco import COCO, COCO_IDS
@@ -21,37 +21,64 @@ FORMS = (".json", ".csv")
 _COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 _LINES = 320  # a line is this part of the picture's longer side
 _TEXT = 40
+_SEEN = 0.5  # score of a point
+_LIMB, _POINT = "#42d4f4", "#ffe119"
+_PERSON = 17  # points: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles
+_LIMBS = (
+    (0, 1), (0, 2), (1, 3), (2, 4), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12),
+    (11, 12), (11, 13), (13, 15), (12, 14), (14, 16),
+)  # fmt: skip
 
 
-def box_lines(boxes: Sequence[Box]) -> list[str]:
-    """The boxes as a table: score, corners in whole pixels, label."""
+def box_lines(poses: Sequence[Pose]) -> list[str]:
+    """The boxes as a table: score, corners in whole pixels, label, and how many points are seen."""
     return [
         f"  {b.score:6.3f}  {b.left:6.0f} {b.top:6.0f} {b.right:6.0f} {b.bottom:6.0f}  {b.name}"
-        for b in boxes
+        + (f", {sum(map(_is_seen, points))} of {len(points)} points" if points else "")
+        for b, points in poses
     ]
 
 
-def draw(picture: Picture, boxes: Sequence[Box], target: Path) -> None:
-    """Writes the picture as PNG with its boxes and labels, the best on top."""
+def draw(picture: Picture, poses: Sequence[Pose], target: Path) -> None:
+    """Writes the picture as PNG with boxes, labels and points, the best on top."""
     drawing, fonts = optional("PIL.ImageDraw", "PIL.ImageFont")
     canvas = drawing.Draw(picture)
     width = max(1, round(max(picture.size) / _LINES))
     font = fonts.load_default(max(10, round(max(picture.size) / _TEXT)))
-    for box in reversed(boxes):
+    for box, points in reversed(poses):
         color = _COLORS[box.number % len(_COLORS)]
         canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
+        _draw_points(canvas, points, width)
         text = f"{box.name} {box.score:.2f}"
         _, _, wide, high = canvas.textbbox((0, 0), text, font=font)
         x = max(0.0, min(box.left, picture.width - wide - 2 * width))
         y = max(0.0, box.top - high - 2 * width)
         canvas.rectangle((x, y, x + wide + 2 * width, y + high + 2 * width), fill=color)
         canvas.text((x + width, y + width), text, fill="white", font=font)
+    write_png(picture, target)
+
+
+def write_png(picture: Picture, target: Path) -> None:
     made = io.BytesIO()
     picture.save(made, "PNG")
     atomic_write(target, made.getvalue())
 
 
-def coco_json(found: Sequence[tuple[Path, Sequence[Box]]], labels: Sequence[str]) -> str:
+def _draw_points(canvas: Any, points: Sequence[Point], width: int) -> None:
+    """Draws the points that are seen, and the limbs between those of COCO's persons."""
+    limbs = _LIMBS if len(points) == _PERSON else ()
+    for start, end in limbs:
+        if _is_seen(points[start]) and _is_seen(points[end]):
+            canvas.line((*points[start][:2], *points[end][:2]), fill=_LIMB, width=width)
+    for x, y, _ in filter(_is_seen, points):
+        canvas.ellipse((x - width, y - width, x + width, y + width), fill=_POINT)
+
+
+def _is_seen(point: Point) -> bool:
+    return point.score >= _SEEN
+
+
+def coco_json(found: Sequence[tuple[Path, Sequence[Pose]]], labels: Sequence[str]) -> str:
     """Detections in the form of COCO's results: x, y, width and height in pixels.
 
     The image's id is the number that its file is named, else the name. The category is COCO's id
@@ -65,22 +92,26 @@ def coco_json(found: Sequence[tuple[Path, Sequence[Box]]], labels: Sequence[str]
             "category": box.name,
             "bbox": [round(v, 2) for v in (box.left, box.top, *_extents(box))],
             "score": round(box.score, 5),
+            **({"keypoints": [round(v, 3) for p in points for v in p]} if points else {}),
         }
-        for file, boxes in found
-        for box in boxes
+        for file, poses in found
+        for box, points in poses
     ]
     return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"
 
 
-def box_csv(found: Sequence[tuple[Path, Sequence[Box]]]) -> str:
-    """One line per detection, with corners in pixels."""
+def box_csv(found: Sequence[tuple[Path, Sequence[Pose]]]) -> str:
+    """One line per detection, with corners in pixels; points are x, y and score of each."""
     made = io.StringIO()
     rows = csv.writer(made, lineterminator="\n")
-    rows.writerow(("input", "label", "class", "score", "left", "top", "right", "bottom"))
-    for file, boxes in found:
-        for b in boxes:
+    named = any(points for _, poses in found for _, points in poses)
+    columns = ("input", "label", "class", "score", "left", "top", "right", "bottom")
+    rows.writerow((*columns, "points") if named else columns)
+    for file, poses in found:
+        for b, points in poses:
             corners = (f"{v:.2f}" for v in (b.left, b.top, b.right, b.bottom))
-            rows.writerow((file.name, b.name, b.number, f"{b.score:.5f}", *corners))
+            last = (" ".join(f"{v:.2f}" for p in points for v in p),) if named else ()
+            rows.writerow((file.name, b.name, b.number, f"{b.score:.5f}", *corners, *last))
     return made.getvalue()
 
 

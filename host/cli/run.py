@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -312,6 +312,7 @@ def _print_results(
     from edgekit.host.cli.boxes import box_lines
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
+    from edgekit.host.cli.segments import share_lines
     from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     times = [ms for each in found for ms in each.latencies_ms]
@@ -343,7 +344,7 @@ def _print_results(
                         "input": str(each.file),
                         time_key(device.emulated): list(each.latencies_ms),
                         "top": [[asdict(c) for c in classes] for classes in each.classes],
-                        "boxes": each.boxes and [box._asdict() for box in each.boxes],
+                        **_findings(each),
                     }
                     for each in found
                 ],
@@ -363,12 +364,26 @@ def _print_results(
             say(f"top      {each.file.name}")
             for c in classes:
                 say(f"  {c.score:8.4f}  {c.label or f'class {c.index}'}")
-        if each.boxes is not None:
-            count = len(each.boxes)
+        if each.poses is not None:
+            count = len(each.poses)
             say(f"boxes    {each.file.name}: {count or 'none'}")
-            for line in box_lines(each.boxes):
+            for line in box_lines(each.poses):
+                say(line)
+        if each.segments is not None:
+            say(f"classes  {each.file.name}")
+            for line in share_lines(each.segments):
                 say(line)
         if each.drawn:
             say(f"drawn    {each.drawn}")
     if job.output and job.output != STDOUT:
         say(f"written  {job.output}")
+
+
+def _findings(found: FileResult) -> dict[str, Any]:
+    """What was found in a picture, for --json."""
+    boxes, shares = found.poses, found.segments
+    return {
+        "boxes": boxes
+        and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
+        "shares": shares and [share._asdict() for share in shares.shares],
+    }

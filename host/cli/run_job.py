@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from edgekit.device.runtime.agent.fitting import Box, boxes_of
+from edgekit.device.runtime.agent.fitting import Pose, poses_of
 from edgekit.device.runtime.agent.manifest import Variant
+from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, POSE, SEGMENT, STRETCH, TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
+from edgekit.host.cli.segments import overlay
 from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import (
     DRAWN,
@@ -40,13 +42,15 @@ _TOP = 5  # classes that are shown if nothing is asked for
 
 @dataclass(frozen=True)
 class FileResult:
-    """Result for a file: `classes` of each run of a classifier, `boxes` of a detector (None for
-    other models). `drawn` is the picture with the boxes, if it was written."""
+    """Result for a file: `classes` of each run of a classifier; `poses` of a detector, which has
+    boxes without points, and `segments` (None for other models). `drawn` is the picture with what
+    was found, if it was written."""
 
     file: Path
     latencies_ms: tuple[float, ...]
     classes: tuple[list[Class], ...]
-    boxes: tuple[Box, ...] | None = None
+    poses: tuple[Pose, ...] | None = None
+    segments: Segments | None = None
     drawn: Path | None = None
 
 
@@ -90,8 +94,8 @@ class RunJob:
                     classes += self._classes(made, variant_for(variants, inputs).outputs, task)
                 take(file, outputs)
                 each = FileResult(file, tuple(times), tuple(classes))
-                if task and task.kind == DETECT and is_picture(file):
-                    each = self._with_boxes(each, outputs[0], variants[0].inputs, task)
+                if task and task.kind != CLASSIFY and is_picture(file):
+                    each = self._with_findings(each, outputs[0], variants[0].inputs, task)
                 found.append(each)
         if task and self._writes_boxes(task):
             self._write_boxes(found, task)
@@ -103,7 +107,7 @@ class RunJob:
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""
         wanted = self.output is not None and Path(self.output).suffix.lower() in FORMS
-        return wanted and task is not None and task.kind == DETECT
+        return wanted and task is not None and task.kind in (DETECT, POSE)
 
     def _classes(
         self, made: Outputs, specs: Sequence[TensorSpec], task: TaskSpec | None
@@ -117,22 +121,32 @@ class RunJob:
         spec = next(each for each in specs if each.name == task.output)
         return [best(made, spec, self.labels or task.labels, _TOP)]
 
-    def _with_boxes(
+    def _with_findings(
         self, found: FileResult, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
     ) -> FileResult:
-        picture, placed = placed_picture(found.file, specs[0], self._fitted_to(task))
-        boxes = tuple(
-            boxes_of(outputs[task.output].reshape(-1).tolist(), task, placed, self.labels)
-        )
-        if self.output is not None:
-            return replace(found, boxes=boxes)
+        """The result with what the task finds in a picture, drawn if no output is asked for."""
+        picture, placed, size = placed_picture(found.file, specs[0], self._fitted_to(task))
+        values = outputs[task.output]
         alone = [file.stem for file in self.files].count(found.file.stem) == 1
         drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")
-        draw(picture, boxes, drawn)
-        return replace(found, boxes=boxes, drawn=drawn)
+        if task.kind == SEGMENT:
+            _, rows, columns = values.shape
+            segments = segments_of(
+                values.tobytes(), (rows, columns), size, task, placed, self.labels
+            )
+            found = replace(found, segments=segments)
+            if self.output is None:
+                overlay(picture, segments, drawn)
+        else:
+            flat = values.reshape(-1).tolist()
+            poses = poses_of(flat, values.shape[-1], task, placed, self.labels)
+            found = replace(found, poses=tuple(poses))
+            if self.output is None:
+                draw(picture, poses, drawn)
+        return found if self.output is not None else replace(found, drawn=drawn)
 
     def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
-        listed = [(each.file, each.boxes or ()) for each in found]
+        listed = [(each.file, each.poses or ()) for each in found]
         is_json = self.output is not None and self.output.lower().endswith(".json")
         text = coco_json(listed, self.labels or task.labels) if is_json else box_csv(listed)
         atomic_write(Path(self.output or STDOUT), text.encode())

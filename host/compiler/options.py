@@ -13,7 +13,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
-Task = Literal["auto", "guess", "none", "classify", "detect"]
+Task = Literal["auto", "guess", "none", "classify", "detect", "pose", "segment"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
@@ -135,7 +135,7 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add an output of boxes, or labels: auto if the file says so, guess by shapes.",
+            "Add outputs of boxes or poses, or labels: auto: as the file says, guess: by shapes.",
         ),
     )
     head: str = field(

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Sequence, Tuple
 
-from edgekit.device.runtime.agent.task import CORNER, CROP, FIELDS, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    CORNER,
+    CROP,
+    FIELDS,
+    POINT_FIELDS,
+    STRETCH,
+    TaskSpec,
+)
 
 LEAST = 0.25  # score of a box, where the model selects boxes without a threshold
 
@@ -67,18 +74,49 @@ class Box(NamedTuple):
         return self.label or f"class {self.number}"
 
 
+class Point(NamedTuple):
+    """A point of a body in pixels of the picture; `score` says how visible it is, 0 to 1."""
+
+    x: float
+    y: float
+    score: float
+
+
+class Pose(NamedTuple):
+    """A person or an animal that was found: its box, and its points in the model's order."""
+
+    box: Box
+    points: Tuple[Point, ...]
+
+
 def boxes_of(
     values: Sequence[float], task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> List[Box]:
     """The detections in rows (TaskSpec), best first; `given` labels replace those of the task."""
+    return [pose.box for pose in poses_of(values, FIELDS, task, placed, given)]
+
+
+def poses_of(
+    values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
+) -> List[Pose]:
+    """The poses in rows of `width` values, best first; see `boxes_of`."""
     labels, found = tuple(given) or task.labels, []
-    for start in range(0, len(values), FIELDS):
-        _, index, score, x0, y0, x1, y1 = values[start : start + FIELDS]
+    for start in range(0, len(values), width):
+        _, index, score, x0, y0, x1, y1, *rest = values[start : start + width]
         number = int(index)
         if number < 0 or not score >= LEAST:
             continue
         left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
         if right > left and bottom > top:
             label = labels[number] if number < len(labels) else ""
-            found.append(Box(label, score, left, top, right, bottom, number))
-    return sorted(found, key=lambda box: -box.score)
+            box = Box(label, score, left, top, right, bottom, number)
+            found.append(Pose(box, _points_of(rest, placed)))
+    return sorted(found, key=lambda pose: -pose.box.score)
+
+
+def _points_of(values: Sequence[float], placed: Placed) -> Tuple[Point, ...]:
+    made = []
+    for start in range(0, len(values), POINT_FIELDS):
+        x, y, score = values[start : start + POINT_FIELDS]
+        made.append(Point(*placed.to_picture((x, y, x, y))[:2], score))
+    return tuple(made)

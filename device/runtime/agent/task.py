@@ -7,13 +7,14 @@ from typing import Tuple
 from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, number, text
 from edgekit.device.runtime.record import Record
 
-CLASSIFY, DETECT = "classify", "detect"
+CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP = "letterbox", "corner", "stretch", "crop"
 RGB, BGR = "rgb", "bgr"
-KINDS, CHANNELS = (CLASSIFY, DETECT), (RGB, BGR)
+KINDS, CHANNELS = (CLASSIFY, DETECT, POSE, SEGMENT), (RGB, BGR)
 FITS = (LETTERBOX, CORNER, STRETCH, CROP)
 
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
+POINT_FIELDS = 3  # of a point of a pose: x, y, score
 
 
 class TaskSpec(Record):
@@ -23,8 +24,9 @@ class TaskSpec(Record):
     is (pixel - mean) / scale; both are empty for the input's own default.
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
-    each class, in pixels of the input; rows of class -1 are empty. `labels` name the classes, in
-    order; empty if unknown.
+    each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
+    each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns].
+    `labels` name the classes, in order; empty if unknown.
     """
 
     kind: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.device.runtime.agent.fitting import Box
+from edgekit.device.runtime.agent.fitting import Box, Point, Pose
+from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
 from edgekit.device.runtime.application.model import Model
@@ -36,6 +37,10 @@ __all__ = [
     "InputError",
     "Model",
     "Outputs",
+    "Point",
+    "Pose",
+    "Segments",
+    "Share",
     "TensorSpec",
     "TransferError",
     "alive",

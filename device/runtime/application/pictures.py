@@ -1,4 +1,4 @@
-"""Pictures as inputs of a deployed model, and boxes and classes as its results."""
+"""Pictures as inputs of a deployed model, and boxes, poses and classes as its results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
-from edgekit.device.runtime.agent.fitting import Box, Placed, boxes_of, place
+from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
+from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import BGR, CLASSIFY, DETECT, TaskSpec
+from edgekit.device.runtime.agent.task import BGR, CLASSIFY, DETECT, POSE, SEGMENT, TaskSpec
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import InputError
 
@@ -52,10 +53,35 @@ def classify(loaded: Loaded, frame: Any, width: int, height: int, top: int) -> L
     task = _task_of(loaded, CLASSIFY)
     data, _ = _input_of(loaded, task, frame, width, height)
     scores = loaded.run({task.input: data}, {}, "")[task.output]
-    spec = next(s for s in loaded.manifest.outputs if s.name == task.output)
-    real = _real(scores, spec)
+    real = _real(scores, _output_of(loaded, task))
     best = sorted(range(len(real)), key=lambda i: -real[i])[:top]
     return [Class(task.labels[i] if i < len(task.labels) else "", real[i], i) for i in best]
+
+
+def pose(loaded: Loaded, frame: Any, width: int, height: int) -> List[Pose]:
+    """See Model.pose."""
+    task = _task_of(loaded, POSE)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    rows = loaded.run({task.input: data}, {}, "")[task.output]
+    return poses_of(_floats(rows), _output_of(loaded, task).shape[-1], task, placed)
+
+
+def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
+    """See Model.segment."""
+    task = _task_of(loaded, SEGMENT)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    found = bytes(loaded.run({task.input: data}, {}, "")[task.output])
+    _, rows, columns = _output_of(loaded, task).shape
+    size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
+    return segments_of(found, (rows, columns), size, task, placed)
+
+
+def _output_of(loaded: Loaded, task: TaskSpec) -> TensorSpec:
+    return _spec_of(loaded.manifest.outputs, task.output)
+
+
+def _spec_of(specs: Sequence[TensorSpec], name: str) -> TensorSpec:
+    return next(spec for spec in specs if spec.name == name)
 
 
 def _task_of(loaded: Loaded, kind: str) -> TaskSpec:
@@ -73,7 +99,7 @@ def _input_of(
 ) -> Tuple[Any, Placed]:
     """The model's input from a picture, and where the picture lies in it."""
     pixels, width, height = _pixels_of(frame, width, height)
-    spec = next(s for s in loaded.manifest.inputs if s.name == task.input)
+    spec = _spec_of(loaded.manifest.inputs, task.input)
     rows, columns, channels, planes = _extents(spec)
     placed = place((width, height), columns, rows, task.fit)
     made = (ctypes.c_char * spec.bytes)()

@@ -1,8 +1,8 @@
 """Looks at each picture of a camera with a model, and says what it finds when that changes.
 
 ffmpeg captures the pictures: install it on the board. Any other program that writes plain RGB
-pictures of --size also works: name it with --command. The model is a detector or a classifier; for
-others, use run() instead of detect() and classify().
+pictures of --size also works: name it with --command. The model has a task: it finds boxes, poses
+or the classes of pixels, or classifies; for others, use run() instead.
 """
 
 import argparse
@@ -17,6 +17,7 @@ FFMPEG = (
     "ffmpeg -loglevel error -f v4l2 -i {device} -pix_fmt rgb24 -f rawvideo "
     "-vf scale={width}:{height} -"
 )
+LEAST = 0.02  # share of the pixels that counts
 
 
 def started(command):
@@ -42,12 +43,19 @@ def pictures(command, size):
 def seen(model, picture, width, height, threshold):
     """Returns what is in a picture: names, and a text that says where."""
     if model.task is None:
-        sys.exit("expected a detector or a classifier, found another model; see main.py")
+        sys.exit("expected a model with a task, found one without; see main.py")
     if model.task.kind == "classify":
         best = model.classify(picture, width, height, top=1)[0]
         name = best.label or f"class {best.number}"
         return [name], f"{name}, {best.score:.2f}"
-    boxes = [b for b in model.detect(picture, width, height) if b.score >= threshold]
+    if model.task.kind == "segment":
+        shares = [s for s in model.segment(picture, width, height).shares if s.share >= LEAST]
+        return sorted(s.name for s in shares), "; ".join(f"{s.name}, {s.share:.0%}" for s in shares)
+    if model.task.kind == "pose":
+        boxes = [pose.box for pose in model.pose(picture, width, height)]
+    else:
+        boxes = model.detect(picture, width, height)
+    boxes = [b for b in boxes if b.score >= threshold]
     text = "; ".join(
         f"{b.name}, {b.score:.2f}, at {b.left:.0f} {b.top:.0f} {b.right:.0f} {b.bottom:.0f}"
         for b in boxes

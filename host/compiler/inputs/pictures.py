@@ -87,11 +87,14 @@ def _image_extents(
     )
 
 
-def placed_picture(path: Path, spec: TensorSpec, options: InputOptions) -> tuple[Picture, Placed]:
-    """Read a picture upright, in RGB, and where it lies in the input `spec`. Raises InputError."""
+def placed_picture(
+    path: Path, spec: TensorSpec, options: InputOptions
+) -> tuple[Picture, Placed, tuple[int, int]]:
+    """Read a picture upright, in RGB, and where it lies in the input `spec`, whose rows and columns
+    are returned, too. Raises InputError."""
     height, width, _, _ = _image_extents(str(path), spec, options)
     loaded = _load(path, "RGB")
-    return loaded, place(loaded.size, width, height, options.fit)
+    return loaded, place(loaded.size, width, height, options.fit), (height, width)
 
 
 def _load_fitted(path: Path, width: int, height: int, mode: str, options: InputOptions) -> Picture:

@@ -27,11 +27,10 @@ class Appender:
             return name
         return self.add(ops.Cast(DType.F32), name)
 
-    def constant(self, value: Array) -> str:
-        """A constant of f32."""
-        data = np.asarray(value, np.float32)
+    def constant(self, value: Array, dtype: DType = DType.F32) -> str:
+        data = np.asarray(value, dtype.numpy)
         name = self._new_name()
-        self._tensors[name] = Tensor(name, data.shape, DType.F32, data=data)
+        self._tensors[name] = Tensor(name, data.shape, dtype, data=data)
         return name
 
     def add(self, op: Operator, *inputs: str) -> str:

@@ -6,8 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from edgekit.device.runtime.agent.task import CLASSIFY, CROP, DETECT, KINDS, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    CLASSIFY,
+    CROP,
+    DETECT,
+    KINDS,
+    POSE,
+    SEGMENT,
+    STRETCH,
+    TaskSpec,
+)
 from edgekit.host.compiler.inputs import ModelNotes, postprocessed, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
@@ -16,12 +26,13 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.recognize import find_heads
+from edgekit.host.compiler.tasks.segments import KNOWN, class_map
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 from edgekit.host.errors import InputError
 
-DETECTIONS = "detections"
-_GRAY = 114  # of Ultralytics' letterboxes
+DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
@@ -34,101 +45,149 @@ class Prepared:
     source: str = ""
 
 
-def with_task(model: Path, graph: Graph, options: CompileOptions) -> Prepared:
+@dataclass(frozen=True)
+class _Model:
+    """What is known of a model; `own` and `notes` are from its file."""
+
+    path: Path
+    ends: Ends
+    own: Ultralytics
+    notes: ModelNotes
+    options: CompileOptions
+
+    def asks_for(self, task: str) -> bool:
+        """Whether the options or the file name the task."""
+        named = self.options.task if self.options.task in KINDS else ""
+        return task == (named or (DETECT if self.options.head else self.own.task))
+
+    def labels(self, count: int) -> tuple[str, ...]:
+        """The file's labels, if they are of so many classes; 0 if that is not known."""
+        known = (self.own.labels, *self.notes.labels)
+        return max((each for each in known if count in (0, len(each))), key=len, default=())
+
+    @property
+    def pixels(self) -> dict[str, Any]:
+        """The range of pixels that the file states, as fields of a TaskSpec."""
+        stated = self.notes.inputs[0] if self.notes.inputs else None
+        if stated is None or not (stated.mean or stated.scale):
+            return {}
+        return {"mean": stated.mean, "scale": stated.scale}
+
+
+def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """The graph of a model for the task that the options name, or that its file states.
 
     For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
     InputError if the options name a task, or a head, that the outputs do not fit.
     """
-    guess = options.task == "guess"
-    image = None if options.task == "none" else image_of(graph, model.suffix == ".tflite")
+    image = None if options.task == "none" else image_of(graph, path.suffix == ".tflite")
     if image is None:
         if options.task in KINDS:
             raise _misfit(options.task, graph, "an input of one picture")
         return Prepared(graph)
     ends = Ends(graph, image)
-    own, notes = read_ultralytics(model), read_notes(model)
-    asked = options.task if options.task in KINDS else own.task
-    if options.head:
-        asked = DETECT
-    if asked == DETECT or (guess and not asked):
-        heads = _heads(ends, model, options)
-        if len(heads) == 1:
-            return _detector(ends, heads[0], own, notes)
-        if heads and options.task == DETECT:
-            raise InputError(f"--task detect: {_undecided(heads)}")
-        if heads:
-            note = f"finds no boxes: {_undecided(heads)}"
-            return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
-        if options.task == DETECT:
-            raise _misfit(DETECT, graph, "outputs of a known detector")
-    if asked == CLASSIFY or (guess and not asked):
-        made = _classifier(ends, own, notes, sure=asked == CLASSIFY)
-        if made is None and options.task == CLASSIFY:
-            raise _misfit(CLASSIFY, graph, "one output with a score for each class")
-        return made or Prepared(graph)
+    model = _Model(path, ends, read_ultralytics(path), read_notes(path), options)
+    guesses = options.task == "guess" and not (options.head or model.own.task)
+    for task, make, expected in (
+        (DETECT, _detector, "outputs of a known detector"),
+        (POSE, _pose, "the output of a YOLO that finds poses"),
+        (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
+        (CLASSIFY, _classifier, "one output with a score for each class"),
+    ):
+        if guesses or model.asks_for(task):
+            made = make(model)
+            if made is not None:
+                return made
+            if options.task == task:
+                raise _misfit(task, graph, expected)
     return Prepared(graph)
 
 
-def _heads(ends: Ends, model: Path, options: CompileOptions) -> list[Head]:
-    """The heads that the outputs may be of, or the one of them that the options name."""
-    heads = find_heads(ends, postprocessed(model))
-    if not options.head:
-        return heads
-    chosen = [head for head in heads if head.name == options.head]
-    if not chosen:
+def _detector(model: _Model) -> Prepared | None:
+    heads = find_heads(model.ends, postprocessed(model.path))
+    if chosen := model.options.head:
         known = ", ".join(head.name for head in heads) or "no known head"
-        raise InputError(f"--head: the outputs fit {known}, found {options.head}")
-    return chosen
+        heads = [head for head in heads if head.name == chosen]
+        if not heads:
+            raise InputError(f"--head: the outputs fit {known}, found {chosen}")
+    if len(heads) > 1:
+        return _undecided(model, heads)
+    return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
 
 
-def _undecided(heads: Sequence[Head]) -> str:
+def _undecided(model: _Model, heads: Sequence[Head]) -> Prepared:
     *names, last = (head.name for head in heads)
-    return (
+    said = (
         f"the outputs may be of {', '.join(names)} or {last}, which decode boxes differently; name "
         f"the right one, as in --head {last}"
     )
+    if model.options.task == DETECT:
+        raise InputError(f"--task detect: {said}")
+    note = f"finds no boxes: {said}"
+    graph = model.ends.graph
+    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
-def _detector(ends: Ends, head: Head, own: Ultralytics, notes: ModelNotes) -> Prepared:
-    graph = ends.graph
-    to = Appender(graph, DETECTIONS)
-    name = _free_name(graph, DETECTIONS)
+def _pose(model: _Model) -> Prepared | None:
+    stated = model.own.points
+    for head in pose_heads(model.ends, stated if stated[0] else PERSON_POINTS):
+        if stated[0] or model.asks_for(POSE) or head.classes == 1:
+            return _with_rows(model, POSE, head, "poses", POSES)
+    return None
+
+
+def _with_rows(model: _Model, task: str, head: Head, found: str, output: str) -> Prepared:
+    """The graph with the head's decoder behind it."""
+    graph = model.ends.graph
+    to = Appender(graph, output)
+    name = _free_name(graph, output)
     made = to.with_output(head.rows(to), name)
-    labels, proposed = own.labels or max(notes.labels, key=len, default=()), ""
-    if head.classes and len(labels) != head.classes:
-        labels = ()
-    if head.labels:
-        labels = head.labels
-    elif not labels and head.classes == len(COCO):
+    labels, proposed = model.labels(head.classes) or head.labels, ""
+    if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    pixels = dict(head.pixels)
-    if notes.inputs and (notes.inputs[0].mean or notes.inputs[0].scale):
-        pixels |= {"mean": notes.inputs[0].mean, "scale": notes.inputs[0].scale}
-    spec = TaskSpec(DETECT, ends.image.name, name, labels=labels, **pixels)
-    source = "by the file's metadata" if own.task else f"because {head.what}"
-    note = f"finds boxes, {source}{proposed}; --task none leaves the outputs as they are"
+    pixels = {**head.pixels, **model.pixels}
+    spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
+    source = "by the file's metadata" if model.own.task else f"because {head.what}"
+    note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
 
 
-def _classifier(ends: Ends, own: Ultralytics, notes: ModelNotes, sure: bool) -> Prepared | None:
-    """A single output whose elements are scores of classes. Unless that is `sure`, labels, a
+def _segmenter(model: _Model) -> Prepared | None:
+    """Unless that is asked for, only the numbers of classes of well-known sets show that channels
+    are scores: they may be colors, or features."""
+    seen = class_map(model.ends)
+    if seen is None or not (model.options.task == SEGMENT or seen.classes in KNOWN):
+        return None
+    graph = model.ends.graph
+    to = Appender(graph, SEGMENTS)
+    name = _free_name(graph, SEGMENTS)
+    made = to.with_output(seen.numbers(to), name)
+    labels, source = model.labels(seen.classes), f"because '{seen.tensor.name}' is a map of classes"
+    if not labels and seen.classes in KNOWN:
+        whose, labels = KNOWN[seen.classes]
+        source += f", labels of {whose} because there are {seen.classes} classes"
+    spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **model.pixels)
+    note = f"finds the classes of pixels, {source}; --task none leaves the outputs as they are"
+    return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
+
+
+def _classifier(model: _Model) -> Prepared | None:
+    """A single output whose elements are scores of classes. Unless it is asked for, labels, a
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
+    ends, sure = model.ends, model.asks_for(CLASSIFY)
     scores = [t for t in ends.outputs if class_count(t.shape) > 1]
     if len(scores) != 1 or not (sure or len(ends.outputs) == 1):
         return None
     count = class_count(scores[0].shape)
-    known = (own.labels, *notes.labels)
-    labels = next((each for each in known if len(each) == count), ())
+    labels = model.labels(count)
     softmax = ends.is_from(scores[0].name, ops.Softmax.kind)
     if not (sure or labels or count in _IMAGENET or softmax):
         return None
-    fit = CROP if own.task else STRETCH
-    mean, scale = ((), ()) if not notes.inputs else (notes.inputs[0].mean, notes.inputs[0].scale)
-    spec = TaskSpec(
-        CLASSIFY, ends.image.name, scores[0].name, fit, _GRAY, "rgb", mean, scale, labels
-    )
-    source = "by the file's metadata" if own.task or labels else "because scores are of classes"
+    fit = CROP if model.own.task else STRETCH
+    name = scores[0].name
+    spec = TaskSpec(CLASSIFY, ends.image.name, name, fit, labels=labels, **model.pixels)
+    known = model.own.task or labels
+    source = "by the file's metadata" if known else "because scores are of classes"
     return Prepared(ends.graph, spec, source)
 
 

@@ -15,14 +15,17 @@ from edgekit.host.compiler.inputs import read_attached
 _FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .tflite file
 _MOST_TEXT = 1 << 20
 _MOST_LABEL = 128  # characters
+_MOST_POINTS = 256
 
 
 @dataclass(frozen=True)
 class Ultralytics:
-    """`task` as Ultralytics names it, and the names of the classes; empty if unknown."""
+    """`task` as Ultralytics names it, and the names of the classes; empty if unknown. `points` of a
+    pose, and numbers of each: 2, or 3 with its visibility."""
 
     task: str = ""
     labels: tuple[str, ...] = ()
+    points: tuple[int, int] = (0, 0)
 
 
 def read_ultralytics(path: Path) -> Ultralytics:
@@ -34,9 +37,17 @@ def read_ultralytics(path: Path) -> Ultralytics:
     names, task = _value(found.get("names")), found.get("task")
     if not isinstance(names, dict) or not isinstance(task, str):
         return Ultralytics()
-    labels = {str(key): str(value) for key, value in names.items()}
-    ordered = tuple(labels.get(str(i), "")[:_MOST_LABEL] for i in range(len(labels)))
-    return Ultralytics(task, ordered if all(map(str.isprintable, ordered)) else ())
+    by_number = {str(key): str(value) for key, value in names.items()}
+    ordered = tuple(by_number.get(str(i), "")[:_MOST_LABEL] for i in range(len(by_number)))
+    labels = ordered if all(map(str.isprintable, ordered)) else ()
+    return Ultralytics(task, labels, _points(_value(found.get("kpt_shape"))))
+
+
+def _points(value: Any) -> tuple[int, int]:
+    known = isinstance(value, list | tuple) and len(value) == 2 and value[1] in (2, 3)
+    if not known or not isinstance(value[0], int) or not 0 < value[0] <= _MOST_POINTS:
+        return 0, 0
+    return value[0], value[1]
 
 
 def _attached_texts(path: Path) -> list[str]:

@@ -21,8 +21,8 @@ from edgekit.host.compiler.tasks.heads import (
 )
 
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
-_MOST_ROWS = 1000  # of a model that selects its boxes itself
-_POSE_FIELDS = 4 + 1 + 17 * 3  # a box and the points of a person, which are no classes
+MOST_ROWS = 1000  # of a model that selects its boxes itself
+POSE_FIELDS = 4 + 1 + 17 * 3  # a box and the points of a person, which are no classes
 _X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
 _X_LIMITS = (0.3, 0.45)  # of its authors' program for ONNX
 _OTHER = "other"
@@ -35,7 +35,7 @@ def anchor_free(ends: Ends) -> Iterator[Head]:
     if output is None:
         return
     _, fields, boxes = output.shape
-    if fields in (0, 1, 2, 3, 4, _POSE_FIELDS) or boxes not in box_counts(image, 1):
+    if fields in (0, 1, 2, 3, 4, POSE_FIELDS) or boxes not in box_counts(image, 1):
         return
 
     def rows(to: Appender) -> str:
@@ -65,7 +65,7 @@ def anchored(ends: Ends) -> Iterator[Head]:
 def end_to_end(ends: Ends) -> Iterator[Head]:
     """YOLOv10, YOLO26 and others that select: [1, boxes, 6] of corners, score, class."""
     output, image = ends.only(3), ends.image
-    if output is None or output.shape[2] != 6 or not 1 < output.shape[1] <= _MOST_ROWS:
+    if output is None or output.shape[2] != 6 or not 1 < output.shape[1] <= MOST_ROWS:
         return
     if output.shape[1] in box_counts(image, 1) | box_counts(image, 3):
         return

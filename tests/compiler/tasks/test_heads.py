@@ -105,7 +105,7 @@ def test_what_is_not_known_is_left_alone(tmp_path):
         (1, 3, 8, 8),
         (1, 128),
         (2, 9, _CELLS),
-        (1, 56, _CELLS),
+        (1, 56, 77),
     ):
         path = detector(tmp_path, {"y": np.zeros(shape, np.float32)}, _SIZE)
         made = prepared(path)

@@ -1,0 +1,73 @@
+"""Semantic segmentation: scores of classes for each pixel, or the classes themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Tensor
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+
+_MOST_CLASSES = 256  # a byte for each pixel
+_VOC = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
+    "cow", "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa",
+    "train", "tv monitor",
+)  # fmt: skip
+_CITYSCAPES = (
+    "road", "sidewalk", "building", "wall", "fence", "pole", "traffic light", "traffic sign",
+    "vegetation", "terrain", "sky", "person", "rider", "car", "truck", "bus", "train",
+    "motorcycle", "bicycle",
+)  # fmt: skip
+KNOWN = {len(_VOC): ("Pascal VOC", _VOC), len(_CITYSCAPES): ("Cityscapes", _CITYSCAPES)}
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """An output of `rows` x `columns` pixels. `classes` along `axis` have a score each; it is 1 for
+    the share of one class, and 0 for numbers of classes."""
+
+    tensor: Tensor
+    rows: int
+    columns: int
+    axis: int
+    classes: int
+
+    def numbers(self, to: Appender) -> str:
+        """Appends what computes the classes, u8 [1, rows, columns]."""
+        x = self.tensor.name
+        if self.classes == 1:
+            half = to.constant(np.full((1,) * len(self.tensor.shape), 0.5))
+            x = to.add(ops.Less(), half, to.floats(x))
+        elif self.classes:
+            x = to.add(ops.ArgExtreme(self.axis), x)
+        flat = to.add(ops.Reshape((1, self.rows, self.columns)), x)
+        return to.add(ops.Convert(DType.U8), flat)
+
+
+def class_map(ends: Ends) -> ClassMap | None:
+    """The only output that is a map of classes with the proportions of the input."""
+    found = [each for t in ends.outputs for each in _maps_of(ends, t)]
+    return found[0] if len(found) == 1 else None
+
+
+def _maps_of(ends: Ends, tensor: Tensor) -> list[ClassMap]:
+    """The map that a tensor may be, once for each axis that may be that of the classes."""
+    whole = tensor.quant is None and tensor.dtype in (DType.U8, DType.I8, DType.I32, DType.I64)
+    made = []
+    for axis in (1, len(tensor.shape) - 1) if len(tensor.shape) == 4 else (0,):
+        if len(tensor.shape) not in (3, 4) or tensor.shape[0] != 1:
+            continue
+        rows, columns = (n for i, n in enumerate(tensor.shape) if i and (i != axis or not axis))
+        classes = tensor.shape[axis]
+        fits = min(rows, columns) > 1 and rows * ends.image.width == columns * ends.image.height
+        if not fits or classes > _MOST_CLASSES:
+            continue
+        if classes == 1 and whole:
+            made.append(ClassMap(tensor, rows, columns, axis, 0))
+        elif (classes > 1 and not whole) or ends.is_from(tensor.name, ops.Logistic.kind):
+            made.append(ClassMap(tensor, rows, columns, axis, classes))
+    return made

@@ -1,0 +1,127 @@
+"""`edgekit run` of models that find poses or the classes of pixels, and the same on the board."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgekit.device.runtime.application import InputError as DeviceInputError
+from edgekit.device.runtime.application import open as open_on_board
+from tests.support.detectors import best_boxes, built, detector, scattered
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+_PICTURE = (200, 100)  # width, height: letterboxed to 96 x 48, 8 pixels from the top
+
+
+@pytest.fixture
+def street(home: Path) -> Path:
+    Image.new("RGB", _PICTURE, "gray").save(home / "street.png")
+    return home / "street.png"
+
+
+def _poses(path: Path, classes: int, points: int, **more):
+    """A model of poses, and those that it finds in the picture: score, class, corners, points."""
+    count = 8 * 12 + 4 * 6 + 2 * 3
+    rng = np.random.default_rng(classes)
+    boxes, scores = scattered(count, _SIZE, 1), (rng.random((count, classes)) ** 6)
+    scores = scores.astype(np.float32)
+    each = np.concatenate([boxes[:, None, :2]] * points, 1) + rng.normal(0, 5, (count, points, 2))
+    seen = rng.random((count, points, 1))
+    found = np.concatenate([each, seen], 2).reshape(count, -1)
+    output = np.concatenate([boxes, scores, found], 1).T[None].astype(np.float32)
+    model = detector(path, {"output0": output}, _SIZE, **more)
+    single = np.where(scores == scores.max(1, keepdims=True), scores, 0)
+    expected = []
+    for label, score, corners in best_boxes(boxes, single, 0.25, 0.7):
+        (at,) = np.flatnonzero(single[:, label] == np.float32(score))
+        flat = [*zip(each[at, :, 0], each[at, :, 1], seen[at, :, 0], strict=True)]
+        expected.append((label, score, corners, flat))
+    return model, expected
+
+
+def _same(box, points, label, score, corners, expected) -> None:
+    """Compares what is in pixels of the picture with what is in those of the input."""
+
+    def placed(x, y):
+        return min(max(x / 0.48, 0), 200), min(max((y - 8) / 0.48, 0), 100)
+
+    assert box["number"] == label and box["score"] == pytest.approx(score, abs=1e-5)
+    edges = [box[side] for side in ("left", "top", "right", "bottom")]
+    assert edges == pytest.approx([*placed(*corners[:2]), *placed(*corners[2:])], abs=0.05)
+    assert len(points) == len(expected)
+    for (x, y, sure), (wanted_x, wanted_y, wanted) in zip(points, expected, strict=True):
+        assert (x, y, sure) == pytest.approx((*placed(wanted_x, wanted_y), wanted), abs=0.05)
+
+
+def test_poses_are_shown_drawn_and_written(edgekit, home, street):
+    names, points = {i: f"kind {i}" for i in range(3)}, 17
+    path, expected = _poses(home, 3, points, task="pose", names=names, kpt_shape=[points, 3])
+    assert len(expected) > 3
+    done = edgekit("run", path, "--input", street, "--json")
+    assert "finds poses, by the file's metadata" in done.err
+    (run,) = done.document["inputs"]
+    assert len(run["boxes"]) == len(expected)
+    for box, pose in zip(run["boxes"], expected, strict=True):
+        assert box["label"] == names[pose[0]]
+        _same(box, [list(p.values()) for p in box["points"]], *pose)
+    assert len(Image.open(home / "street.out.png").getcolors(1 << 20)) > 3
+    shown = edgekit("run", "--input", street).out
+    seen = sum(sure >= 0.5 for *_, sure in expected[0][3])
+    assert f"{names[expected[0][0]]}, {seen} of {points} points\n" in shown
+    assert edgekit("run", "--input", street, "--output", "p.json").code == 0
+    assert len(json.loads((home / "p.json").read_text())[0]["keypoints"]) == 3 * points
+    with open_on_board(root=home.parent / "home/boards/local") as model:
+        found = model.pose(np.asarray(Image.open(street)))
+        assert len(found) == len(expected)
+        for pose, wanted in zip(found, expected, strict=True):
+            _same(pose.box._asdict(), pose.points, *wanted)
+        with pytest.raises(DeviceInputError, match="compiled with --task segment, found pose"):
+            model.segment(b"", 1, 1)
+
+
+def test_poses_of_persons_are_recognized_and_of_others_asked_for(edgekit, home, street):
+    path, _ = _poses(home, 1, 17)
+    assert "pose, because 'output0' is like YOLOv8's poses" in edgekit("inspect", path).out
+    chosen = np.array([[[1, 2, 30, 40, 0.9, 0, *range(4)], [5, 6, 7, 8, 0.1, 0, *range(4)]]])
+    more = {"task": "pose", "names": {0: "dog"}, "kpt_shape": [2, 2]}
+    path = detector(home, {"output0": chosen.astype(np.float32)}, _SIZE, **more)
+    (run,) = edgekit("run", path, "--input", street, "--json").document["inputs"]
+    (box,) = run["boxes"]
+    assert box["label"] == "dog" and [p["score"] for p in box["points"]] == [1, 1]
+    refused = edgekit("compile", path, "--task", "segment", "-o", "x.ekb")
+    assert refused.code == 2
+    assert "--task segment: expected one output with the classes of all pixels" in refused.err
+
+
+@pytest.mark.parametrize("classes", [21, 1])
+def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, classes):
+    scores = np.random.default_rng(0).normal(0, 1, (1, classes, 16, 24)).astype(np.float32)
+    found = scores[0].argmax(0) if classes > 1 else (scores[0, 0] > 0).astype(int)
+    nodes = [node("Sigmoid", ["x"], ["y"])]
+    path = built(home, {"x": scores}, nodes, ["y"], _SIZE)
+    task = "auto" if classes > 1 else "segment"
+    done = edgekit("run", path, "--input", street, "--json", "--task", task)
+    assert done.code == 0, done.err
+    # The picture is stretched over the input: each pixel has the class below its center.
+    at = (np.arange(100) + 0.5) * 16 / 100, (np.arange(200) + 0.5) * 24 / 200
+    expected = found[np.ix_(at[0].astype(int), at[1].astype(int))]
+    (run,) = done.document["inputs"]
+    counts = {s["number"]: round(s["share"] * 20000) for s in run["shares"]}
+    assert counts == {n: int(c) for n, c in enumerate(np.bincount(expected.ravel())) if c}
+    if task == "auto":
+        assert {s["number"]: s["label"] for s in run["shares"]}[15] == "person"
+        assert "labels of Pascal VOC because there are 21 classes" in done.err
+    first = f"{100 * run['shares'][0]['share']:5.1f} %  {run['shares'][0]['label'] or 'class'}"
+    assert first in edgekit("run", "--input", street).out
+    tinted = np.asarray(Image.open(home / "street.out.png"))
+    assert len({tuple(p) for p in tinted[expected == expected[0, 0]]}) == 1
+    assert len(np.unique(tinted.reshape(-1, 3), axis=0)) == len(counts)
+    with open_on_board(root=home.parent / "home/boards/local") as model:
+        made = model.segment(np.asarray(Image.open(street)))
+        assert (made.width, made.height) == _PICTURE
+        assert made.classes == expected.astype(np.uint8).tobytes()

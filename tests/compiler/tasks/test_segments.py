@@ -1,0 +1,45 @@
+"""Maps of classes, whichever axis the classes are on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.errors import InputError
+from tests.compiler.tasks.test_heads import prepared
+from tests.support.detectors import built
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+_ASKED = CompileOptions(task="segment")
+
+
+def _model(folder, name: str, shape=(1, 5, 16, 24)):
+    scores = np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)
+    nodes = [
+        node("Transpose", ["planes"], ["pixels"], perm=[0, 2, 3, 1]),
+        node("ArgMax", ["planes"], ["classes"], axis=1, keepdims=0),
+        node("ArgMax", ["planes"], ["plane"], axis=1),
+    ]
+    return built(folder, {"planes": scores}, nodes, [name], _SIZE), scores
+
+
+@pytest.mark.parametrize("name", ["planes", "pixels", "classes", "plane"])
+def test_classes_are_numbers_in_a_map(tmp_path, name):
+    path, scores = _model(tmp_path, name)
+    made = prepared(path, _ASKED)
+    assert made.task is not None and made.task.output == "segments"
+    x = {"images": np.zeros((1, 3, *_SIZE), np.float32)}
+    found = evaluate(made.graph, x).outputs["segments"]
+    np.testing.assert_array_equal(found, scores.argmax(1))
+    assert found.dtype == np.uint8
+    assert prepared(path).task is None  # five channels may be anything
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 16, 16), (1, 300, 16, 24), (1, 1, 16, 24)])
+def test_other_outputs_are_no_maps_of_classes(tmp_path, shape):
+    path, _ = _model(tmp_path, "planes", shape)
+    with pytest.raises(InputError, match="--task segment: expected one output with the classes"):
+        prepared(path, _ASKED)
