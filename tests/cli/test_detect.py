@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,12 @@ from PIL import Image
 
 from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from tests.support.applications import UnixConnection
 from tests.support.detectors import best_boxes, detector, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
+from tests.support.patience import until
 
 _SIZE = (64, 96)
 _PICTURE = (200, 100)  # width, height: letterboxed to 96 x 48, 8 pixels from the top
@@ -138,6 +144,53 @@ def test_programs_on_the_board_give_frames(edgekit, scene, home):
                 model.detect(*wrong)
         with pytest.raises(DeviceInputError, match="compiled with --task classify, found detect"):
             model.classify(frame)
+
+
+@pytest.mark.parametrize("pillow", [True, False])
+def test_the_server_takes_pictures(edgekit, scene, home, pillow):
+    path, expected = scene
+    assert edgekit("deploy", path).code == 0
+    board = home.parent / "home/boards/local"
+    (home / "shadow").mkdir()
+    if not pillow:
+        (home / "shadow/PIL.py").write_text("raise ImportError")
+    packages = os.pathsep.join(map(str, (home / "shadow", board / "current/runtime.pyz")))
+    program = kernels_folder().parent / "templates/serve/main.py"
+    environment = {**os.environ, "PYTHONPATH": packages, "EDGEKIT_ROOT": str(board)}
+    with subprocess.Popen([sys.executable, str(program)], cwd=home, env=environment) as server:
+        until((home / "serve.sock").exists)
+        street = (home / "street.png").read_bytes()
+        bodies = {"/detect": street, "/classify": street, "/pose": b"no picture"}
+        answers = {}
+        for where, body in bodies.items():
+            connection = UnixConnection(home / "serve.sock")
+            until(lambda c=connection, w=where, b=body: _is_sent(c, w, b))
+            answer = connection.getresponse()
+            answers[where] = (answer.status, answer.read().decode())
+            connection.close()
+        server.terminate()
+    if not pillow:
+        assert {(s, t.count("\n")) for s, t in answers.values()} == {(501, 1)}
+        assert "expected Pillow on the board" in answers["/detect"][1]
+        return
+    found = json.loads(answers["/detect"][1])
+    assert (found["width"], found["height"]) == _PICTURE
+    assert [b["label"] for b in found["boxes"]] == [_NAMES[label] for label, *_ in expected]
+    assert found["boxes"][0]["left"] == pytest.approx(expected[0][2][0], abs=0.05)
+    assert (
+        answers["/classify"][0] == 400 and "with --task classify, found" in answers["/classify"][1]
+    )
+    assert answers["/pose"][0] == 400 and "expected a picture that Pillow" in answers["/pose"][1]
+
+
+def _is_sent(connection, where: str, body: bytes) -> bool:
+    """False while the server does not listen yet."""
+    try:
+        connection.request("POST", where, body)
+    except ConnectionRefusedError:
+        connection.close()
+        return False
+    return True
 
 
 def test_programs_get_the_best_classes(edgekit, home):

@@ -2,16 +2,19 @@
 
     curl --unix-socket serve.sock http://board/                  # the model's inputs and outputs
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
+    curl --unix-socket serve.sock http://board/detect --data-binary @door.jpg     # boxes as JSON
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
-header X-Release names the release that computed it. With --http PORT it also listens on that port
-of 127.0.0.1: any user of the board may then use it.
+header X-Release names the release that computed it. /detect, /classify, /pose and /segment take a
+picture, if the model has that task and the board has Pillow, which reads it. With --http PORT it
+also listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
 import contextlib
 import http.server
+import io
 import json
 import os
 import pathlib
@@ -23,14 +26,53 @@ import sys
 import threading
 import time
 import urllib.parse
+import warnings
 
 import edgekit_runtime
 
+TASKS = ("detect", "classify", "pose", "segment")
+MOST_PICTURE = 32 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 LENGTH = re.compile("[0-9]{1,18}")
+NO_PILLOW = (
+    b"expected Pillow on the board, which reads pictures, found none; install it (on Debian: "
+    b"python3-pil), or send raw inputs to /run\n"
+)
+
+
+class UnreadableError(Exception):
+    pass
+
+
+def read_picture(body):
+    """Decodes a JPEG, PNG or other picture, upright and in RGB. ImportError without Pillow."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(body)) as opened:
+                return ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
+        raise UnreadableError(f"expected a picture that Pillow reads, found: {error}") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise UnreadableError(
+            f"expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more"
+        ) from None
+
+
+def as_json(task, found):
+    """What a model found; of segments, only the shares of the classes."""
+    if task == "segment":
+        return {"shares": [share._asdict() for share in found.shares]}
+    if task == "pose":
+        points = [[point._asdict() for point in pose.points] for pose in found]
+        each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]
+        return {"poses": each}
+    return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -45,6 +87,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, json.dumps(about).encode() + b"\n", model.release)
 
     def do_POST(self):
+        if self.path[1:] in TASKS:
+            return self.find(self.path[1:])
         model = self.server.model
         signatures = model.signatures
         run, _, name = self.path[1:].partition("/")
@@ -54,20 +98,44 @@ class Handler(http.server.BaseHTTPRequestHandler):
         found = self.headers.get("Content-Length", "none")
         known = run == "run" and (self.path == "/run" or signature in signatures)
         if not known or found != str(expected):
-            self.close_connection = True
-            text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}\n"
-            self.answer(400, text.encode())
-            return self.pass_over(min(int(found), MOST_UNREAD) if LENGTH.fullmatch(found) else 0)
+            text = f"expected {expected} bytes for /run, found {found} for {self.path[:80]}"
+            return self.refuse(text, found)
         body = self.rfile.read(expected)
         inputs, start = {}, 0
         for spec in specs:
             inputs[spec.name] = body[start : start + spec.bytes]
             start += spec.bytes
         try:
-            outputs = self.server.run(self.connection, inputs, signature)
+            outputs = self.server.run(
+                self.connection, lambda: model.run(inputs, signature=signature)
+            )
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
         return self.answer(200, b"".join(outputs.values()), outputs.release)
+
+    def find(self, task):
+        """Answers with what the model finds in the picture that is the body."""
+        size = self.headers.get("Content-Length", "none")
+        if not LENGTH.fullmatch(size) or int(size) > MOST_PICTURE:
+            return self.refuse(f"expected at most {MOST_PICTURE} bytes, found {size}", size)
+        work = getattr(self.server.model, task)
+        try:
+            picture = read_picture(self.rfile.read(int(size)))
+            found = self.server.run(self.connection, lambda: work(picture.tobytes(), *picture.size))
+        except ImportError:
+            return self.answer(501, NO_PILLOW)
+        except (UnreadableError, edgekit_runtime.InputError) as error:
+            return self.answer(400, f"{error}\n".encode())
+        except edgekit_runtime.DeviceError as error:
+            return self.answer(500, f"{error}\n".encode())
+        extents = dict(zip(("width", "height"), picture.size))
+        return self.answer(200, json.dumps({**extents, **as_json(task, found)}).encode() + b"\n")
+
+    def refuse(self, text, size):
+        """Answers a request whose body, of `size` bytes, is not read."""
+        self.close_connection = True
+        self.answer(400, f"{text}\n".encode())
+        self.pass_over(min(int(size), MOST_UNREAD) if LENGTH.fullmatch(size) else 0)
 
     def pass_over(self, size):
         """Discards a body: a client that is still sending would miss the response."""
@@ -100,11 +168,11 @@ class Inferences:
         period = os.environ.get("WATCHDOG_USEC", "")
         self.limit = int(period) / 1e6 if period.isdigit() else float("inf")
 
-    def run(self, inputs, signature):
+    def run(self, work):
         with self.turns:
             self.begun[threading.get_ident()] = time.monotonic()
             try:
-                return self.model.run(inputs, signature=signature)
+                return work()
             finally:
                 del self.begun[threading.get_ident()]
 
@@ -130,11 +198,11 @@ class Server:
         self.waiting = {}  # since when the server waits for each client
         self.lock = threading.Lock()
 
-    def run(self, client, inputs, signature):
+    def run(self, client, work):
         with self.lock:
             self.waiting.pop(client, None)
         try:
-            return self.inferences.run(inputs, signature)
+            return self.inferences.run(work)
         finally:
             self.wait_for(client)
 
