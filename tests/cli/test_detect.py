@@ -146,22 +146,33 @@ def test_programs_on_the_board_give_frames(edgekit, scene, home):
             model.classify(frame)
 
 
-@pytest.mark.parametrize("pillow", [True, False])
-def test_the_server_takes_pictures(edgekit, scene, home, pillow):
+def test_the_server_takes_pictures(edgekit, scene, home):
     path, expected = scene
     assert edgekit("deploy", path).code == 0
     board = home.parent / "home/boards/local"
-    (home / "shadow").mkdir()
-    if not pillow:
-        (home / "shadow/PIL.py").write_text("raise ImportError")
-    packages = os.pathsep.join(map(str, (home / "shadow", board / "current/runtime.pyz")))
+    bodies = {"/detect": (home / "street.png").read_bytes(), "/classify": b"no picture"}
+    answers = _served(home, board, bodies)
+    found = json.loads(answers["/detect"][1])
+    assert (found["width"], found["height"]) == _PICTURE
+    assert [b["label"] for b in found["boxes"]] == [_NAMES[label] for label, *_ in expected]
+    assert found["boxes"][0]["left"] == pytest.approx(expected[0][2][0], abs=0.05)
+    code, said = answers["/classify"]
+    assert code == 400 and said.startswith("expected a picture that Pillow reads, found")
+
+    (home / "PIL.py").write_text("raise ImportError")
+    for code, said in _served(home, board, bodies).values():
+        assert code == 501 and said.startswith("expected Pillow on the board")
+        assert said.count("\n") == 1
+
+
+def _served(home: Path, board: Path, bodies: dict[str, bytes]) -> dict[str, tuple[int, str]]:
+    """The answers of the template's server to pictures; modules in `home` come first."""
+    packages = os.pathsep.join(map(str, (home, board / "current/runtime.pyz")))
     program = kernels_folder().parent / "templates/serve/main.py"
     environment = {**os.environ, "PYTHONPATH": packages, "EDGEKIT_ROOT": str(board)}
+    answers = {}
     with subprocess.Popen([sys.executable, str(program)], cwd=home, env=environment) as server:
         until((home / "serve.sock").exists)
-        street = (home / "street.png").read_bytes()
-        bodies = {"/detect": street, "/classify": street, "/pose": b"no picture"}
-        answers = {}
         for where, body in bodies.items():
             connection = UnixConnection(home / "serve.sock")
             until(lambda c=connection, w=where, b=body: _is_sent(c, w, b))
@@ -169,18 +180,7 @@ def test_the_server_takes_pictures(edgekit, scene, home, pillow):
             answers[where] = (answer.status, answer.read().decode())
             connection.close()
         server.terminate()
-    if not pillow:
-        assert {(s, t.count("\n")) for s, t in answers.values()} == {(501, 1)}
-        assert "expected Pillow on the board" in answers["/detect"][1]
-        return
-    found = json.loads(answers["/detect"][1])
-    assert (found["width"], found["height"]) == _PICTURE
-    assert [b["label"] for b in found["boxes"]] == [_NAMES[label] for label, *_ in expected]
-    assert found["boxes"][0]["left"] == pytest.approx(expected[0][2][0], abs=0.05)
-    assert (
-        answers["/classify"][0] == 400 and "with --task classify, found" in answers["/classify"][1]
-    )
-    assert answers["/pose"][0] == 400 and "expected a picture that Pillow" in answers["/pose"][1]
+    return answers
 
 
 def _is_sent(connection, where: str, body: bytes) -> bool:

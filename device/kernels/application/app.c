@@ -20,6 +20,8 @@
 #include "samples.h"
 #include "sd_notify.h"
 #include "integrity.h"
+#include "json.h"
+#include "task.h"
 #include "variant.h"
 
 enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
@@ -36,6 +38,7 @@ typedef struct {
     ek_model model;
     ek_placement placement;
     ek_sampler *sampler; /* NULL: inferences are not sampled */
+    ek_task *task;       /* NULL: unknown */
 } loaded;
 
 struct ek_app {
@@ -58,6 +61,7 @@ static int fail(char *error, const char *format, ...) {
 
 static void unload(loaded *l) {
     ek_sampler_close(l->sampler);
+    ek_task_close(l->task);
     if (l->model.pool)
         l->end_pool(l->model.pool);
     free(l->model.arena);
@@ -117,34 +121,16 @@ static int open_library(loaded *l, const ek_release_files *files, const char *na
 
 /* The text of the list behind `key`, including its closing bracket. */
 static size_t list_of(const char *description, const char *key, const char **start) {
-    const char *at = *start = ek_json_value(description, key);
-    int depth = 0, quoted = 0;
-    for (; at && *at; ++at) {
-        if (quoted && *at == '\\' && at[1])
-            ++at;
-        else if (*at == '"')
-            quoted = !quoted;
-        else if (!quoted && *at == '[')
-            ++depth;
-        else if (!quoted && *at == ']' && --depth == 0)
-            return (size_t)(at + 1 - *start);
-    }
-    return 0;
+    *start = ek_json_value(description, key);
+    return *start ? (size_t)(ek_json_end(*start) - *start) : 0;
 }
 
 /* Number of operators in the model. */
 static size_t operators_of(const char *description) {
-    const char *list;
-    size_t size = list_of(description, "operators", &list), count = 0;
-    int quoted = 0;
-    for (size_t i = 0; i < size; ++i) {
-        if (quoted && list[i] == '\\')
-            ++i;
-        else if (list[i] == '"')
-            quoted = !quoted;
-        else
-            count += !quoted && list[i] == '{';
-    }
+    const char *at = ek_json_first(ek_json_value(description, "operators"));
+    size_t count = 0;
+    for (; at; at = ek_json_next(at))
+        ++count;
     return count;
 }
 
@@ -165,13 +151,15 @@ static int load_files(loaded *l, const ek_release_files *files, const char *sign
                       char *error) {
     char library[PATH];
     char *manifest = ek_read_open(ek_files_find(files, "manifest.json"), NULL);
-    int variant = ek_find_variant(manifest, signature, library, sizeof library);
-    free(manifest);
+    int variant = ek_find_variant(manifest, signature, library, sizeof library), loads = 0;
     if (variant < 0)
         fail(error, "release %s: expected signature %.99s, found none", l->id, signature);
-    else if (open_library(l, files, library, error) && map_weights(l, files, error))
-        return variant;
-    return -1;
+    else
+        loads = open_library(l, files, library, error) && map_weights(l, files, error);
+    if (loads)
+        l->task = ek_task_open(manifest, l->description, l->library);
+    free(manifest);
+    return loads ? variant : -1;
 }
 
 /* Verifies and loads a release. Returns 1, or on failure loads nothing and describes the problem in
@@ -291,12 +279,15 @@ ek_app *ek_app_open_signature(const char *root, const char *name, const char *si
     return NULL;
 }
 
-int ek_app_run(ek_app *app, const void *const *in, void *const *out,
-               char release[EK_APP_RELEASE_BYTES]) {
+/* Loads the release in service if it is another one. The caller holds the lock. */
+static void catch_up(ek_app *app) {
     char id[EK_APP_RELEASE_BYTES];
-    pthread_mutex_lock(&app->lock);
     if (ek_link_names(app->root, id) && strcmp(id, app->now.id))
         follow(app);
+}
+
+/* Runs one inference; the caller holds the lock. */
+static int infer(ek_app *app, const void *const *in, void *const *out) {
     app->now.model.stamps = ek_sampler_due(app->now.sampler);
     cpu_set_t before;
     int went = app->now.placement.pinned && ek_go_to(&app->now.placement.cores, &before);
@@ -307,12 +298,46 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
         ek_sampler_record(app->now.sampler);
     if (code)
         fail(app->error, "ek_run: expected 0, found %d; please report this model", code);
+    return code;
+}
+
+int ek_app_run(ek_app *app, const void *const *in, void *const *out,
+               char release[EK_APP_RELEASE_BYTES]) {
+    pthread_mutex_lock(&app->lock);
+    catch_up(app);
+    int code = infer(app, in, out);
     if (release)
         memcpy(release, app->now.id, EK_APP_RELEASE_BYTES);
     pthread_mutex_unlock(&app->lock);
     if (!code)
         ek_sign_of_life();
     return code;
+}
+
+/* Runs the model on a picture if it has the task `kind`. */
+static int find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most) {
+    int found = -1;
+    pthread_mutex_lock(&app->lock);
+    catch_up(app);
+    ek_task *task = app->now.task;
+    if (!ek_task_is(task, kind))
+        fail(app->error, "expected a model compiled with --task %s, found another", kind);
+    else if (ek_task_take(task, frame))
+        fail(app->error, "expected a picture of at least 1 x 1 pixels, found none");
+    else if (!infer(app, ek_task_inputs(task), ek_task_outputs(task)))
+        found = ek_task_results(task, into, most);
+    pthread_mutex_unlock(&app->lock);
+    if (found >= 0)
+        ek_sign_of_life();
+    return found;
+}
+
+int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most) {
+    return find(app, "detect", frame, boxes, most);
+}
+
+int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most) {
+    return find(app, "classify", frame, classes, most);
 }
 
 int ek_app_refresh(ek_app *app) {

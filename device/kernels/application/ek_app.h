@@ -7,6 +7,7 @@
 #ifndef EK_APP_H
 #define EK_APP_H
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,35 @@ ek_app *ek_app_open_signature(const char *root, const char *name, const char *si
  * the release that ran. */
 int ek_app_run(ek_app *app, const void *const *in, void *const *out,
                char release[EK_APP_RELEASE_BYTES]);
+
+#define EK_APP_LABEL_BYTES 64 /* longer labels are cut */
+
+/* A picture: red, green and blue bytes of each pixel, row by row. Rows are `stride` bytes apart; 0
+ * means 3 * width. */
+typedef struct {
+    const uint8_t *pixels;
+    int64_t width, height, stride;
+} ek_frame;
+
+/* A detection in pixels of the picture: `number` of its class, whose `label` is empty if unknown.
+ */
+typedef struct {
+    float left, top, right, bottom, score;
+    int number;
+    char label[EK_APP_LABEL_BYTES];
+} ek_box;
+
+typedef struct {
+    float score;
+    int number;
+    char label[EK_APP_LABEL_BYTES];
+} ek_class;
+
+/* Finds the `most` best boxes, or classes, of a picture, best first, with a model that was compiled
+ * with --task detect, or classify. Returns their number, or -1 if the model has another task, or
+ * the picture no pixels; ek_app_error has the reason. */
+int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most);
+int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most);
 
 /* Switches to the release in service now instead of at the next run, and retries one that failed to
  * load. Returns 1 if a different release now runs, 0 if the same, -1 if the one in service cannot

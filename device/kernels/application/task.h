@@ -1,0 +1,28 @@
+/* What a model is for: pictures as its input, and boxes and classes as its results. Mirrors
+ * device/runtime/agent/task.py, fitting.py and device/runtime/application/pictures.py. */
+#ifndef EK_TASK_H
+#define EK_TASK_H
+#include "ek_app.h"
+
+typedef struct ek_task ek_task;
+
+/* The task of a release whose `library` has that `description`. NULL if it has none, if this
+ * variant lacks its input or output, or if there is no memory. */
+ek_task *ek_task_open(const char *manifest, const char *description, void *library);
+void ek_task_close(ek_task *task);
+
+/* Whether the task is of this kind; it is not if there is none. */
+int ek_task_is(const ek_task *task, const char *kind);
+
+/* Makes the model's input of a picture. Returns 0, or -1 if the picture has no pixels. */
+int ek_task_take(ek_task *task, const ek_frame *frame);
+
+/* What ek_run takes. */
+const void *const *ek_task_inputs(const ek_task *task);
+void *const *ek_task_outputs(const ek_task *task);
+
+/* Writes the `most` best results of the last run, best first: ek_box, or ek_class of a classifier.
+ * Returns their number. */
+int ek_task_results(const ek_task *task, void *into, int most);
+
+#endif

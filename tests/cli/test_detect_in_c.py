@@ -1,0 +1,127 @@
+"""C programs get boxes and classes from pictures, as Python programs do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.toolchain.application import write_application
+from edgekit.kb.targets.board import load_board
+from tests.support.detectors import built, scattered
+from tests.support.onnx_models import model as model_of
+from tests.support.onnx_models import node, save, value
+from tests.support.toolchains import program_compiler
+
+_SIZE = (64, 96)
+_PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "ek_app.h"
+
+int main(int count, char **argument) {
+    char error[512];
+    int width = atoi(argument[2]), height = atoi(argument[3]), most = atoi(argument[4]);
+    static unsigned char pixels[1 << 20];
+    static ek_box boxes[128];
+    static ek_class classes[128];
+    ek_app *app = ek_app_open(argument[1], NULL, 1, error, sizeof error);
+    if (!app || count < 5)
+        return puts(error), 1;
+    (void)!fread(pixels, 1, sizeof pixels, stdin);
+    const ek_frame frame = {pixels, width, height, 0};
+    int found = ek_app_detect(app, &frame, boxes, most);
+    for (int i = 0; i < found; i++)
+        printf("%d %.6f %.3f %.3f %.3f %.3f %s\\n", boxes[i].number, boxes[i].score, boxes[i].left,
+               boxes[i].top, boxes[i].right, boxes[i].bottom, boxes[i].label);
+    if (found < 0)
+        puts(ek_app_error(app));
+    found = ek_app_classify(app, &frame, classes, most);
+    for (int i = 0; i < found; i++)
+        printf("%d %.6f %s\\n", classes[i].number, classes[i].score, classes[i].label);
+    if (found < 0)
+        puts(ek_app_error(app));
+    ek_app_close(app);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    write_application(folder, load_board("local"))
+    (folder / "p.c").write_text(_PROGRAM)
+    command = [*program_compiler(), str(folder / "p.c"), f"-I{folder}", f"-L{folder}"]
+    command += ["-ledgekit-app", f"-Wl,-rpath,{folder}", "-o", str(folder / "program")]
+    subprocess.run(command, check=True)
+    return folder / "program"
+
+
+def _lines(program: Path, board: Path, frame, most: int) -> list[str]:
+    height, width = frame.shape[:2]
+    words = [program, board, str(width), str(height), str(most)]
+    done = subprocess.run(words, input=frame.tobytes(), capture_output=True, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def test_boxes_are_those_of_python(edgekit, home, program):
+    """Boxes are constant; scores also depend on the picture, which lies in a corner of the input
+    with its colors reversed."""
+    count = 8 * 12 + 4 * 6 + 2 * 3
+    boxes = scattered(count, _SIZE, 1)
+    scores = np.random.default_rng(1).random((count, 3)).astype(np.float32) ** 6
+    parts = {"box": boxes.T[None].copy(), "each": scores.T[None].copy()}
+    parts |= {"ones": np.ones((1, 1, count), np.float32), "small": np.float32([0.5 / 255])}
+    nodes = [
+        node("ReduceMax", ["images"], ["light"], keepdims=0),
+        node("Mul", ["light", "small"], ["less"]),
+        node("Mul", ["each", "less"], ["scores"]),
+        node("Concat", ["box", "ones", "scores"], ["y"], axis=1),
+        node("Transpose", ["y"], ["rows"], perm=[0, 2, 1]),
+    ]
+    path = built(home, parts, nodes, ["rows"], _SIZE)
+    assert edgekit("deploy", path, "--head", "yolox-decoded").code == 0
+    board = home.parent / "home/boards/local"
+    rng = np.random.default_rng(0)
+    with open_on_board(root=board) as model:
+        for width, height in ((200, 100), (30, 90)):
+            frame = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
+            found = model.detect(frame)
+            expected = [
+                f"{b.number} {b.score:.6f} {b.left:.3f} {b.top:.3f} {b.right:.3f} {b.bottom:.3f} "
+                + b.label
+                for b in found
+            ]
+            *lines, refused = _lines(program, board, frame, 100)
+            assert lines == expected and len(lines) > 3
+            assert refused == "expected a model compiled with --task classify, found another"
+            assert _lines(program, board, frame, 3)[:-1] == expected[:3]
+    empty = np.zeros((0, 5, 3), np.uint8)
+    assert _lines(program, board, empty, 3)[0].startswith("expected a picture of at least 1 x 1")
+
+
+def test_classes_are_those_of_python(edgekit, home, program):
+    """The classes of this model are its quantized pixels, after a crop."""
+    size = 3 * 8 * 6
+    nodes = [
+        node("DequantizeLinear", ["images", "scale", "zero"], ["x"]),
+        node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    constants = {"scale": np.float32(0.5), "zero": np.uint8(3), "shape": np.array([1, size])}
+    made = model_of(nodes, [value("images", [1, 8, 6, 3], "u8")], ["y"], constants, opset=13)
+    # Characters of one to four bytes in UTF-8; JSON escapes the last one as a pair.
+    names = {i: f'{i} "ß" 門 😀' for i in range(size)}
+    for key, text in (("task", "classify"), ("names", str(names))):
+        entry = made.metadata_props.add()
+        entry.key, entry.value = key, text
+    assert edgekit("deploy", save(made, home)).code == 0
+    board = home.parent / "home/boards/local"
+    frame = np.random.default_rng(0).integers(0, 256, (13, 21, 3)).astype(np.uint8)
+    with open_on_board(root=board) as model:
+        expected = [f"{c.number} {c.score:.6f} {c.label}" for c in model.classify(frame, top=100)]
+    refused, *lines = _lines(program, board, frame, 100)
+    assert lines == expected and "--task detect" in refused
