@@ -100,7 +100,7 @@ def test_poses_of_persons_are_recognized_and_of_others_asked_for(edgekit, home, 
 
 @pytest.mark.parametrize("classes", [21, 1])
 def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, classes):
-    scores = np.random.default_rng(0).normal(0, 1, (1, classes, 16, 24)).astype(np.float32)
+    scores = np.random.default_rng(0).normal(0, 1, (1, classes, *_SIZE)).astype(np.float32)
     found = scores[0].argmax(0) if classes > 1 else (scores[0, 0] > 0).astype(int)
     nodes = [node("Sigmoid", ["x"], ["y"])]
     path = built(home, {"x": scores}, nodes, ["y"], _SIZE)
@@ -108,7 +108,7 @@ def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, clas
     done = edgekit("run", path, "--input", street, "--json", "--task", task)
     assert done.code == 0, done.err
     # The picture is stretched over the input: each pixel has the class below its center.
-    at = (np.arange(100) + 0.5) * 16 / 100, (np.arange(200) + 0.5) * 24 / 200
+    at = (np.arange(100) + 0.5) * 64 / 100, (np.arange(200) + 0.5) * 96 / 200
     expected = found[np.ix_(at[0].astype(int), at[1].astype(int))]
     (run,) = done.document["inputs"]
     counts = {s["number"]: round(s["share"] * 20000) for s in run["shares"]}

@@ -26,6 +26,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.hub import Config, read_config
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
@@ -33,6 +34,7 @@ from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytic
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
+_STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
@@ -47,31 +49,41 @@ class Prepared:
 
 @dataclass(frozen=True)
 class _Model:
-    """What is known of a model; `own` and `notes` are from its file."""
+    """What is known of a model: `own` and `notes` by its file, `config` by files beside it."""
 
     path: Path
     ends: Ends
     own: Ultralytics
     notes: ModelNotes
+    config: Config
     options: CompileOptions
 
     def asks_for(self, task: str) -> bool:
         """Whether the options or the file name the task."""
         named = self.options.task if self.options.task in KINDS else ""
-        return task == (named or (DETECT if self.options.head else self.own.task))
+        stated = _STATED.get(self.own.task, self.own.task)
+        return task == (named or (DETECT if self.options.head else stated))
 
     def labels(self, count: int) -> tuple[str, ...]:
         """The file's labels, if they are of so many classes; 0 if that is not known."""
-        known = (self.own.labels, *self.notes.labels)
+        known = (self.own.labels, *self.notes.labels, self.config.labels)
         return max((each for each in known if count in (0, len(each))), key=len, default=())
 
-    @property
-    def pixels(self) -> dict[str, Any]:
-        """The range of pixels that the file states, as fields of a TaskSpec."""
+    def pixels(self, labels: tuple[str, ...]) -> dict[str, Any]:
+        """The range of pixels that is stated, as fields of a TaskSpec. Files beside the model count
+        if the labels are theirs: they may be another model's."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
-        if stated is None or not (stated.mean or stated.scale):
+        if stated is not None and (stated.mean or stated.scale):
+            return {"mean": stated.mean, "scale": stated.scale}
+        if not self.config.scale or labels != self.config.labels:
             return {}
-        return {"mean": stated.mean, "scale": stated.scale}
+        return {"mean": self.config.mean, "scale": self.config.scale}
+
+    def source(self, labels: tuple[str, ...], otherwise: str) -> str:
+        """Where the task is from."""
+        if self.own.task:
+            return "by the file's metadata"
+        return "by config.json" if labels and labels == self.config.labels else otherwise
 
 
 def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
@@ -86,7 +98,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             raise _misfit(options.task, graph, "an input of one picture")
         return Prepared(graph)
     ends = Ends(graph, image)
-    model = _Model(path, ends, read_ultralytics(path), read_notes(path), options)
+    model = _Model(path, ends, read_ultralytics(path), read_notes(path), read_config(path), options)
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (
         (DETECT, _detector, "outputs of a known detector"),
@@ -110,6 +122,7 @@ def _detector(model: _Model) -> Prepared | None:
         heads = [head for head in heads if head.name == chosen]
         if not heads:
             raise InputError(f"--head: the outputs fit {known}, found {chosen}")
+    heads = [head for head in heads if head.name == model.config.head] or heads
     if len(heads) > 1:
         return _undecided(model, heads)
     return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
@@ -145,28 +158,32 @@ def _with_rows(model: _Model, task: str, head: Head, found: str, output: str) ->
     labels, proposed = model.labels(head.classes) or head.labels, ""
     if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    pixels = {**head.pixels, **model.pixels}
+    pixels = {**head.pixels, **model.pixels(labels)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
-    source = "by the file's metadata" if model.own.task else f"because {head.what}"
+    source = model.source(labels, f"because {head.what}")
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
 
 
 def _segmenter(model: _Model) -> Prepared | None:
-    """Unless that is asked for, only the numbers of classes of well-known sets show that channels
-    are scores: they may be colors, or features."""
+    """Unless that is asked for, labels of all channels, or a known number of channels for each
+    pixel of the input must show that they are scores: they may be colors, or places of joints."""
     seen = class_map(model.ends)
-    if seen is None or not (model.options.task == SEGMENT or seen.classes in KNOWN):
+    if seen is None:
+        return None
+    labels = model.labels(seen.classes) if seen.classes else ()
+    is_known = seen.classes in KNOWN and seen.rows == model.ends.image.height
+    if not (model.options.task == SEGMENT or labels or is_known):
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
     name = _free_name(graph, SEGMENTS)
     made = to.with_output(seen.numbers(to), name)
-    labels, source = model.labels(seen.classes), f"because '{seen.tensor.name}' is a map of classes"
+    source = model.source(labels, f"because '{seen.tensor.name}' is a map of classes")
     if not labels and seen.classes in KNOWN:
         whose, labels = KNOWN[seen.classes]
         source += f", labels of {whose} because there are {seen.classes} classes"
-    spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **model.pixels)
+    spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **model.pixels(labels))
     note = f"finds the classes of pixels, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
 
@@ -183,11 +200,12 @@ def _classifier(model: _Model) -> Prepared | None:
     softmax = ends.is_from(scores[0].name, ops.Softmax.kind)
     if not (sure or labels or count in _IMAGENET or softmax):
         return None
-    fit = CROP if model.own.task else STRETCH
+    config = model.config
+    fit = CROP if model.own.task or (labels == config.labels and config.crops) else STRETCH
     name = scores[0].name
-    spec = TaskSpec(CLASSIFY, ends.image.name, name, fit, labels=labels, **model.pixels)
-    known = model.own.task or labels
-    source = "by the file's metadata" if known else "because scores are of classes"
+    spec = TaskSpec(CLASSIFY, ends.image.name, name, fit, labels=labels, **model.pixels(labels))
+    plain = "by the file's metadata" if labels else "because scores are of classes"
+    source = model.source(labels, plain)
     return Prepared(ends.graph, spec, source)
 
 

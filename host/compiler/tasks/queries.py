@@ -21,7 +21,6 @@ from edgekit.host.compiler.tasks.heads import (
 from edgekit.host.compiler.tasks.ssd import boxes_and_scores
 
 _MOST = 1000  # queries
-_COUNTS = (100, 300)  # of queries, in files of one output
 _OF_CATEGORIES = 91  # scores for COCO's categories, the first for none
 _ALL = 1.0  # overlap: no box is suppressed
 _LIMITS = (0.5, _ALL)  # of transformers' post_process_object_detection
@@ -73,9 +72,15 @@ def _head(
 
 
 def joined_queries(ends: Ends) -> Iterator[Head]:
-    """RT-DETR in Ultralytics' files: [1, queries, 4 + classes] with scores."""
+    """RT-DETR in Ultralytics' files: [1, queries, 4 + classes] with scores. Texts and other
+    sequences have such shapes, too, so that boxes and scores must be joined there."""
     output = ends.only(3)
-    if output is None or output.shape[1] not in _COUNTS or output.shape[2] <= 6:
+    if output is None or not 1 < output.shape[1] <= _MOST:
+        return
+    parts = ends.parts(output.name)
+    if [size for _, size in parts] != [4, output.shape[2] - 4]:
+        return
+    if not ends.is_from(parts[1][0], ops.Logistic.kind):
         return
     fields = output.shape[2]
 

@@ -11,10 +11,17 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det
 from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
-from edgekit.host.compiler.tasks.yolo import anchor_free, anchored, end_to_end, one_box_of_a_cell
+from edgekit.host.compiler.tasks.yolo import (
+    anchor_free,
+    anchored,
+    end_to_end,
+    one_box_of_a_cell,
+    with_masks,
+)
 
 _RECOGNIZERS = (
     anchor_free,
+    with_masks,
     anchored,
     end_to_end,
     one_box_of_a_cell,

@@ -33,6 +33,9 @@ _TORCH_VGG_PIXELS = {
 }
 _LITE_PIXELS = {"fit": STRETCH, "mean": (127.5,), "scale": (127.5,)}
 _LIMITS = (0.4, 0.45)  # of pytorch-ssd's program
+# Sizes of the boxes of SSD with VGG: torchvision's, and those of the paper for Pascal VOC.
+_COCO_SCALES = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
+_VOC_SCALES = (0.1, 0.2, 0.37, 0.54, 0.71, 0.88, 1.05)
 _MOBILE_COUNT, _VGG_COUNT = 3000, 8732  # priors of SSD with MobileNet and with VGG
 
 
@@ -64,7 +67,7 @@ def separate_ssd(ends: Ends) -> Iterator[Head]:
     """Boxes [1, n, 4] and scores [1, n, classes] of which the first is the background.
 
     pytorch-ssd's files (jetson-inference trains such) decode the boxes and apply a softmax;
-    torchvision's heads leave both to the program that runs them.
+    torchvision's heads, and others of 300 pixels, leave both to the program that runs them.
     """
     found = boxes_and_scores(ends)
     if found is None or is_ultra_face(ends):
@@ -76,7 +79,7 @@ def separate_ssd(ends: Ends) -> Iterator[Head]:
     if is_known and decodes and softmax and classes > 1:
         yield _decoded(ends.image, boxes, scores)
     if not decodes and not softmax and ends.image.height == ends.image.width:
-        yield from _torchvision(ends.image, boxes, scores)
+        yield from _undecoded(ends.image, boxes, scores)
 
 
 def boxes_and_scores(ends: Ends) -> tuple[Tensor, Tensor] | None:
@@ -104,10 +107,12 @@ def _decoded(image: Image, boxes: Tensor, scores: Tensor) -> Head:
     return Head("pytorch-ssd", "outputs are like pytorch-ssd's", classes, rows, pixels)
 
 
-def _torchvision(image: Image, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
+def _undecoded(image: Image, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
     _, count, outputs = scores.shape
+    own = outputs != len(COCO_CATEGORIES) + 1  # torchvision's file is for COCO
     for name, side, made, pixels, overlap in (
-        ("torchvision-ssd", 300, _vgg_priors(), _TORCH_VGG_PIXELS, 0.45),
+        ("torchvision-ssd", 300, _vgg_priors(_COCO_SCALES), _TORCH_VGG_PIXELS, 0.45),
+        *((("ssd300", 300, _vgg_priors(_VOC_SCALES), _VGG_PIXELS, 0.45),) if own else ()),
         ("torchvision-ssdlite", 320, _lite_priors(), _LITE_PIXELS, 0.55),
     ):
         if (len(made), side) != (count, image.width):
@@ -131,9 +136,8 @@ def _foreground(to: Appender, scores: str, classes: int) -> str:
     return to.add(ops.Transpose((0, 2, 1)), each)
 
 
-def _vgg_priors() -> Array:
+def _vgg_priors(scales: Sequence[float]) -> Array:
     ratios, steps = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,)), (8, 16, 32, 64, 100, 300)
-    scales = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
     cells = zip((38, 19, 10, 5, 3, 1), (300 / step for step in steps), strict=True)
     return _priors(list(cells), scales, ratios)
 

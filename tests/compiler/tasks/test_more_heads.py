@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -257,9 +258,17 @@ def test_queries_with_classes_of_their_own(tmp_path):
 def test_queries_and_scores_in_one_output(tmp_path):
     rng = np.random.default_rng(7)
     boxes = rng.uniform(0.2, 0.6, (100, 4)).astype(np.float32)
-    scores = (rng.random((100, 5)) ** 8).astype(np.float32)
-    path = detector(tmp_path, {"output0": np.concatenate([boxes, scores], 1)[None]}, _SIZE)
+    logits = rng.normal(-3, 2, (100, 5)).astype(np.float32)
+    parts = {"box": boxes[None], "logits": logits[None]}
+    nodes = [
+        node("Sigmoid", ["logits"], ["scores"]),
+        node("Concat", ["box", "scores"], ["output0"], axis=2),
+    ]
+    path = built(tmp_path, parts, nodes, ["output0"], _SIZE)
+    scores = _sigmoid(logits.astype(float))
     _check(path, "rt-detr", boxes * [96, 64, 96, 64], scores, (0.25, 2.0))
+    text = detector(tmp_path, {"y": np.zeros((1, 100, 38), np.float32)}, _SIZE)
+    assert prepared(text).task is None
 
 
 def _torchvision_priors(grids, scales, ratios):
@@ -275,8 +284,8 @@ def _torchvision_priors(grids, scales, ratios):
                 yield (i + 0.5) / span, (j + 0.5) / span, min(width, 1), min(height, 1)
 
 
-@pytest.mark.parametrize("name", ["torchvision-ssd", "torchvision-ssdlite"])
-def test_offsets_to_the_boxes_of_torchvision(tmp_path, name):
+@pytest.mark.parametrize("name", ["torchvision-ssd", "ssd300", "torchvision-ssdlite"])
+def test_offsets_to_priors(tmp_path, name):
     if name == "torchvision-ssdlite":
         side, ratios = 320, [(2, 3)] * 6
         grids = [(n, n) for n in (20, 10, 5, 3, 2, 1)]
@@ -286,6 +295,8 @@ def test_offsets_to_the_boxes_of_torchvision(tmp_path, name):
         steps = (8, 16, 32, 64, 100, 300)
         grids = [(n, 300 / step) for n, step in zip((38, 19, 10, 5, 3, 1), steps, strict=True)]
         scales, overlap = [0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05], 0.45
+        if name == "ssd300":
+            scales = [0.1, 0.2, 0.37, 0.54, 0.71, 0.88, 1.05]
     priors = np.array(list(_torchvision_priors(grids, scales, ratios))) * side
     rng = np.random.default_rng(8)
     offsets = rng.normal(0, 1, (len(priors), 4)).astype(np.float32)
@@ -298,7 +309,10 @@ def test_offsets_to_the_boxes_of_torchvision(tmp_path, name):
     boxes = np.concatenate([at, np.exp(offsets[:, 2:] / 5) * priors[:, 2:]], 1)
     shares = np.exp(logits.astype(float))
     scores = (shares / shares.sum(1, keepdims=True))[:, 1:]
-    _check(path, name, boxes, scores, (0.4, overlap))
+    if side == 300:
+        with pytest.raises(InputError, match="may be of torchvision-ssd or ssd300"):
+            prepared(path, CompileOptions(task="detect"))
+    _check(path, name, boxes, scores, (0.4, overlap), name)
 
 
 def test_corners_and_shares_of_pytorch_ssd(tmp_path):
@@ -321,3 +335,46 @@ def test_corners_and_shares_of_pytorch_ssd(tmp_path):
     _check(path, "pytorch-ssd", boxes, scores, (0.4, 0.45))
     task = prepared(path).task
     assert task is not None and (task.mean, task.scale) == ((127.0,), (128.0,))
+
+
+_CONFIG = {"model_type": "detr", "id2label": {"0": "ant", "1": "bee", "2": "cow", "3": "dog"}}
+_PIXELS = {"do_normalize": True, "image_mean": [0.5, 0.4, 0.2], "image_std": [0.1, 0.2, 0.5]}
+
+
+def test_files_beside_the_model_decide(tmp_path):
+    boxes, logits = _queries(5, 10)
+    path = detector(tmp_path, {"logits": logits[None], "pred_boxes": boxes[None]}, _SIZE)
+    (tmp_path / "config.json").write_text(json.dumps(_CONFIG))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(_PIXELS))
+    shares = np.exp(logits.astype(float))
+    scores = (shares / shares.sum(1, keepdims=True))[:, :-1]
+    _check(path, "by config.json", boxes * [96, 64, 96, 64], scores, (0.5, 2.0))
+    task = prepared(path).task
+    assert task is not None and task.labels == ("ant", "bee", "cow", "dog")
+    assert (task.mean, task.scale) == ((127.5, 102, 51), (25.5, 51, 127.5))
+    # Four classes are not nine: another model's files say nothing.
+    other = detector(tmp_path, {"y": np.zeros((1, 13, len(_cells())), np.float32)}, _SIZE)
+    task = prepared(other).task
+    assert task is not None and task.labels == task.mean == ()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": 1}', "[" * 9999, '{"id2label": []}'])
+def test_files_that_cannot_be_read_decide_nothing(tmp_path, text):
+    path = detector(tmp_path, {"y": np.zeros((1, 8, len(_cells())), np.float32)}, _SIZE)
+    for name in ("config", "preprocessor_config"):
+        (tmp_path / f"{name}.json").write_text(text)
+    task = prepared(path).task
+    assert task is not None and task.labels == ()
+
+
+def test_boxes_of_a_model_that_also_has_masks(tmp_path):
+    rng = np.random.default_rng(11)
+    boxes = scattered(len(_cells()), _SIZE, 3)
+    scores = (rng.random((len(boxes), _CLASSES)) ** 6).astype(np.float32)
+    weights = rng.normal(0, 1, (len(boxes), 32)).astype(np.float32)
+    output = np.concatenate([boxes, scores, weights], 1).T[None]
+    outputs = {"output0": output, "output1": np.zeros((1, 32, 16, 24), np.float32)}
+    path = detector(tmp_path, outputs, _SIZE, task="segment", names={i: str(i) for i in range(3)})
+    _check(path, "by the file's metadata", boxes, scores, (0.25, 0.7))
+    auto = prepared(path, CompileOptions())
+    assert auto.task is not None and auto.graph.outputs == ("output0", "output1", "detections")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -43,3 +45,14 @@ def test_other_outputs_are_no_maps_of_classes(tmp_path, shape):
     path, _ = _model(tmp_path, "planes", shape)
     with pytest.raises(InputError, match="--task segment: expected one output with the classes"):
         prepared(path, _ASKED)
+
+
+def test_labels_of_all_channels_show_a_map_of_classes(tmp_path):
+    path, _ = _model(tmp_path, "planes", (1, 21, 16, 24))
+    assert prepared(path).task is None  # may be places of joints
+    names = {str(i): f"kind {i}" for i in range(21)}
+    about = {"model_type": "segformer", "id2label": names}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    made = prepared(path)
+    assert made.task is not None and made.task.kind == "segment"
+    assert made.task.labels == tuple(names.values()) and "by config.json" in made.source

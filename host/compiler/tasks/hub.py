@@ -1,0 +1,79 @@
+"""Reads config.json and preprocessor_config.json, which exporters of Hugging Face's models write
+beside the model's file."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_MOST_BYTES = 1 << 20
+_MOST_LABEL = 128  # characters
+_ONNX = "onnx"  # folder in which some exporters put the model alone
+# The head of each kind of model that has boxes and logits.
+_HEADS = {
+    **dict.fromkeys(("detr", "yolos", "table-transformer"), "detr"),
+    **dict.fromkeys(("conditional_detr", "deformable_detr", "dab-detr"), "deformable-detr"),
+    **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine"), "rt-detr"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The head of a detector, labels, and what becomes of a picture; empty if unknown."""
+
+    head: str = ""
+    labels: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    crops: bool = False
+
+
+def read_config(path: Path) -> Config:
+    """The files beside a model; empty if there are none that can be read."""
+    folder = path.parent.parent if path.parent.name == _ONNX else path.parent
+    about, pixels = (_read(folder / f"{n}.json") for n in ("config", "preprocessor_config"))
+    kind, names = about.get("model_type"), about.get("id2label")
+    if not isinstance(kind, str) or not isinstance(names, dict):
+        return Config()
+    labels = tuple(str(names.get(str(i), ""))[:_MOST_LABEL] for i in range(len(names)))
+    if not all(map(str.isprintable, labels)):
+        labels = ()
+    mean, scale = _range(pixels)
+    return Config(_HEADS.get(kind, ""), labels, mean, scale, pixels.get("do_center_crop") is True)
+
+
+def _range(pixels: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and scale of pixels from 0 to 255."""
+    whole, factor = 255.0, pixels.get("rescale_factor")
+    if pixels.get("do_rescale") is False:
+        whole = 1.0
+    elif _is_number(factor) and factor:
+        whole = 1 / factor
+    if pixels.get("do_normalize") is not True:
+        return ((0.0,), (whole,)) if pixels else ((), ())
+    mean, scale = _colors(pixels.get("image_mean")), _colors(pixels.get("image_std"))
+    if not mean or not scale or 0 in scale:
+        return (), ()
+    return tuple(whole * v for v in mean), tuple(whole * v for v in scale)
+
+
+def _colors(values: Any) -> tuple[float, ...]:
+    known = isinstance(values, list) and len(values) in (1, 3) and all(map(_is_number, values))
+    return tuple(values) if known else ()
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return {}
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
