@@ -14,6 +14,7 @@ from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.heads import Head, grid_of, selected
 
 _BOXES = 3  # of a cell
+_SIZE = 1  # the part of a box's width and height
 _V3 = ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326))
 _V7 = ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401))
 _TINY = ((10, 14, 23, 27, 37, 58), (81, 82, 135, 169, 344, 319))
@@ -89,19 +90,20 @@ def _head(ends: Ends, family: _Family, levels: list[_Level], done: bool) -> Head
 
     def rows(to: Appender) -> str:
         x = to.add(ops.Concat(2), *(_planes(to, level) for level in levels))
+        # One split: most of the time goes into copies of the classes' scores.
+        parts = to.add_all(ops.Split(1, (2, 2, 1, fields - 5)), x)
+        center, size, sure, classes = (
+            part if done or (family.powers and i == _SIZE) else to.add(ops.Logistic(), part)
+            for i, part in enumerate(parts)
+        )
         if family.powers:
-            center, size, scores = to.add_all(ops.Split(1, (2, 2, fields - 4)), x)
-            center, scores = to.add(ops.Logistic(), center), to.add(ops.Logistic(), scores)
             size = to.add(ops.Mul(), to.add(ops.Exp(), size), to.constant(anchors))
         else:
-            x = x if done else to.add(ops.Logistic(), x)
-            center, size, scores = to.add_all(ops.Split(1, (2, 2, fields - 4)), x)
             center = to.add(ops.Mul(), center, to.constant(np.full((1, 1, 1), 2)))
             size = to.add(ops.Mul(), to.add(ops.Mul(), size, size), to.constant(4 * anchors))
         center = to.add(ops.Add(), center, to.constant(shift - (0 if family.powers else 0.5)))
         center = to.add(ops.Mul(), center, to.constant(unit))
         boxes = to.add(ops.Transpose((0, 2, 1)), to.add(ops.Concat(1), center, size))
-        sure, classes = to.add_all(ops.Split(1, (1, fields - 5)), scores)
         return selected(to, boxes, to.add(ops.Mul(), classes, sure))
 
     return Head(family.name, f"outputs are grids like {family.name}'s", fields - 5, rows)
