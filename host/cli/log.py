@@ -74,7 +74,9 @@ def _file_handler() -> logging.Handler:
 
 
 def failed(error: Exception, code: int) -> None:
-    """Logs the error that ended a command, with its traceback."""
+    """Logs the error that ended a command, with its traceback, if `start` opened a log."""
     import logging
 
-    logging.getLogger("edgekit").error("exit code %d", code, exc_info=error)
+    logger = logging.getLogger("edgekit")
+    if logger.handlers:  # without one, Python would print the traceback
+        logger.error("exit code %d", code, exc_info=error)

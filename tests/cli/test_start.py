@@ -211,6 +211,19 @@ def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected:
     assert "--help" in done.complaint
 
 
+def test_help_of_an_unknown_command_is_one_line() -> None:
+    """In a process of its own: an earlier command would have opened the log."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", "nosuch", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(SOURCES)},
+    )
+    line = "edgekit: expected a command, found 'nosuch'; see edgekit --help\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
