@@ -38,3 +38,14 @@ if (location.protocol === "file:") {
     }
   };
 }
+
+// A leading hyphen means "without" in a query, so that an option such as --dry-run is searched as
+// a phrase.
+const { postMessage } = Worker.prototype;
+Worker.prototype.postMessage = function (message, ...rest) {
+  if (typeof message.data === "string") {
+    const phrase = (_, start, words) => `${start}"${words.replaceAll("-", " ")}"`;
+    message.data = message.data.replace(/(^|\s)--?(\w[\w-]*)/g, phrase);
+  }
+  return postMessage.call(this, message, ...rest);
+};
