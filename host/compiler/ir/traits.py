@@ -29,7 +29,7 @@ class OnCodes(enum.Enum):
 
     NEVER = enum.auto()  # stays in float
     IF_WRITTEN = enum.auto()  # quantized only if the model file quantizes around it
-    RESCALES = enum.auto()  # also quantized if `--quantize` chooses to
+    RESCALES = enum.auto()  # also quantized by `edgekit quantize`
     KEEPS = enum.auto()  # computes on quantized values and keeps their scale
     MOVES = enum.auto()  # moves or selects quantized values, which keep their scale
     SUMS = enum.auto()  # multiplies quantized values by quantized weights
