@@ -90,14 +90,16 @@ def _walk_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, .
 
 
 def files_of(operator: str, files: Sequence[Path]) -> int:
-    """The number of files in host/ and device/ that mention an operator: HardSigmoid,
-    hard_sigmoid."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
-    name = re.compile(rf"(?<![A-Za-z]){operator}(?![A-Za-z])|{snake}")
+    """The number of files in host/ and device/ that mention an operator: Python files its class,
+    HardSigmoid; C files OP_HARD_SIGMOID or a function that ends in _hard_sigmoid."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator)
+    in_c = re.compile(rf"_{snake}(?![a-z])", re.IGNORECASE)
+    names = {".py": re.compile(rf"\b{operator}\b"), ".c": in_c, ".h": in_c}
     return sum(
-        path.parts[0] in ("host", "device") and bool(name.search((_ROOT / path).read_text()))
+        path.parts[0] in ("host", "device")
+        and bool(names[path.suffix].search((_ROOT / path).read_text()))
         for path in files
-        if path.suffix in (".py", ".c", ".h")
+        if path.suffix in names
     )
 
 
