@@ -89,6 +89,6 @@ def _build_library(path: Path, run: Run, messages: TextIO) -> None:
     if done is None or done.returncode or not path.is_file():
         found = lines[-1].removeprefix("edgekit: ") if lines else "no word why"
         raise IncompatibleError(
-            f"expected to build the GEMM library, found: {found}; install the whole of edgekit, "
+            f"expected to build the GEMM library, found: {found}; install all of edgekit, "
             f"or set {LIBRARY_VARIABLE} to a library built for this board"
         )

@@ -47,7 +47,7 @@ def atomic_writer(path: Path, sync: Callable[[int], None] = os.fsync) -> Iterato
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "it is there and is not a regular file", str(path))
+        raise OSError(errno.EINVAL, "it exists and is not a regular file", str(path))
     mode = target.stat().st_mode & 0o777 if target.exists() else _MODE
     temporary: Path | None = None
     try:

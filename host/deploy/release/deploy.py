@@ -94,8 +94,8 @@ class _Deploy:
         self.check: Callable[[Probe], None] = lambda _: None
 
     def run(self, health_seconds: int) -> Release:
-        living = DeployLock()
-        self._options += ["--session", living.token, "--owner", owner()]
+        lock = DeployLock()
+        self._options += ["--session", lock.token, "--owner", owner()]
         answered = False
         try:
             plan = self._negotiate_plan()
@@ -111,10 +111,10 @@ class _Deploy:
         except UnreachableError as error:
             raise UnreachableError(f"{error} (in state '{self._state}' of the deploy)") from None
         except BaseException:
-            answered = self._report_end(living.token)
+            answered = self._report_end(lock.token)
             raise
         finally:
-            living.end(answered)
+            lock.end(answered)
         return release
 
     def _negotiate_plan(self) -> DeployPlan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from edgekit.host.fleet.profiles.admission import ConnectionLimits
-from edgekit.host.fleet.profiles.request import MOST_HEAD, Head, RefusedError, parse_head
+from edgekit.host.fleet.profiles.request import MOST_HEAD, RefusedError, RequestHead, parse_head
 
 _MOST_STREAM = 2 << 20  # unpacked; boards send 256 KiB, or one batch of up to 1 MiB
 LINGER_SECONDS, _LINGER_BYTES = 2.0, 1 << 16  # for a refused client to read why
@@ -56,7 +56,7 @@ async def open_streams(
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def read_head(reader: asyncio.StreamReader, seconds: float) -> Head:
+async def read_head(reader: asyncio.StreamReader, seconds: float) -> RequestHead:
     """The head of the next request. EOFError if there is none."""
     try:
         async with asyncio.timeout(seconds):

@@ -25,7 +25,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Head:
+class RequestHead:
     """The head of a request; names of headers are in lower case."""
 
     method: str
@@ -59,7 +59,7 @@ class Head:
         return int(length)
 
 
-def parse_head(data: bytes) -> Head:
+def parse_head(data: bytes) -> RequestHead:
     """Parses a head that ends with an empty line."""
     first, *lines = data.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     found = _LINE.fullmatch(first)
@@ -73,7 +73,7 @@ def parse_head(data: bytes) -> Head:
     if found is None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "expected an HTTP request")
     keeps = found[3] == "1" and headers.get("connection", "").lower() != "close"
-    return Head(found[1], found[2], headers, keeps)
+    return RequestHead(found[1], found[2], headers, keeps)
 
 
 def answer(status: HTTPStatus, text: str, keeps: bool, seconds: float = 0) -> bytes:

@@ -40,7 +40,7 @@ from edgekit.host.fleet.profiles.connection import (
     unpack,
 )
 from edgekit.host.fleet.profiles.parquet import libraries
-from edgekit.host.fleet.profiles.request import Head, RefusedError, answer
+from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.tokens import Tokens
 
@@ -284,7 +284,7 @@ class ProfileServer:
                 text = answer(HTTPStatus.OK, f"{stored.new} new, {stored.known} known", keeps)
                 await send(writer, text, self._limits)
 
-    def _authenticate(self, head: Head) -> str:
+    def _authenticate(self, head: RequestHead) -> str:
         """The sending board, which the token must match."""
         named = head.board
         try:

@@ -64,20 +64,20 @@ def build_table(
     of a key, each product counting once. Instruction counts are ignored where there are times, and
     so are measurements by older kits. Rows of `base` are kept for keys without history; new rows
     that only repeat the analytic rule are dropped. Given the `board` that was measured, methods
-    are adapted to other products (`Experience`). The result depends on the set of product
+    are adapted to other products (`MethodStats`). The result depends on the set of product
     measurements, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
-    experience = by_kind(history, board)
+    stats = by_kind(history, board)
     known = [*(base.platforms if base else ())]
-    for name in (*platforms, *sorted({kind.platform for kind in experience})):
+    for name in (*platforms, *sorted({kind.platform for kind in stats})):
         if name not in known:
             known.append(name)
     rows = _rows_of(base, used) if base else {}
     shapes_of: dict[GemmKey, list[GemmShape]] = {}
     of_base = frozenset(rows)
-    for kind in sorted(experience, key=lambda k: k.age):
-        found = experience[kind]
+    for kind in sorted(stats, key=lambda k: k.age):
+        found = stats[kind]
         for key, shapes in keys_of(kind, found.products, used, known.index(kind.platform)).items():
             rows[key] = found.row(key, shapes)
             if key not in of_base:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from edgekit.host.compiler.tables.gemm_table import GemmRow, KnowledgeBase
 from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import keys_of
-from edgekit.host.lab.tune.method_stats import Experience, MeasurementKind, by_kind
+from edgekit.host.lab.tune.method_stats import MeasurementKind, MethodStats, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
 from edgekit.kb.targets.board import BoardProfile
 
@@ -70,7 +70,7 @@ def regret_of(
 
 
 def _regret_of_sequences(
-    sequences: Sequences, kinds: Mapping[MeasurementKind, Experience], known: bool = False
+    sequences: Sequences, kinds: Mapping[MeasurementKind, MethodStats], known: bool = False
 ) -> Regret:
     found = [r for kind, each in kinds.items() for r in _regrets(sequences, kind, each, known)]
     if not found:
@@ -79,7 +79,7 @@ def _regret_of_sequences(
 
 
 def _regrets(
-    sequences: Sequences, kind: MeasurementKind, known: Experience, with_own: bool
+    sequences: Sequences, kind: MeasurementKind, known: MethodStats, with_own: bool
 ) -> Iterable[float]:
     """The regret of each product in a table of all, or of all others."""
     if len(known.products) < _FEWEST:
@@ -110,7 +110,7 @@ def _rows_without(
     key: GemmKey,
     shapes: list[GemmShape],
     rows: Mapping[GemmKey, GemmRow],
-    known: Experience,
+    known: MethodStats,
 ) -> tuple[GemmRow, ...]:
     """The rows as if the product had not been measured."""
     rest = []

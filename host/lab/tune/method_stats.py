@@ -50,19 +50,19 @@ def kind_of(m: Measurement) -> MeasurementKind:
 
 def by_kind(
     history: Iterable[Measurement], board: BoardProfile | None
-) -> dict[MeasurementKind, Experience]:
-    """The experience for each kind; independent of the order of the history."""
+) -> dict[MeasurementKind, MethodStats]:
+    """The statistics of each kind; independent of the order of the history."""
     found: dict[MeasurementKind, list[Measurement]] = defaultdict(list)
     for m in sorted(history, key=_sort_key):
         found[kind_of(m)].append(m)
-    return {kind: Experience(found[kind], board) for kind in sorted(found)}
+    return {kind: MethodStats(found[kind], board) for kind in sorted(found)}
 
 
 def _sort_key(m: Measurement) -> tuple[object, ...]:
     return (m.shape, m.method, m.cost, m.default_cost, m.when, m.source, m.board)
 
 
-class Experience:
+class MethodStats:
     """Measurements of one kind. Given the `board` they come from, methods are adapted to other
     products (`limits_of`) and compared with the current analytic rule."""
 

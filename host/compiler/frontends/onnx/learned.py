@@ -50,7 +50,7 @@ def linear_classifier(call: OnnxCall) -> list[Value | None]:
     place = is_above(call, y, 0.0)
     if kind == "PROBIT" and len(labels) == 2:  # ONNX Runtime mixes up the rows
         raise ShapeError(
-            "expected scores of both labels for post_transform PROBIT, found those of one; "
+            "expected scores of both labels for post_transform PROBIT, found scores of one; "
             "export the model with another post_transform"
         )
     if len(labels) != 2:

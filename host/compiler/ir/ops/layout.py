@@ -195,7 +195,7 @@ class Concat(Moving):
                     f"expected operands equal but for axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
                 )
-        need_known_codes(tensors, "an operand beside one with a scale")
+        need_known_codes(tensors, "an operand next to one with a scale")
         total = sum(t.shape[self.axis] for t in tensors)
         shape = (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :])
         return [(shape, first.dtype)]

@@ -77,7 +77,7 @@ class Binary(Operator):
         if not self.is_on_codes(a, b):
             need_dtype(a, self.dtypes, "first operand")
         need_dtype(b, (a.dtype,), "second operand")
-        need_known_codes((a, b), "an operand beside one with a scale")
+        need_known_codes((a, b), "an operand next to one with a scale")
         if not self.is_on_codes(a, b) and a.is_quantized and not equal_codes(a, b):
             raise ShapeError("expected operands of the same scale and zero point, found others")
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]

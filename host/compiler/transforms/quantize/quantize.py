@@ -52,7 +52,7 @@ _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
 _MARGIN = 0.9  # of the loss that the target allows, since other samples are slightly worse
 _CORRECTORS = 16  # maximum number of samples for bias correction
-_JUDGES = 12  # samples that recipes are compared on
+_VALIDATION = 12  # samples that recipes are compared on
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class _Trial:
 
 
 @dataclass
-class _Kitchen:
-    """The float graphs, their statistics on the `fit` samples, and other samples to judge by."""
+class _Evaluator:
+    """The float graphs and their statistics on the `fit` samples; trials run on `validation`."""
 
     plain: Graph
     fit: Sequence[Sample]
-    judges: Sequence[Sample]
+    validation: Sequence[Sample]
     cost: Cost
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Kitchen:
     def __post_init__(self) -> None:
         self.bases[False] = self.plain
         self.observed[False] = observe(self.plain, self.fit)
-        self.exact = [evaluate(self.plain, each).outputs for each in self.judges]
+        self.exact = [evaluate(self.plain, each).outputs for each in self.validation]
 
     @property
     def correctors(self) -> Sequence[Sample]:
@@ -138,7 +138,7 @@ class _Kitchen:
             if recipe.equalized not in self.means:
                 self.means[recipe.equalized] = float_means(base, self.correctors)
             coded = correct_biases(coded, self.means[recipe.equalized], self.correctors)
-        outputs = [evaluate(coded.graph, each).outputs for each in self.judges]
+        outputs = [evaluate(coded.graph, each).outputs for each in self.validation]
         found = compared(self.plain, self.exact, outputs)
         noise = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
         cosine = worst(found).cosine
@@ -180,16 +180,16 @@ def quantize(
     plain = float_form(graph)
     held = [is_held_out(i) for i in range(len(samples))]
     seen = [s for s, out in zip(samples, held, strict=True) if not out]
-    judges = [s for i, s in enumerate(seen) if is_held_out(i)]
+    validation = [s for i, s in enumerate(seen) if is_held_out(i)]
     fit = [s for i, s in enumerate(seen) if not is_held_out(i)]
-    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES), cost)
-    best = kitchen.tried(Recipe())
+    evaluator = _Evaluator(plain, fit, spread(validation, _VALIDATION), cost)
+    best = evaluator.tried(Recipe())
     for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
-        if "equalized" in change and not kitchen.can_equalize():
+        if "equalized" in change and not evaluator.can_equalize():
             continue
-        other = kitchen.tried(replace(best.recipe, **change))
+        other = evaluator.tried(replace(best.recipe, **change))
         best = other if other.noise < best.noise else best
-    best = _move_to_float(kitchen, best, 1 - (1 - target) * _MARGIN, target)
+    best = _move_to_float(evaluator, best, 1 - (1 - target) * _MARGIN, target)
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
@@ -197,42 +197,44 @@ def quantize(
     return Quantized(best.coded.graph, report)
 
 
-def _move_to_float(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
+def _move_to_float(evaluator: _Evaluator, best: _Trial, goal: float, target: float) -> _Trial:
     """Return `best`, or a trial with more nodes in float, worst for their cost first, until the
     goal is reached; steps grow, and the plan must stay cheaper than all in float. If no node is
     left, return the first trial that reaches the target, else the best trade."""
     if best.cosine >= goal:
         return best
-    noise = noises(best.base, best.coded, kitchen.judges[:2])
-    most, floats, step = kitchen.cost(kitchen.plain), best.recipe.floats, 1
+    noise = noises(best.base, best.coded, evaluator.validation[:2])
+    most, floats, step = evaluator.cost(evaluator.plain), best.recipe.floats, 1
     tried = [best]
     while tried[-1].cosine < goal:
-        added = _extend_float_nodes(kitchen, replace(best.recipe, floats=floats), noise, step, most)
+        added = _extend_float_nodes(
+            evaluator, replace(best.recipe, floats=floats), noise, step, most
+        )
         if added == floats:
             near = next((trial for trial in tried if trial.cosine >= target), None)
-            return near or _best_trade(kitchen, tried, most)
+            return near or _best_trade(evaluator, tried, most)
         floats, step = added, max(step, (len(added) - len(best.recipe.floats)) // 2)
-        tried.append(kitchen.tried(replace(best.recipe, floats=floats)))
+        tried.append(evaluator.tried(replace(best.recipe, floats=floats)))
     return tried[-1]
 
 
-def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Trial:
+def _best_trade(evaluator: _Evaluator, tried: Sequence[_Trial], most: float) -> _Trial:
     """Among trials with increasingly many float nodes, all cheaper than `most`, choose the minimum
     of relative remaining noise plus the fraction of saved time given up."""
-    first, cheapest = tried[0], kitchen.cost_of(tried[0].recipe)
+    first, cheapest = tried[0], evaluator.cost_of(tried[0].recipe)
     if len(tried) == 1:
         return first
     return min(
         tried,
         key=lambda trial: (
             trial.noise / first.noise
-            + (kitchen.cost_of(trial.recipe) - cheapest) / (most - cheapest)
+            + (evaluator.cost_of(trial.recipe) - cheapest) / (most - cheapest)
         ),
     )
 
 
 def _extend_float_nodes(
-    kitchen: _Kitchen, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
+    evaluator: _Evaluator, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
 ) -> frozenset[str]:
     """Add up to `count` nodes to the recipe's floats while the cost stays below `most`."""
     floats = recipe.floats
@@ -240,15 +242,15 @@ def _extend_float_nodes(
         found = next_in_floats(
             noise,
             floats,
-            lambda names: kitchen.cost_of(replace(recipe, floats=names)),
-            kitchen.added,
+            lambda names: evaluator.cost_of(replace(recipe, floats=names)),
+            evaluator.added,
         )
         if found is None or found[1] >= most:
             break
         floats |= {found[0]}
-        _LOG.info("%s: in floats: %s, %.1f us", kitchen.plain.name, *found)
-        for near in _neighbors(kitchen.plain, found[0]):
-            kitchen.added.pop(near, None)  # no conversion is needed between the two any more
+        _LOG.info("%s: in floats: %s, %.1f us", evaluator.plain.name, *found)
+        for near in _neighbors(evaluator.plain, found[0]):
+            evaluator.added.pop(near, None)  # no conversion is needed between the two any more
     return floats
 
 
