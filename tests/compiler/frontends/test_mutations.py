@@ -95,5 +95,5 @@ def test_padding_of_gigabytes_is_refused(tmp_path):
     given = {"pads": pads, "one": np.float32(1)}
     proto = model([node("Pad", ["x", "pads", "one"], ["y"])], [value("x", [1, 3])], ["y"], given)
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(InputError, match="expected constants of at most 128 MiB beside"):
+    with pytest.raises(InputError, match="expected constants of at most 128 MiB in addition"):
         import_model(tmp_path / "m.onnx")

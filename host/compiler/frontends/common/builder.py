@@ -206,8 +206,8 @@ class GraphBuilder:
         kind = np.dtype(kind)
         if not self._may_compute(math.prod(shape) * kind.itemsize):
             raise ShapeError(
-                f"expected at most {self._most_computed >> 20} MiB of computed constants, "
-                f"found {list(shape)} of {kind} and others"
+                f"expected constants of at most {self._most_computed >> 20} MiB in addition to the "
+                f"file's, found {list(shape)} of {kind} and others"
             )
 
     def _unnamed(self, value: Array, dtype: DType | None) -> Tensor:
