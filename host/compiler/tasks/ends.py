@@ -13,7 +13,7 @@ _MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Quantize.kind
 
 
 @dataclass(frozen=True)
-class Image:
+class InputImage:
     """The model's only input: its name, and its extents in pixels. `relative`: the model gives
     boxes relative to them, as Ultralytics' .tflite files do."""
 
@@ -35,7 +35,7 @@ class Ends:
     """A graph as recognizers of heads see it."""
 
     graph: Graph
-    image: Image
+    image: InputImage
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -81,7 +81,7 @@ class Ends:
         return self.graph.producer()
 
 
-def image_of(graph: Graph, relative: bool) -> Image | None:
+def image_of(graph: Graph, relative: bool) -> InputImage | None:
     """The input of a model that takes one picture; None for others."""
     if len(graph.inputs) != 1:
         return None
@@ -90,7 +90,7 @@ def image_of(graph: Graph, relative: bool) -> Image | None:
         return None
     _, *extents = tensor.shape
     if extents[2] in (1, 3) and min(extents[:2]) > 3:
-        return Image(tensor.name, extents[0], extents[1], relative)
+        return InputImage(tensor.name, extents[0], extents[1], relative)
     if extents[0] in (1, 3) and min(extents[1:]) > 3:
-        return Image(tensor.name, extents[1], extents[2], relative)
+        return InputImage(tensor.name, extents[1], extents[2], relative)
     return None

@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.device.runtime.agent.task import LETTERBOX, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, prior_boxes, selected, sizes_of, suppressed
 
 _LIMITS = (0.5, 0.3)  # MediaPipe's defaults: least score, most overlap
@@ -70,7 +70,7 @@ def is_ultra_face(ends: Ends) -> bool:
     return ends.shapes() == {"boxes": (1, count, 4), "scores": (1, count, 2)}
 
 
-def _priors(image: Image) -> Iterator[tuple[float, float, float, float]]:
+def _priors(image: InputImage) -> Iterator[tuple[float, float, float, float]]:
     """UltraFace's boxes: center and size in pixels."""
     for stride, sides in _ULTRA_SIDES.items():
         down, across = image.grid(stride)

@@ -16,7 +16,7 @@ from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Image
+from edgekit.host.compiler.tasks.ends import InputImage
 
 KEEP, TOP = 100, 300  # detections of a picture; candidates of each class
 YOLO_LIMITS = (0.25, 0.7)  # Ultralytics' defaults: least score, most overlap
@@ -87,12 +87,12 @@ def as_rows(to: Appender, label: str, score: str, corners: Sequence[str]) -> str
     return to.add(ops.Reshape((1, 1, count, FIELDS)), made)
 
 
-def sizes_of(image: Image) -> Array:
+def sizes_of(image: InputImage) -> Array:
     """What boxes relative to the picture are multiplied by."""
     return np.array([[[image.width, image.height] * 2]], np.float32)
 
 
-def grid_of(image: Image, strides: Sequence[int]) -> tuple[Array, Array]:
+def grid_of(image: InputImage, strides: Sequence[int]) -> tuple[Array, Array]:
     """Column and row [n, 2] and stride [n, 1] of the cells of all grids, row by row."""
     cells, sides = [], []
     for stride in strides:

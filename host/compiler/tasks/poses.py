@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.task import FIELDS, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import KEEP, TOP, YOLO_LIMITS, Head, sizes_of, to_corners
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
 
@@ -44,7 +44,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
         )
 
 
-def _selected_rows(to: Appender, image: Image, name: str, points: tuple[int, int]) -> str:
+def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
     x = to.floats(name)
     _, fields, count = to.shape(x)
     numbers, candidates = points[0] * points[1], min(TOP, count)
@@ -89,7 +89,7 @@ def _gathered(to: Appender, rows: str, selected: str) -> str:
     return to.add(ops.Reshape((1, 1, kept, 1 + width)), made)
 
 
-def _given_rows(to: Appender, image: Image, name: str, points: tuple[int, int]) -> str:
+def _given_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
     x = to.floats(name)
     count = to.shape(x)[1]
     box, score, label, found = to.add_all(ops.Split(2, (4, 1, 1, points[0] * points[1])), x)
@@ -100,7 +100,7 @@ def _given_rows(to: Appender, image: Image, name: str, points: tuple[int, int]) 
     return to.add(ops.Reshape((1, 1, count, FIELDS + points[0] * POINT_FIELDS)), made)
 
 
-def _in_pixels(to: Appender, image: Image, found: str, points: tuple[int, int]) -> str:
+def _in_pixels(to: Appender, image: InputImage, found: str, points: tuple[int, int]) -> str:
     """POINT_FIELDS of each point [1, n, …]: in pixels of the input, and certain if the model does
     not say how visible it is."""
     count, size = points

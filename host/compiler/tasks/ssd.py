@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO_CATEGORIES
-from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.faces import is_ultra_face
 from edgekit.host.compiler.tasks.heads import (
     Head,
@@ -96,7 +96,7 @@ def boxes_and_scores(ends: Ends) -> tuple[Tensor, Tensor] | None:
     return (named[0], scores) if scores.shape[:2] == named[0].shape[:2] else None
 
 
-def _decoded(image: Image, boxes: Tensor, scores: Tensor) -> Head:
+def _decoded(image: InputImage, boxes: Tensor, scores: Tensor) -> Head:
     classes = scores.shape[2] - 1
 
     def rows(to: Appender) -> str:
@@ -107,7 +107,7 @@ def _decoded(image: Image, boxes: Tensor, scores: Tensor) -> Head:
     return Head("pytorch-ssd", "outputs are like pytorch-ssd's", classes, rows, pixels)
 
 
-def _undecoded(image: Image, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
+def _undecoded(image: InputImage, boxes: Tensor, scores: Tensor) -> Iterator[Head]:
     _, count, outputs = scores.shape
     own = outputs != len(COCO_CATEGORIES) + 1  # torchvision's file is for COCO
     for name, side, made, pixels, overlap in (

@@ -10,7 +10,7 @@ from edgekit.device.runtime.agent.task import BGR, CORNER
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, Tensor
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Ends, Image
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
     YOLO_PIXELS,
     Head,
@@ -139,7 +139,7 @@ def _maker(ends: Ends, output: Tensor) -> str:
     return "yolox" if all(certain) and not decodes else ""
 
 
-def _yolox(image: Image, output: Tensor, strides: tuple[int, ...]) -> Head:
+def _yolox(image: InputImage, output: Tensor, strides: tuple[int, ...]) -> Head:
     cells, sides = grid_of(image, strides)
     classes = output.shape[2] - 5
 
@@ -180,14 +180,14 @@ def _scored(to: Appender, x: str, classes: int) -> tuple[str, str]:
     return box, to.add(ops.Transpose((0, 2, 1)), to.add(ops.Mul(), each, sure))
 
 
-def box_counts(image: Image, of_a_cell: int) -> set[int]:
+def box_counts(image: InputImage, of_a_cell: int) -> set[int]:
     """The numbers of boxes that detectors with so many in a cell have."""
     return {of_a_cell * _cells(image, strides) for strides in STRIDES}
 
 
-def _cells(image: Image, strides: tuple[int, ...]) -> int:
+def _cells(image: InputImage, strides: tuple[int, ...]) -> int:
     return sum(map(image.cells, strides))
 
 
-def _unit(image: Image) -> Array | None:
+def _unit(image: InputImage) -> Array | None:
     return sizes_of(image) if image.relative else None
