@@ -15,7 +15,6 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
-from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +59,8 @@ def _run(edgekit: Any, file: Path, *options: str) -> np.ndarray[Any, Any]:
         return np.array(made["y"])
 
 
-@pytest.mark.parametrize(
-    ("bits", "error"), [pytest.param("int8", 0.03, marks=pytest.mark.exhaustive), ("int4", 0.25)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("bits", "error"), [("int8", 0.03), ("int4", 0.25)])
 def test_a_transformer_runs_with_fewer_bits(
     edgekit: Any, home: Path, transformer: Path, bits: str, error: float
 ) -> None:
@@ -87,7 +85,8 @@ def test_a_transformer_runs_with_fewer_bits(
     assert "compress_weights" in [p["name"] for p in explained["passes"]]
 
 
-@pytest.mark.parametrize("bits", few_or_all(["int8", "int4"], []))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("bits", ["int8", "int4"])
 def test_a_detector_computes_what_numpy_says(
     edgekit: Any, home: Path, face_model: Path, bits: Any
 ) -> None:

@@ -89,9 +89,8 @@ def _on_nna() -> Iterator[Any]:
             yield pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.parametrize(
-    "made", few_or_all([tiny_graph, attention_graph], [tiny_graph]), ids=lambda made: made.__name__
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("made", [tiny_graph, attention_graph], ids=lambda made: made.__name__)
 def test_all_kinds_of_operators_on_the_nna_compute_the_same_as_the_cores_here(
     made, virtual_board, tmp_path
 ):

@@ -259,9 +259,8 @@ def test_a_model_in_half_precision_passes_its_health_check(core, tmp_path):
         assert 0 < off <= min(tolerance, 0.02 * largest)
 
 
-@pytest.mark.parametrize(
-    ("precision", "missing"), few_or_all([("f32", ""), ("f16", "zvfh")], [("f16", "zvfh")])
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("precision", "missing"), [("f32", ""), ("f16", "zvfh")])
 def test_only_code_of_half_precision_needs_zvfh(precision, missing, virtual_board, tmp_path):
     options = CompileOptions(precision=precision)
     made = compile_artifact(_MODEL, load_board("bpi-f3"), options=options)

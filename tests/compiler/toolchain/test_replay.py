@@ -30,6 +30,7 @@ def clone(tmp_path: Path) -> Path:
 _FEW = ("--board", "a57", "--only", "okay_nabu")
 
 
+@pytest.mark.exhaustive
 def test_what_did_not_change_is_the_same(clone):
     done = _replay("HEAD", *_FEW, cwd=clone)
     assert done.returncode == 0, done.stdout + done.stderr

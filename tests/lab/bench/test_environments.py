@@ -38,6 +38,7 @@ def _wheel(folder) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_engine_is_fetched_once_and_again_after_an_interruption(shown, tmp_path):
     _wheel(tmp_path)
     python = interpreter("toy:fast", MODEL, shown.append, TOY)

@@ -36,6 +36,7 @@ def home(tmp_path: Path) -> Path:
     return home_with_shared_cache(tmp_path / "home")
 
 
+@pytest.mark.exhaustive
 def test_the_face_its_cost_and_a_picture_are_shown(tmp_path, home):
     shown = tmp_path / "build" / "demo.png"
     done = _find_face(home, "--output", str(shown))

@@ -58,9 +58,8 @@ def test_a_pruned_model_that_memory_chains_chooses_layouts() -> None:
     _assert_fits(_prepared("hand_landmark_lite", "rpi4", 2048), "rpi4", 2048)
 
 
-@pytest.mark.parametrize(
-    "board, kib", [("a57", 1500), pytest.param("rpi4", 1280, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("board, kib", [("a57", 1500), ("rpi4", 1280)])
 def test_the_note_compares_equal_layouts(board: str, kib: int) -> None:
     """A split multiplies some rows twice and none less, also where pruned weights are skipped."""
     (note,) = [n for n in _prepared(_FACE, board, kib).notes if "split to fit" in n]

@@ -115,7 +115,7 @@ def test_a_larger_limit_costs_no_more(kind):
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
-        ("unet", DType.I8),
+        pytest.param("unet", DType.I8, marks=pytest.mark.exhaustive),
         pytest.param("encoder", DType.F32, marks=pytest.mark.exhaustive),
         pytest.param("unet", DType.F32, marks=pytest.mark.exhaustive),
         pytest.param("encoder", DType.I8, marks=pytest.mark.exhaustive),

@@ -82,6 +82,7 @@ def _together(graphs: list[Graph]) -> Graph:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kernels_compute_parts_as_they_compute_the_whole(tmp_path):
     """Integers bit for bit; floats up to the summation order, which depends on tile heights."""
     graphs = [random_graph(family, 3, seed) for seed, family in enumerate(FAMILIES)]
