@@ -135,7 +135,7 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add outputs of boxes or poses, or labels: auto: as the file says, guess: by shapes.",
+            "Add boxes, poses or labels as outputs: auto: as the file says, guess: by shapes.",
         ),
     )
     head: str = field(

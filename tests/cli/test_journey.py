@@ -290,7 +290,7 @@ def test_peers_need_the_model_itself(edgekit: Any, small_bundle: Path) -> None:
     assert ".tflite" in done.complaint
 
 
-@pytest.mark.parametrize("target", ["nosuch/x.ekb", "models", "/proc/x.ekb"])
+@pytest.mark.parametrize("target", ["nosuch/x.ekb", "nosuch/", "/proc/x.ekb"])
 def test_unwritable_output(edgekit: Any, target: str) -> None:
     done = edgekit("compile", f"models/{SMALL}.tflite", "-o", target)
     assert (done.code, done.out) == (2, "")

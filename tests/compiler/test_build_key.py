@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "states": {"states": (StateBinding("a", "b"),)},
     "order": {"order": "memory"},
     "task": {"task": "none"},
+    "head": {"head": "ssd"},
     "random_seed": {"random_seed": 1},
     "threads": {"threads": 2},
     "cluster": {"cluster": "big"},

@@ -31,7 +31,7 @@ import warnings
 import edgekit_runtime
 
 TASKS = ("detect", "classify", "pose", "segment")
-MOST_PICTURE = 32 << 20
+MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
@@ -118,18 +118,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         size = self.headers.get("Content-Length", "none")
         if not LENGTH.fullmatch(size) or int(size) > MOST_PICTURE:
             return self.refuse(f"expected at most {MOST_PICTURE} bytes, found {size}", size)
-        work = getattr(self.server.model, task)
+        body, work = self.rfile.read(int(size)), getattr(self.server.model, task)
+
+        def look():
+            picture = read_picture(body)  # in turn: its pixels may take 256 MiB
+            return picture.size, work(picture.tobytes(), *picture.size)
+
         try:
-            picture = read_picture(self.rfile.read(int(size)))
-            found = self.server.run(self.connection, lambda: work(picture.tobytes(), *picture.size))
+            extents, found = self.server.run(self.connection, look)
         except ImportError:
             return self.answer(501, NO_PILLOW)
         except (UnreadableError, edgekit_runtime.InputError) as error:
             return self.answer(400, f"{error}\n".encode())
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
-        extents = dict(zip(("width", "height"), picture.size))
-        return self.answer(200, json.dumps({**extents, **as_json(task, found)}).encode() + b"\n")
+        answer = {**dict(zip(("width", "height"), extents)), **as_json(task, found)}
+        return self.answer(200, json.dumps(answer).encode() + b"\n")
 
     def refuse(self, text, size):
         """Answers a request whose body, of `size` bytes, is not read."""
