@@ -74,12 +74,13 @@ class SelectBoxes(Operator):
 
     def _suppress_overlaps(self, boxes: Array, order: Array, scores: Array) -> list[int]:
         least, selected = np.float32(self.least), list[int]()
-        for box, score in zip(np.clip(order, 0, len(boxes) - 1).tolist(), scores, strict=True):
-            enough = score > least if self.above else score >= least
-            if len(selected) == self.limit or not enough:
-                break
-            if not np.any(overlaps(boxes[selected], boxes[box]) > np.float32(self.overlap)):
-                selected.append(box)
+        enough = scores > least if self.above else scores >= least
+        end = len(enough) if enough.all() else int(np.argmin(enough))
+        left = np.clip(order, 0, len(boxes) - 1)[:end]
+        while left.size and len(selected) < self.limit:
+            best, left = left[0], left[1:]
+            selected.append(int(best))
+            left = left[~(overlaps(boxes[left], boxes[best]) > np.float32(self.overlap))]
         return selected
 
 

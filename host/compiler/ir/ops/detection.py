@@ -85,18 +85,20 @@ class DetectionOutput(Operator):
         return [y.reshape(outs[0].shape)]
 
     def _suppress_overlaps(self, boxes: Array, scores: Array) -> list[int]:
+        """At most `keep` boxes of a class, best first: others cannot be among the best of all."""
         above = np.flatnonzero(scores > np.float32(self.threshold))
-        order = above[np.argsort(-scores[above], kind="stable")][: self.top_k]
+        left = above[np.argsort(-scores[above], kind="stable")][: self.top_k]
         areas = _area(boxes)
         selected: list[int] = []
-        for i in order:
-            low = np.maximum(boxes[i, :2], boxes[selected, :2])
-            high = np.minimum(boxes[i, 2:], boxes[selected, 2:])
+        while left.size and len(selected) < self.keep:
+            best, left = left[0], left[1:]
+            selected.append(int(best))
+            low = np.maximum(boxes[best, :2], boxes[left, :2])
+            high = np.minimum(boxes[best, 2:], boxes[left, 2:])
             shared = _area(np.concatenate([low, high], -1))
-            both = areas[i] + areas[selected] - shared
             with np.errstate(all="ignore"):
-                if not np.any(shared > np.float32(self.overlap) * both):
-                    selected.append(int(i))
+                both = areas[best] + areas[left] - shared
+                left = left[~(shared > np.float32(self.overlap) * both)]
         return selected
 
 
