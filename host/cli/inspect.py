@@ -206,6 +206,7 @@ def _one_line(text: str) -> str:
 
 
 def _format_task(task: TaskSpec, source: str) -> str:
-    labels = f"{len(task.labels)} labels" if task.labels else "no labels"
+    count = len(task.labels)
+    labels = "1 label" if count == 1 else f"{count or 'no'} labels"
     fill = f" filled with {task.fill}" if task.fit in (LETTERBOX, CORNER) else ""
     return f"{task.kind}, {source}: {task.fit}{fill}, {task.channels}, {labels}"

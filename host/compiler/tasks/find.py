@@ -118,10 +118,12 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
 def _detector(model: _Model) -> Prepared | None:
     heads = find_heads(model.ends, postprocessed(model.path))
     if chosen := model.options.head:
-        known = ", ".join(head.name for head in heads) or "no known head"
+        known = " or ".join(head.name for head in heads) or "no head"
         heads = [head for head in heads if head.name == chosen]
         if not heads:
-            raise InputError(f"--head: the outputs fit {known}, found {chosen}")
+            raise InputError(
+                f"--head: expected {known} by the outputs, found {chosen}; leave it out"
+            )
     heads = [head for head in heads if head.name == model.config.head] or heads
     if len(heads) > 1:
         return _undecided(model, heads)
