@@ -16,6 +16,7 @@ from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.compiler.toolchain.kernels import build_tables, c_api_units, kernel_units
 from edgekit.host.deploy.bundle.build import file_entries
+from edgekit.host.simulator.emulator import spelled
 from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU
 from tests.support.places import few_or_all
@@ -46,7 +47,15 @@ def test_products_of_c_programs_are_numpys(name, tmp_path):
 
     def run() -> subprocess.CompletedProcess[str]:
         qemu, libraries = QEMU[board.arch]
-        words = [qemu, "-cpu", CPUS[name], "-L", libraries, str(program), str(store.root)]
+        words = [
+            qemu,
+            "-cpu",
+            spelled(qemu, CPUS[name]),
+            "-L",
+            libraries,
+            str(program),
+            str(store.root),
+        ]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     done = run()

@@ -59,7 +59,7 @@ EK_INLINE void multiply(const int mr, const int nv, vf acc[MR][NV], const ek_rea
                 EK_UNROLL
                 for (int i = 0; i < mr; i++) {
                     vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
-                    *to = vf_fma(vf_splat(vf_load(x[i] + p)[l]), column, *to);
+                    *to = vf_fma(vf_splat(vlane(vf_load(x[i] + p), l)), column, *to);
                 }
             }
         }

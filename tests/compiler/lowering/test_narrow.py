@@ -11,12 +11,13 @@ from onnx import TensorProto
 from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.lowering.gemm.winograd_memory import winograd_note
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.narrow import narrowed
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.kb.targets.board import load_board
-from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.narrow_cases import channels_first_cases, narrow_cases, narrow_weights
 from tests.support.onnx_models import model, node, save, value
 from tests.support.op_graphs import graph_of, inputs_of
@@ -30,6 +31,13 @@ def test_kernels_widen_weights_to_the_values_of_the_file(kind, board, tmp_path):
     graph = graph_of([*narrow_cases(kind), *channels_first_cases(kind)])
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
+@pytest.mark.parametrize("kind", ["f16", "s8"])
+def test_recurrent_layers_widen_weights_on_a_core_without_vectors(kind, tmp_path):
+    graph = graph_of([c for c in narrow_cases(kind) if isinstance(c.op, ops.Recurrent)])
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, x86_boards()[0], tmp_path), inputs), inputs)
 
 
 @pytest.mark.parametrize(("kind", "bytes_each"), [("f16", 2), ("s8", 1), ("f32", 4)])
