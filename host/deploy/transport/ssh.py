@@ -59,6 +59,7 @@ from edgekit.host.deploy.transport.ssh_link import (
     open_link,
 )
 from edgekit.host.deploy.transport.ssh_sftp import (
+    SFTP_SECONDS,
     STALL_SECONDS,
     command_session,
     serving_command,
@@ -88,12 +89,14 @@ class SshTransport:
         root: str = "~/.edgekit",
         connect_seconds: float = _CONNECT_SECONDS,
         most_output: int = LARGEST_OUTPUT,
+        sftp_seconds: float = SFTP_SECONDS,
     ) -> None:
         self._target = target
         self._root = root
         self._folder = ""  # the path of `root`, known after the first connection, if it exists
         self._connect_seconds = connect_seconds
         self._most_output = most_output
+        self._sftp_seconds = sftp_seconds
         self._link: SshLink | None = None
         self._sftp: Sftp | None = None
         self._serves = False  # our SFTP server runs there, in place of one that does not work
@@ -374,7 +377,7 @@ class SshTransport:
     def _open_sftp(self, link: SshLink, end: Deadline) -> Sftp:
         if not self._serves:
             try:
-                return subsystem_session(_open_channel(link), self._folder)
+                return subsystem_session(_open_channel(link), self._folder, self._sftp_seconds)
             except NotSftpError as error:
                 _LOG.info("board %s: %s; its Python serves files", self.board, error)
         channel = _open_channel(link)  # fails if the link itself ended

@@ -19,7 +19,7 @@ from edgekit.host.deploy.transport.sftp import NotSftpError, Sftp, SftpEndedErro
 from edgekit.host.errors import UnreachableError
 
 STALL_SECONDS = 20.0  # without an answer, a transfer's link counts as cut
-_GREETING_SECONDS = 5.0  # without an answer, our server is tried
+SFTP_SECONDS = 5.0  # without a greeting of the board's server, ours is tried
 _BOOT = (
     "import sys,zlib\n"
     "i=sys.stdin.buffer\n"
@@ -29,9 +29,10 @@ _BOOT = (
 )
 
 
-def subsystem_session(channel: Any, folder: str) -> Sftp:
-    """Starts the board's SFTP server on an open channel. NotSftpError if none works."""
-    channel.settimeout(_GREETING_SECONDS)
+def subsystem_session(channel: Any, folder: str, seconds: float) -> Sftp:
+    """Starts the board's SFTP server on an open channel. NotSftpError if none works, or none
+    answers within `seconds`."""
+    channel.settimeout(seconds)
     try:
         channel.invoke_subsystem("sftp")
         sftp = Sftp(channel, folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
+from edgekit.host.deploy.transport.ssh_sftp import SFTP_SECONDS
 from tests.support.sshd import Sshd, running_sshd
 
 Connect = Callable[..., SshTransport]
@@ -24,7 +25,9 @@ def connect(server: Sshd) -> Iterator[Connect]:
     """make(**changes): a transport to `server`; keywords override fields of its target."""
     made: list[SshTransport] = []
 
-    def make(*, connect_seconds: float = 20.0, **changes: object) -> SshTransport:
+    def make(
+        *, connect_seconds: float = 20.0, sftp_seconds: float = SFTP_SECONDS, **changes: object
+    ) -> SshTransport:
         target = {
             "board": "b",
             "host": server.host,
@@ -36,6 +39,7 @@ def connect(server: Sshd) -> Iterator[Connect]:
         transport = SshTransport(
             SshTarget(**{**target, **changes}),  # type: ignore[arg-type]
             connect_seconds=connect_seconds,
+            sftp_seconds=sftp_seconds,
         )
         made.append(transport)
         return transport
