@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -309,10 +310,8 @@ def _print_results(
 ) -> None:
     import statistics
 
-    from edgekit.host.cli.boxes import box_lines
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
-    from edgekit.host.cli.segments import share_lines
     from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     times = [ms for each in found for ms in each.latencies_ms]
@@ -359,24 +358,28 @@ def _print_results(
         say(f"nna      {line}")
     for spec in outputs:
         say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
-    for each in found:
-        for classes in each.classes:
-            say(f"top      {each.file.name}")
-            for c in classes:
-                say(f"  {c.score:8.4f}  {c.label or f'class {c.index}'}")
-        if each.poses is not None:
-            count = len(each.poses)
-            say(f"boxes    {each.file.name}: {count or 'none'}")
-            for line in box_lines(each.poses):
-                say(line)
-        if each.segments is not None:
-            say(f"classes  {each.file.name}")
-            for line in share_lines(each.segments):
-                say(line)
-        if each.drawn:
-            say(f"drawn    {each.drawn}")
+    for line in itertools.chain(*map(_found_lines, found)):
+        say(line)
     if job.output and job.output != STDOUT:
         say(f"written  {job.output}")
+
+
+def _found_lines(found: FileResult) -> Iterator[str]:
+    """What was found in a picture, and where it is drawn."""
+    from edgekit.host.cli.boxes import box_lines
+    from edgekit.host.cli.segments import share_lines
+
+    for classes in found.classes:
+        yield f"top      {found.file.name}"
+        yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
+    if found.poses is not None:
+        yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
+        yield from box_lines(found.poses)
+    if found.segments is not None:
+        yield f"classes  {found.file.name}"
+        yield from share_lines(found.segments)
+    if found.drawn:
+        yield f"drawn    {found.drawn}"
 
 
 def _findings(found: FileResult) -> dict[str, Any]:

@@ -183,14 +183,20 @@ def _printed(program: str) -> str:
     return done.stdout
 
 
-def test_start_is_free_of_warnings() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "from edgekit.host.cli.main import run; run()"],
+def _new_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs edgekit in a process of its own, in which warnings are errors."""
+    program = "from edgekit.host.cli.main import run; run()"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *arguments],
         capture_output=True,
         text=True,
         check=False,
         env={"PYTHONPATH": str(SOURCES)},
     )
+
+
+def test_start_is_free_of_warnings() -> None:
+    done = _new_process()
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -213,13 +219,7 @@ def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected:
 
 def test_help_of_an_unknown_command_is_one_line() -> None:
     """In a process of its own: an earlier command would have opened the log."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", "nosuch", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(SOURCES)},
-    )
+    done = _new_process("nosuch", "--help")
     line = "edgekit: expected a command, found 'nosuch'; see edgekit --help\n"
     assert (done.returncode, done.stderr) == (2, line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -157,21 +158,20 @@ def _yolox(image: InputImage, output: Tensor, strides: tuple[int, ...]) -> Head:
 
 
 def _decoded_yolox(output: Tensor) -> Head:
-    def rows(to: Appender) -> str:
-        box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
-        return selected(to, box, scores, None, _X_LIMITS)
-
     what = f"'{output.name}' is like YOLOX's with decoded boxes"
+    rows = partial(_decoded_rows, output=output, limits=_X_LIMITS)
     return Head("yolox-decoded", what, output.shape[2] - 5, rows, _X_PIXELS)
 
 
 def _yolov6(output: Tensor) -> Head:
-    def rows(to: Appender) -> str:
-        box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
-        return selected(to, box, scores, None, _V6_LIMITS)
-
     what = f"'{output.name}' is like YOLOv6's"
+    rows = partial(_decoded_rows, output=output, limits=_V6_LIMITS)
     return Head("yolov6", what, output.shape[2] - 5, rows, YOLO_PIXELS)
+
+
+def _decoded_rows(to: Appender, output: Tensor, limits: tuple[float, float]) -> str:
+    box, scores = _scored(to, to.floats(output.name), output.shape[2] - 5)
+    return selected(to, box, scores, None, limits)
 
 
 def _scored(to: Appender, x: str, classes: int) -> tuple[str, str]:

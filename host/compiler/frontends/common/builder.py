@@ -148,9 +148,8 @@ class GraphBuilder:
         tensors = {n: self._tensors[n] for n in (*made, *read)}
         for name in made:
             del self._tensors[name]
-        inputs = tuple(t.name for t in (*ins, *captured))
-        body = Graph("body", tensors, tuple(nodes), inputs, tuple(names))
-        return replace(body, given_bytes=self._given_bytes), captured
+        ends = tuple(t.name for t in (*ins, *captured)), tuple(names)
+        return Graph("body", tensors, tuple(nodes), *ends, given_bytes=self._given_bytes), captured
 
     def drop_body(self, first: int, ins: Sequence[Tensor]) -> None:
         """Discards the open body."""
