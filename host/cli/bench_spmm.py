@@ -54,7 +54,7 @@ def bench_spmm(board: str, transport: Via | None, work: SpmmWork, as_json: bool)
                 results.append(bench_layer(measurer, layer, pixels, threads, seconds, work.storage))
     if as_json:
         document = {
-            "schema": "edgekit.bench.spmm/2",
+            "schema": "edgekit.bench.spmm/1",
             "board": board,
             "threads": work.threads,
             "storage": work.storage,

@@ -48,7 +48,7 @@ def boards(
     if as_json:
         found = [*map(_virtual_document, virtual), *map(_known_document, known)]
         more = {} if select else {"profiles": [_profile_document(p) for p in profiles]}
-        emit({"schema": "edgekit.boards/2", "boards": found, **more})
+        emit({"schema": "edgekit.boards/1", "boards": found, **more})
     elif names:
         for name in (*(s.name for s in virtual), *(e.name for e in known)):
             print(name)

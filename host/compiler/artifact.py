@@ -31,7 +31,7 @@ class Artifact:
     """A compiled model before it is bundled.
 
     `description` is ek_describe's parsed JSON; `explain` is the output of `compile --explain`
-    (schema edgekit.explain/2); `notes` are decisions of the importer that users may want to change;
+    (schema edgekit.explain/1); `notes` are decisions of the importer that users may want to change;
     `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
     besides those of the profile; `loss` is the loss of accuracy relative to f32; `signature` is the
     one it computes, if the model was compiled by signature; `task` is what it is for, if known.

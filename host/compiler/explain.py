@@ -38,7 +38,7 @@ def explain(
     splits: Mapping[str, FittedSplit] = MappingProxyType({}),
     sparse: Sequence[SparseDecision] = (),
 ) -> dict[str, Any]:
-    """Returns the JSON-able report, schema edgekit.explain/2; `schedule` is the lowered one.
+    """Returns the JSON-able report, schema edgekit.explain/1; `schedule` is the lowered one.
 
     `costs`: microseconds of each operator, which add up to the single-thread cost of `placements`;
     `origin`: the original operator of each part of a split one; `limit`: bytes of memory; `splits`:
@@ -76,7 +76,7 @@ def explain(
             }
         )
     return {
-        "schema": "edgekit.explain/2",
+        "schema": "edgekit.explain/1",
         "model": graph.name,
         "board": board.name,
         "operators": operators,

@@ -59,7 +59,7 @@ class Explained:
 
 
 def operators_of(document: Mapping[str, Any]) -> list[ReportedOperator]:
-    """The operators of an explanation, schema edgekit.explain/2, with names and kernels only."""
+    """The operators of an explanation, schema edgekit.explain/1, with names and kernels only."""
     return [ReportedOperator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
 
 

@@ -26,7 +26,7 @@ def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
     done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--json")
     assert done.code == 0
     found = done.document
-    assert (found["schema"], found["board"]) == ("edgekit.bench.gemm/2", "local")
+    assert (found["schema"], found["board"]) == ("edgekit.bench.gemm/1", "local")
     assert (found["unit"], found["threads"], found["refused"]) == ("seconds", 1, 0)
     assert found["peers"] is None and found["regret"] is None and found["s8_over_f32"] is None
     assert found["lookup_ns"]["repeated"] > 0

@@ -17,7 +17,7 @@ def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
     done = edgekit(*_BENCH, "--shapes", "shapes.txt", "--json")
     assert done.code == 0
     found = done.document
-    assert (found["schema"], found["threads"]) == ("edgekit.bench.outlier/2", 1)
+    assert (found["schema"], found["threads"]) == ("edgekit.bench.outlier/1", 1)
     assert [(cell["m"], cell["k"], cell["n"]) for cell in found["cells"]] == [
         (3, 64, 40),
         (1, 100, 33),

@@ -17,7 +17,7 @@ BASES = [name for name in profile_names() if load_profile(name).abstract]
 def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
     done = edgekit("boards", "--json")
     assert (done.code, done.err) == (0, "")
-    assert done.document["schema"] == "edgekit.boards/2"
+    assert done.document["schema"] == "edgekit.boards/1"
     boards = {board["name"]: board for board in done.document["profiles"]}
     assert list(boards) == [*board_names(), *BASES]
     assert [name for name, board in boards.items() if board["base"]] == BASES

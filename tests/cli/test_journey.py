@@ -62,7 +62,7 @@ def test_compile_names_the_bundle_after_model_and_board(edgekit: Any, home: Path
 def test_explain_holds_every_operator(edgekit: Any, home: Path) -> None:
     done = edgekit("compile", f"models/{SMALL}.tflite", "--explain", "why.json", "--json")
     explained = json.loads((home / "why.json").read_text())
-    assert explained["schema"] == "edgekit.explain/2"
+    assert explained["schema"] == "edgekit.explain/1"
     with_kernel = [o for o in explained["operators"] if o["kernel"]]
     assert len(with_kernel) == done.document["operators"]
     parts = [name for part in explained["subgraphs"] for name in part["operators"]]

@@ -95,7 +95,7 @@ static int read_rows(const char *at, ek_sparse_table *t) {
 
 /* A row of the table is a line; sparse_table.py writes it so. */
 ek_sparse_table *ek_sparse_table_open(const char *text) {
-    static const char head[] = "{\n \"schema\": \"edgekit.kb.spmv/2\",\n", last[] = "]\n}\n";
+    static const char head[] = "{\n \"schema\": \"edgekit.kb.spmv/1\",\n", last[] = "]\n}\n";
     const size_t size = strlen(text);
     const char *end = text + size - (sizeof last - 1);
     const char *rows = strstr(text, "\n \"rows\": [");

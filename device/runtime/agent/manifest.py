@@ -44,7 +44,7 @@ from edgekit.device.runtime.dtypes import count
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.record import Record, asdict, replace
 
-SCHEMA = "edgekit.bundle/6"
+SCHEMA = "edgekit.bundle/1"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"

@@ -39,7 +39,7 @@ def plan_answer(
         over = waits or (found and found.unchanged)
         session.end() if over else session.keep(options.release)
     return {
-        "schema": "edgekit.plan/2",
+        "schema": "edgekit.plan/1",
         "probe": asdict(probe(options.root)),
         "trust": asdict(trust(store)),
         "application": application,

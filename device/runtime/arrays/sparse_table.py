@@ -1,6 +1,6 @@
 """A board's knowledge of sparse matrices: matrix features → storage settings.
 
-A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit lab tune
+A table is JSON of the schema edgekit.kb.spmv/1; kb/tables/spmv holds the kit's, `edgekit lab tune
 spmv` writes the user's. A lookup tries an exact match, then the nearest row of equal spread and
 band, then the patent's rule; every answer names its rule.
 """
@@ -17,7 +17,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.errors import InputError
 
-SCHEMA = "edgekit.kb.spmv/2"
+SCHEMA = "edgekit.kb.spmv/1"
 _MOST_BYTES = 64 << 20  # of a file
 _RULE = "patent"  # settings: the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)

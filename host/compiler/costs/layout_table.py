@@ -26,7 +26,7 @@ import numpy as np
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.common.files import read_file
 
-SCHEMA = "edgekit.kb.layouts/2"
+SCHEMA = "edgekit.kb.layouts/1"
 KERNELS = (
     "dense", "sparse", "depthwise", "depthwise_chw", "transpose", "dense_row", "sparse_row",
     "dense_rows", "sparse_rows",

@@ -27,7 +27,7 @@ from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile
 
-SCHEMA = "edgekit.kb.gemm/4"
+SCHEMA = "edgekit.kb.gemm/1"
 _RADIUS = 100  # default for rows of operators, which is not written
 _T = TypeVar("_T")
 

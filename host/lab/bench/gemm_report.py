@@ -1,4 +1,4 @@
-"""The results of `lab bench gemm` as one JSON document, schema edgekit.bench.gemm/2."""
+"""The results of `lab bench gemm` as one JSON document, schema edgekit.bench.gemm/1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.lab.bench.gemm import CaseResult, GemmPeers, Summary, bytes_ov
 from edgekit.host.lab.bench.gemm_lookup import LookupSpeed
 from edgekit.host.lab.bench.gemm_regret import UnmeasuredRegret
 
-SCHEMA = "edgekit.bench.gemm/2"
+SCHEMA = "edgekit.bench.gemm/1"
 
 
 @dataclass(frozen=True)

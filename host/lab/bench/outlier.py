@@ -17,7 +17,7 @@ from edgekit.host.lab.bench.peers import usable_cores
 from edgekit.host.lab.bench.process import AnsweringProcess
 from edgekit.kb.features import GemmShape
 
-SCHEMA = "edgekit.bench.outlier/2"
+SCHEMA = "edgekit.bench.outlier/1"
 _ROWS = (1, 8, 32, 128, 512)
 _WEIGHTS = ((384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 1024), (4096, 4096))
 _DEADLINE_S = 600.0  # for one product with all peers, on a slow machine

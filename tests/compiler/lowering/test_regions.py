@@ -245,12 +245,12 @@ def test_costs_without_their_cases_are_refused(tmp_path, old, new):
 
 def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
     path = tmp_path / "old.json"
-    head = {"schema": "edgekit.kb.layouts/1", "platform": "test", "unit": "nanoseconds"}
+    head = {"schema": "edgekit.kb.layouts/2", "platform": "test", "unit": "nanoseconds"}
     path.write_text(json.dumps({**head, "cases": [["dense", 1, 1, 1, 5]]}))
     with pytest.raises(TableError) as caught:
         read_layouts(path)
     assert str(caught.value) == (
-        f"{path}: expected schema edgekit.kb.layouts/2, found edgekit.kb.layouts/1; "
+        f"{path}: expected schema edgekit.kb.layouts/1, found edgekit.kb.layouts/2; "
         "measure it again: edgekit lab tune cost --layouts"
     )
 

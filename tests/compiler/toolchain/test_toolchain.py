@@ -229,7 +229,7 @@ def test_a_model_compiles_to_the_same_bytes_again(board):
 
 def test_the_explanation_names_a_kernel_for_every_operator_that_computes():
     explain = compile_artifact(_MODEL, load_board("local")).explain
-    assert explain["schema"] == "edgekit.explain/2"
+    assert explain["schema"] == "edgekit.explain/1"
     for operator in explain["operators"]:
         assert operator["kernel"] or operator["op"] in _VIEWS, operator
         is_product = operator["op"] in _PRODUCTS

@@ -91,11 +91,11 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
 def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
     table = SpmvTable("cortex-a57", (SpmvRow(key_of(_FEATURES), None, "banded:3000:5", 1.0),))
     path = tmp_path / "table.json"
-    path.write_text(table.text().replace("spmv/2", "spmv/1"))
+    path.write_text(table.text().replace("spmv/1", "spmv/2"))
     with pytest.raises(InputError) as caught:
         read_table(path)
     assert str(caught.value) == (
-        f"{path}: expected schema edgekit.kb.spmv/2, found edgekit.kb.spmv/1; "
+        f"{path}: expected schema edgekit.kb.spmv/1, found edgekit.kb.spmv/2; "
         "measure it again: edgekit lab tune sparse"
     )
 

@@ -171,8 +171,8 @@ def test_a_row_whose_radius_cannot_be_is_skipped(radius, tmp_path):
     "damage",
     [
         lambda text: text[: len(text) // 2],
-        lambda text: text.replace("gemm/4", "gemm/3"),
-        lambda text: text.replace("gemm/4", "gemm/5"),
+        lambda text: text.replace("gemm/1", "gemm/3"),
+        lambda text: text.replace("gemm/1", "gemm/5"),
         lambda text: text.replace('"tie":"low"', '"tie":"left"'),
         lambda text: text.replace("[3,8,", "[8,3,"),
         lambda text: "[]",
