@@ -44,6 +44,7 @@ def _zip(*names: str) -> bytes:
         ("cat.jpg", b"\xff\xd8\xff\xe0", "a picture, which is an input: edgekit run MODEL"),
         ("net.pt", _zip("net/data.pkl", "net/version"), "torch.onnx.export"),
         ("old.pth", b"\x80\x02}q", "torch.onnx.export"),
+        ("net.pt2", _zip("net/models/model.json", "net/byteorder"), "a program of torch.export"),
         ("net.h5", b"\x89HDF\r\n\x1a\n", "from_keras_model"),
         ("net.keras", _zip("config.json", "model.weights.h5"), "from_keras_model"),
         ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),

@@ -11,6 +11,10 @@ _TORCH = (
     "a PyTorch file; export the network in Python: "
     'torch.onnx.export(network, example_input, "model.onnx")'
 )
+_PROGRAM = (
+    "a program of torch.export; convert it in Python: "
+    'torch.onnx.export(torch.export.load(FILE), dynamo=True).save("model.onnx")'
+)
 _KERAS = (
     "a Keras model; convert it in Python: "
     "tf.lite.TFLiteConverter.from_keras_model(tf.keras.models.load_model(FILE)).convert()"
@@ -62,6 +66,7 @@ _STARTS: tuple[tuple[bytes, str], ...] = (
 )
 _ENDINGS = {
     ".pt": _TORCH, ".pth": _TORCH, ".ptl": _TORCH, ".torchscript": _TORCH, ".ckpt": _TORCH,
+    ".pt2": _PROGRAM,
     ".h5": _KERAS, ".hdf5": _KERAS, ".keras": _KERAS, ".pb": _FROZEN, ".safetensors": _WEIGHTS,
     ".pkl": _PICKLE, ".pickle": _PICKLE, ".joblib": _PICKLE, ".npz": _ARRAY,
     ".mlmodel": _of_another_engine("Core ML"), ".xml": _of_another_engine("OpenVINO"),
@@ -71,7 +76,9 @@ _ENDINGS = {
     ".cfg": _of_another_engine("Darknet"), ".weights": _of_another_engine("Darknet"),
     ".dlc": _of_another_engine("SNPE"),
 }  # fmt: skip
+_OF_PROGRAMS = ("models/model.json", "serialized_exported_program.json")
 _MODELS = (".onnx", ".tflite", ".prototxt")
+_WEIGHT_FILES = (".safetensors", "pytorch_model.bin")
 _ZIP = b"PK\x03\x04"
 _PICKLED = b"\x80"
 _ONNX = b"\x08"  # ONNX files are named .pb, too
@@ -104,7 +111,7 @@ def _of_folder(path: Path) -> str | None:
     if "Manifest.json" in names and path.suffix == ".mlpackage":
         return _of_another_engine("Core ML")
     return _naming(names, "a folder") or (
-        _WEIGHTS if any(name.endswith(".safetensors") for name in names) else None
+        _WEIGHTS if any(name.endswith(_WEIGHT_FILES) for name in names) else None
     )
 
 
@@ -117,6 +124,8 @@ def _of_archive(path: Path) -> str | None:
         return None
     if any(name.endswith("/data.pkl") for name in names):
         return _TORCH
+    if any(name.endswith(_OF_PROGRAMS) for name in names):
+        return _PROGRAM
     if "model.weights.h5" in names:
         return _KERAS
     if any(name.endswith("saved_model.pb") for name in names):

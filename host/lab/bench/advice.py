@@ -15,8 +15,8 @@ _TO_PRUNE = ("conv2d", "fully_connected")  # operators with sparse kernels
 @dataclass(frozen=True)
 class BenchTarget:
     """What was timed: the model's file or name, as a command accepts it; the board's name and
-    profile; the compiler's report on the release (edgekit.explain/1), None if unknown on this host; and
-    the `command` that timed it."""
+    profile; the compiler's report on the release, None if unknown on this host; and the `command`
+    that timed it."""
 
     model: str
     board: str
