@@ -19,8 +19,8 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.epilogues import fuse_epilogues
-from edgekit.host.compiler.lowering.gemm.half_winograd import with_winograd
 from edgekit.host.compiler.lowering.gemm.packed import with_views
+from edgekit.host.compiler.lowering.gemm.winograd_memory import with_winograd
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions

@@ -8,7 +8,7 @@ import pytest
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Padding
-from edgekit.host.compiler.lowering.gemm.half_winograd import with_winograd
+from edgekit.host.compiler.lowering.gemm.winograd_memory import with_winograd
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.lab.zoo.cases import Cases
 from tests.cross.conftest import HALF, half_board

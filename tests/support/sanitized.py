@@ -22,8 +22,12 @@ from msgspec import structs
 
 from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.common.paths import cache_folder
-from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
-from edgekit.host.compiler.toolchain.zig import TranslationUnit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import (
+    TranslationUnit,
+    headers_hash,
+    kernels_folder,
+    system_headers,
+)
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Columns, Isa
 from tests.support.kernel_runs import amx_boards, x86_boards

@@ -16,8 +16,8 @@ from edgekit.host.compiler.costs.layout_table import LayoutTable
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.fit.plan import plan_of
 from edgekit.host.compiler.ir.types import Graph, Node
-from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
 from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
+from edgekit.host.compiler.lowering.channels_first.regions import channels_last_chains
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
 from edgekit.host.compiler.lowering.groups import Group, MethodGroups
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned

@@ -1,12 +1,13 @@
 """Converts users' input files to model inputs."""
 
 from edgekit.host.compiler.inputs.convert import fitted
-from edgekit.host.compiler.inputs.loss import loss_entry, read_loss
 from edgekit.host.compiler.inputs.metadata import (
     InputNotes,
     ModelNotes,
+    loss_entry,
     postprocessed,
     read_attached,
+    read_loss,
     read_notes,
 )
 from edgekit.host.compiler.inputs.options import InputOptions

@@ -1,4 +1,5 @@
-"""Reads the metadata of .tflite files: pixel scaling and sample rates of inputs, labels of outputs.
+"""Reads the metadata of .tflite files: pixel scaling and sample rates of inputs, labels of outputs,
+and the quantization loss, which .onnx files have in their metadata_props.
 
 The metadata is a separate flatbuffer inside the model's; associated files, like labels, are in a
 zip archive appended to the model. The model runs without it, and it is not trusted: unreadable
@@ -7,18 +8,23 @@ parts are ignored.
 
 from __future__ import annotations
 
+import json
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
+from edgekit.device.runtime.agent.specs import LossSpec, loss_of
+from edgekit.device.runtime.errors import InputError
+
 _NAME = b"TFLITE_METADATA"
+_LOSS = "edgekit.loss"
 _POSTPROCESS = b"TFLite_Detection_PostProcess"
 _SUBGRAPHS = 3  # field of ModelMetadata
 _MOST_ENTRIES = 4096
@@ -237,3 +243,25 @@ def _get_scalar(table: Table, field: int, flags: Any) -> int:
 def _get_string(table: Table, field: int) -> str:
     at = _field_offset(table, field)
     return bytes(table.String(at)).decode() if at else ""
+
+
+def loss_entry(loss: LossSpec) -> Mapping[str, bytes]:
+    """Return the metadata entry for `write_tflite` and `write_onnx`."""
+    return {_LOSS: json.dumps(asdict(loss), sort_keys=True).encode("ascii")}
+
+
+def read_loss(path: Path) -> LossSpec | None:
+    """Return the loss stored in a model file that could be imported, or None."""
+    found = _read_loss_entry(path)
+    try:
+        return None if found is None else loss_of(json.loads(found), "loss")
+    except (ValueError, RecursionError, InputError):
+        return None
+
+
+def _read_loss_entry(path: Path) -> str | bytes | None:
+    if path.suffix != ".onnx":
+        return read_entry(path, _LOSS)
+    from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+
+    return onnx_metadata(path).get(_LOSS)

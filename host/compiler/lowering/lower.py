@@ -30,8 +30,7 @@ from edgekit.host.compiler.lowering.gemm.winograd_memory import keep_transformed
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.memory import lifetimes, plan_apart
 from edgekit.host.compiler.lowering.moves import layout
-from edgekit.host.compiler.lowering.nna.nna import lower_nna
-from edgekit.host.compiler.lowering.nna.nna_product import lower_nna_product
+from edgekit.host.compiler.lowering.nna.nna import lower_nna, lower_nna_product
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import (
     Alias,

@@ -12,9 +12,8 @@ from random import Random
 from edgekit.host.compiler.costs.model import NNA, CostModel
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
-from edgekit.host.compiler.schedule.dag import Dag, dag_of
+from edgekit.host.compiler.schedule.dag import Dag, dag_of, key_positions, subgraph_ends
 from edgekit.host.compiler.schedule.memory import buffers_of, users_of
-from edgekit.host.compiler.schedule.parts import key_positions, subgraph_ends
 from edgekit.host.compiler.schedule.search import (
     USUAL,
     Effort,

@@ -25,17 +25,43 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
+from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.hub import Config, read_config
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
-from edgekit.host.compiler.tasks.recognize import find_heads
+from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
+from edgekit.host.compiler.tasks.small import fastest_det, nano_det
+from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
+from edgekit.host.compiler.tasks.yolo import (
+    anchor_free,
+    anchored,
+    end_to_end,
+    one_box_of_a_cell,
+    with_masks,
+)
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
 _STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
 _IMAGENET = (1000, 1001)  # classes, without and with a background
+_RECOGNIZERS = (
+    anchor_free,
+    with_masks,
+    anchored,
+    end_to_end,
+    one_box_of_a_cell,
+    raw_grids,
+    fastest_det,
+    nano_det,
+    blaze_face,
+    ultra_face,
+    separate_ssd,
+    separate_queries,
+    joined_queries,
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +142,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
 
 
 def _detector(model: _Model) -> Prepared | None:
-    heads = find_heads(model.ends, postprocessed(model.path))
+    heads = _find_heads(model.ends, postprocessed(model.path))
     if chosen := model.options.head:
         known = " or ".join(head.name for head in heads) or "no head"
         heads = [head for head in heads if head.name == chosen]
@@ -230,3 +256,10 @@ def _misfit(task: str, graph: Graph, expected: str) -> InputError:
     return InputError(
         f"--task {task}: expected {expected}, found {', '.join(ends)}; leave the option out"
     )
+
+
+def _find_heads(ends: Ends, results: Sequence[str]) -> list[Head]:
+    """All heads that the outputs may be of; `results` of an operator that selects boxes decide."""
+    if selected := list(postprocessed_ssd(ends, results)):
+        return selected
+    return [head for recognize in _RECOGNIZERS for head in recognize(ends)]

@@ -1,7 +1,8 @@
 """The C cross compiler (ziglang) and its object cache.
 
 Objects are keyed by a hash of everything that affects them: the source and its headers, the flags,
-and the compiler version. The cache is shared by all models.
+and the compiler version. The cache is shared by all models. Conditional includes count as taken,
+which may rebuild too much but never too little.
 
 Parsing the intrinsics headers takes longer than compiling most kernels, so they are precompiled
 once per target. This does not change any object.
@@ -14,11 +15,12 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,6 @@ from pathlib import Path
 from edgekit.device.runtime import kernel_facts
 from edgekit.host.common.checked_files import WORK, in_use, is_intact, put_checked
 from edgekit.host.common.files import atomic_write, locked
-from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
 from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -38,6 +39,8 @@ _PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that a fresh compiler cache does not fix
 _NO_ROOM = ("No space left", "NoSpaceLeft", "Disk quota exceeded", "DiskQuota")
 _TIMEOUT = 1800  # seconds: a first link builds the C library, perhaps on a busy machine
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_SYSTEM = re.compile(rb"^#include <([^>\n]+)>", re.MULTILINE)
 
 
 class BuildError(EdgekitError):
@@ -260,3 +263,50 @@ class Toolchain:
                 if new.exists():
                     new.replace(old)
         return done
+
+
+def headers_hash(
+    text: bytes, folder: Path, macros: Sequence[tuple[str, str]], kernels: Path
+) -> bytes:
+    """Hashes all headers that `text`, a file in `folder`, includes directly or indirectly.
+
+    Headers are searched in the directory of the including file, then under `kernels`. A macro whose
+    value is a quoted name counts as included.
+    """
+    found: dict[Path, bytes] = {}
+    _collect_headers([*_INCLUDE.findall(text), *_quoted_headers(macros)], folder, kernels, found)
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(hashlib.sha256(found[path]).digest())
+    return digest.digest()
+
+
+def system_headers(macros: Sequence[tuple[str, str]], kernels: Path) -> tuple[str, ...]:
+    """The system headers included directly or indirectly by headers that macros name."""
+    found: dict[Path, bytes] = {}
+    _collect_headers(_quoted_headers(macros), kernels, kernels, found)
+    names = [name.decode() for text in found.values() for name in _SYSTEM.findall(text)]
+    return tuple(dict.fromkeys(names))
+
+
+def _quoted_headers(macros: Sequence[tuple[str, str]]) -> list[bytes]:
+    return [value.strip('"').encode() for _, value in macros if value.startswith('"')]
+
+
+def _collect_headers(
+    names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Path, bytes]
+) -> None:
+    for name in names:
+        for base in (folder, kernels):
+            path = (base / name.decode()).resolve()
+            if not path.is_file():
+                continue
+            if path not in found:
+                found[path] = path.read_bytes()
+                _collect_headers(_include_names(found[path]), path.parent, kernels, found)
+            break
+
+
+@functools.lru_cache(maxsize=512)
+def _include_names(text: bytes) -> tuple[bytes, ...]:
+    return tuple(_INCLUDE.findall(text))

@@ -24,8 +24,10 @@ from edgekit.host.compiler.costs.methods.operators import Form, OperatorMethod
 from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Graph
-from edgekit.host.compiler.lowering.channels_first.chains import channels_last_chains
-from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
+from edgekit.host.compiler.lowering.channels_first.regions import (
+    channels_last_chains,
+    choose_channels_first,
+)
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tables.layouts import layout_table_of, user_layout_table
 from edgekit.host.errors import InputError

@@ -20,7 +20,7 @@ from edgekit.host.compiler.costs.methods.bands import (
 )
 from edgekit.host.compiler.costs.methods.depthwise import cost_of_rows, lines_of
 from edgekit.host.compiler.costs.methods.gemm import Split
-from edgekit.host.compiler.costs.methods.steps import VECTORS, cost_of_parts
+from edgekit.host.compiler.costs.methods.tile_cost import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
     Transformed,
     count_tiles,

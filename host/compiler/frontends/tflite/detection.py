@@ -1,4 +1,4 @@
-"""Import of TensorFlow Lite's box selection operators."""
+"""Import of TensorFlow Lite's box selection operators, and of Coral's pose detection."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
 _LIMIT = 1 << 16  # detections
+_MOST = 1 << 10  # poses, and pixels per cell
+_ROUNDING = 1e-6  # keeps the log odds of 0 finite
 
 
 @dataclass(frozen=True)
@@ -202,3 +204,27 @@ def _non_max_suppression(call: TfliteCall) -> tuple[Tensor, Tensor, Tensor]:
     kept = call.emit(ops.Gather(0), scores, chosen)
     total = call.emit(ops.ReduceSum((0,)), call.convert(found, DType.I32))
     return _pad_selected(call, found, chosen, limit), _pad_selected(call, found, kept, limit), total
+
+
+def poses(call: TfliteCall) -> list[Tensor]:
+    """Heatmaps, short and mid offsets → keypoints, keypoint scores, pose scores, pose count; all
+    f32. Quantized inputs are dequantized."""
+    if len(call.tensors) != 3:
+        raise ShapeError(
+            f"expected heatmaps, short and mid offsets, found {len(call.tensors)} inputs; "
+            "masks from long offsets are not supported"
+        )
+    maps = [call.tensor(i, name) for i, name in enumerate(("heatmaps", "short", "mid offsets"))]
+    maps = [x if x.dtype is DType.F32 else call.emit(ops.Cast(), x) for x in maps]
+    stride, least = call.custom_whole("stride", 1, _MOST), call.custom_number("score_threshold")
+    radius = call.custom_number("nms_radius")
+    if not (least >= 0 and least + _ROUNDING < 1 and 0 <= radius <= 1e6):
+        raise ShapeError(
+            "expected a score_threshold from 0 to below 1 and a nms_radius from 0, "
+            f"found {least} and {radius}"
+        )
+    odds = -math.log(1 / (float(np.float32(least)) + _ROUNDING) - 1)
+    cells = float(np.float32(radius) / np.float32(stride))
+    keep = call.custom_whole("max_detections", 1, _MOST)
+    op = ops.DecodePoses(keep, float(np.float32(least)), float(np.float32(odds)), cells, stride)
+    return call.builder.emit_all(op, maps)

@@ -12,7 +12,6 @@ from edgekit.host.compiler.frontends.tflite import (
     index,
     math,
     mediapipe,
-    product,
     random,
     recurrent,
     reduce,
@@ -24,7 +23,7 @@ from edgekit.host.compiler.frontends.tflite import (
     volume,
 )
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
-from edgekit.host.compiler.frontends.tflite.poses import poses
+from edgekit.host.compiler.frontends.tflite.detection import poses
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Tensor
 
@@ -40,7 +39,7 @@ class Row:
 ROWS: dict[str, Row] = {
     # Convolutions, fully connected layers, pools
     "AVERAGE_POOL_2D": Row(conv.average_pool, "Pool2DOptions"),
-    "BATCH_MATMUL": Row(product.batch_matmul, "BatchMatMulOptions"),
+    "BATCH_MATMUL": Row(conv.batch_matmul, "BatchMatMulOptions"),
     "CONV_2D": Row(conv.conv_2d, "Conv2DOptions"),
     "CONV_3D": Row(volume.conv_3d, "Conv3DOptions"),
     "CONV_3D_TRANSPOSE": Row(volume.conv_3d_transpose, "Conv3DOptions"),

@@ -11,11 +11,15 @@ from edgekit.host.compiler.ir.ops.boxes import *
 from edgekit.host.compiler.ir.ops.chain import *
 from edgekit.host.compiler.ir.ops.channels_first import *
 from edgekit.host.compiler.ir.ops.conv import *
+from edgekit.host.compiler.ir.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.compiler.ir.ops.conv_16x8 import *
 from edgekit.host.compiler.ir.ops.dense import *
+from edgekit.host.compiler.ir.ops.dense import FullyConnected
 from edgekit.host.compiler.ir.ops.detection import *
 from edgekit.host.compiler.ir.ops.dynamic import *
+from edgekit.host.compiler.ir.ops.dynamic import DynamicConv2D, DynamicFullyConnected
 from edgekit.host.compiler.ir.ops.elementwise import *
+from edgekit.host.compiler.ir.ops.elementwise import Add, Mul
 from edgekit.host.compiler.ir.ops.functions import *
 from edgekit.host.compiler.ir.ops.gather import *
 from edgekit.host.compiler.ir.ops.layout import *
@@ -26,6 +30,7 @@ from edgekit.host.compiler.ir.ops.operands import *
 from edgekit.host.compiler.ir.ops.order import *
 from edgekit.host.compiler.ir.ops.outlier import *
 from edgekit.host.compiler.ir.ops.pool import *
+from edgekit.host.compiler.ir.ops.pool import AveragePool2D, MaxPool2D
 from edgekit.host.compiler.ir.ops.poses import *
 from edgekit.host.compiler.ir.ops.quantize import *
 from edgekit.host.compiler.ir.ops.quantized_recurrent import *
@@ -39,7 +44,6 @@ from edgekit.host.compiler.ir.ops.state import *
 from edgekit.host.compiler.ir.ops.totals import *
 from edgekit.host.compiler.ir.ops.trees import *
 from edgekit.host.compiler.ir.ops.trigonometric import *
-from edgekit.host.compiler.ir.ops.unions import *
 from edgekit.host.compiler.ir.types import Operator as _Operator
 
 
@@ -47,3 +51,9 @@ def every() -> list[type[_Operator]]:
     """Return all concrete operator classes."""
     found = [value for value in globals().values() if isinstance(value, type)]
     return [kind for kind in found if issubclass(kind, _Operator) and kind.kind]
+
+
+# Products with weights and a bias that can have an epilogue.
+Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
+# Operators whose f32 kernels can clamp results.
+Activated = Weighted | Add | AveragePool2D | DynamicConv2D | DynamicFullyConnected | MaxPool2D | Mul

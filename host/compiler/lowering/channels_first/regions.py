@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgekit.host.compiler.costs.layout_table import LayoutTable
-from edgekit.host.compiler.costs.layouts import LayoutCosts, Saved, transpose_cost
+from edgekit.host.compiler.costs.layout_table import CHAIN, LayoutTable
+from edgekit.host.compiler.costs.layouts import LayoutCosts, Saved, saved_by_chain, transpose_cost
 from edgekit.host.compiler.costs.methods.operators import Form, MethodCost, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
@@ -25,10 +25,13 @@ from edgekit.host.compiler.lowering.channels_first.forms import (
     is_sparse,
     measured_form,
 )
+from edgekit.host.compiler.lowering.conv.chains import chain_for_time
 from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.lowering.methods import zero_tenths
+from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
+from edgekit.kb.targets.board import BoardProfile
 
 # Required ratio of estimated cost to channels-last cost. Estimates of regions that gain are off by
 # at most 0.08, and in three detectors every region estimated above 0.95 was slower on the A72.
@@ -265,3 +268,33 @@ class _Rewrite:
         op = ops.Reshape(shape) if still else ops.Transpose(permutation)
         node = fresh_name(f"{name}.moved", self._names)
         self._nodes.append(Node(node, op, (x.name,), (name,)))
+
+
+def channels_last_chains(
+    graph: Graph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    rows: KnowledgeBase,
+    threads: int = 1,
+) -> tuple[Saved, ...]:
+    """Returns the savings of each chain that compile would build in a channels-last `graph`. They
+    are lost if one of the chain's convolutions runs on channels-first images.
+
+    Empty if nothing is pruned or the table has no cost for chains. For chains of three operators,
+    only the savings of the last two are counted. Chains that `graph` has already stay anyway.
+    """
+    if table is None or not table.knows(CHAIN):
+        return ()
+    if not any(is_sparse(graph, node, table) for node in graph.nodes):
+        return ()
+    nodes = {node.name: node for node in graph.nodes}
+    chained = chain_for_time(graph, board, rows, MethodGroups(board, rows, threads))
+    pairs = [
+        (nodes[node.op.names[-2]], nodes[node.op.names[-1]])
+        for node in chained.nodes
+        if type(node.op) is ops.RowChain
+        and type(node.op.members[-1]) is ops.Conv2D
+        and node.op.names[-2] in nodes
+    ]
+    every = [saved_by_chain(graph, pair, table, board.isa.vl) for pair in pairs]
+    return tuple(saved for saved in every if saved.cost > 0)

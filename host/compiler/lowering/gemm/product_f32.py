@@ -63,7 +63,7 @@ def _method(
     ctx: Context, node: Node, window: Window, weights: Array, dtype: DType
 ) -> OperatorMethod:
     """The method of a product; not Winograd's if its weights take too much memory (those of f16
-    are chosen in half_winograd.py, those of f32 in winograd_memory.py)."""
+    are chosen by `with_winograd`)."""
     form = float_form(node, window, weights, dtype)
     method = method_of(ctx, node, form)
     kept = dtype is not DType.F32 or node.name in ctx.transformed

@@ -1,4 +1,5 @@
-"""Prunes layer by layer from the inputs on, each layer fitted to the outputs of the pruned ones."""
+"""Chooses the layers to prune, and prunes one by one from the inputs on, each layer fitted to the
+outputs of the pruned ones."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from edgekit.host.compiler.exporters.halves import as_halves
 from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import last_uses, run_node
-from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Shape, Tensor
 from edgekit.host.compiler.transforms.prune.allot import shares_of
-from edgekit.host.compiler.transforms.prune.choose import can_be_fitted, layers_of
 from edgekit.host.compiler.transforms.prune.layer import Moments, prune_layer, refit_layer
 from edgekit.host.compiler.transforms.prune.pattern import F64, Pattern
 from edgekit.host.compiler.transforms.prune.report import PruneReport, report_of
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
-from edgekit.host.compiler.transforms.quantize.rounding import seen_rows, seen_taps
+from edgekit.host.compiler.transforms.quantize.rounding import DEEPEST, seen_rows, seen_taps
+from edgekit.host.compiler.transforms.quantize.rules import has_weights
 from edgekit.host.compiler.transforms.quantize.samples import (
     is_held_out,
     samples_of,
@@ -63,7 +64,7 @@ def prune(
             f"{graph.name}: expected a model without states, found {len(plain.states)}; their "
             "layers cannot be fitted sample by sample"
         )
-    dense = layers_of(plain, pattern, every)
+    dense = _layers_of(plain, pattern, every)
     fit = [s for i, s in enumerate(samples) if not is_held_out(i)]
     held = [i for i in range(len(samples)) if is_held_out(i)]
     unseen, truth = [samples[i] for i in held], None if labels is None else labels[np.array(held)]
@@ -106,7 +107,7 @@ class _Walk:
 
     def _takes_fit(self, node: Node) -> bool:
         """Whether the node is pruned, or is dense with inputs changed by pruned layers."""
-        if node.name not in self._dense or not can_be_fitted(self._graph, node):
+        if node.name not in self._dense or not _can_be_fitted(self._graph, node):
             return False
         x, both = node.inputs[0] or "", zip(self._exact, self._ours, strict=True)
         return node.name in self._patterns or any(
@@ -183,7 +184,7 @@ def pruned_file(
 
     Raises InputError for unsuitable models or samples.
     """
-    layers_of(float_form(graph, "prune"), pattern, every)  # fail early: reading samples is slow
+    _layers_of(float_form(graph, "prune"), pattern, every)  # fail early: reading samples is slow
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
     made = prune(graph, samples, pattern, truth, every)
@@ -193,3 +194,60 @@ def pruned_file(
         f"{report.cosine:.5f} with the original model on {report.unseen} samples held out"
     )
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, note)))
+
+
+def _layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
+    """Map each weighted layer to "" if it is pruned, or to the reason why it stays dense.
+
+    Without `every`, only the layers that gain most are pruned: 1x1 convolutions of stride 1 and
+    fully connected layers. Raises InputError if no layer qualifies.
+    """
+    found = {
+        n.name: _skip_reason(graph, n, pattern, every)
+        for n in graph.nodes
+        if isinstance(n.op, ops.Weighted)
+    }
+    if "" not in found.values():
+        reasons = ", ".join(dict.fromkeys(found.values()))
+        raise InputError(
+            f"{graph.name}: expected layers to prune, found none among {len(found)}: {reasons}"
+        )
+    return found
+
+
+def _can_be_fitted(graph: Graph, node: Node) -> bool:
+    """Whether no other layer shares its weights, and an output has at most DEEPEST inputs."""
+    if not isinstance(node.op, ops.Conv2D | ops.FullyConnected | ops.DepthwiseConv2D):
+        return False
+    if not has_weights(graph, node) or _shares_weights(graph, node):
+        return False
+    weights = graph.tensors[node.inputs[1] or ""]
+    return weights.elements // _outputs_of(node.op, weights.shape) <= DEEPEST
+
+
+def _outputs_of(op: Operator, weights: Shape) -> int:
+    """Return the number of output channels, derived from the shape of the weights."""
+    return weights[-1] if isinstance(op, ops.DepthwiseConv2D) else weights[0]
+
+
+def _shares_weights(graph: Graph, node: Node) -> bool:
+    return any(len(graph.consumers()[name]) > 1 for name in node.inputs[1:] if name)
+
+
+def _skip_reason(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
+    if not isinstance(node.op, ops.Conv2D | ops.FullyConnected):
+        return "no sparse kernel for its kind"
+    if not has_weights(graph, node):
+        return "weights are computed"
+    weights = graph.tensors[node.inputs[1] or ""]
+    if _shares_weights(graph, node):
+        return "shares weights"
+    if isinstance(node.op, ops.Conv2D) and not every:
+        height, width = weights.shape[1:3]
+        if (height, width) != (1, 1) or node.op.stride != (1, 1):
+            kind = "strided" if (height, width) == (1, 1) else f"{height}x{width}"
+            return f"{kind}: sparse saves less there (--all-layers)"
+    inputs = weights.elements // weights.shape[0]
+    if inputs > DEEPEST:
+        return f"{inputs} inputs, more than {DEEPEST}"
+    return "" if pattern.fits(inputs) else f"{inputs} inputs do not divide by {pattern.of}"

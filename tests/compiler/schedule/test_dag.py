@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.host.compiler.schedule.dag import Dag, dag_of
-from edgekit.host.compiler.schedule.parts import key_positions, subgraph_ends
+from edgekit.host.compiler.schedule.dag import Dag, dag_of, key_positions, subgraph_ends
 from tests.support.schedule_graphs import graph_of, random_edges
 
 
