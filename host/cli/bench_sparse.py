@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.connections import Via
     from edgekit.host.lab.bench.spmv import SpmvResult
     from edgekit.host.lab.tune.spmv_board import BoardResult
-    from edgekit.host.simulator.spmv import StoredForm
+    from edgekit.host.simulator.sparse import StoredForm
     from edgekit.host.simulator.target import SimulatedCore
 
 _HERE = "local"
@@ -221,7 +221,7 @@ def _on_board(
 def _by_estimate(target: SimulatedCore, given: _Given, threads: int) -> list[_Estimated]:
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.tune.spmv import settings_for
-    from edgekit.host.simulator.spmv import spmv_forms
+    from edgekit.host.simulator.sparse import spmv_forms
     from edgekit.host.simulator.timed import RunnerCalls
 
     calls = RunnerCalls(target)

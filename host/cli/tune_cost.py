@@ -170,7 +170,7 @@ def _measure_operators(
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import stages
     from edgekit.host.deploy.release import check_quiet
-    from edgekit.host.lab.tune.cost_board import measure
+    from edgekit.host.lab.tune.cost import measure
 
     watched = not (device.emulated or work.allow_noise)
     if device.emulated:

@@ -119,7 +119,7 @@ def estimate_settings(
 ) -> list[SettingsEstimate]:
     """Estimates one matrix; empty under the same conditions as `estimate_methods`. `costs_of`
     estimates products in several formats (default: the simulator's)."""
-    from edgekit.host.simulator.spmv import spmv_costs
+    from edgekit.host.simulator.sparse import spmv_costs
 
     costs = costs_of or spmv_costs
     return _if_quick(

@@ -10,7 +10,7 @@ import pytest
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.spmv_matrices import open_matrix
-from edgekit.host.simulator.spmv import spmv_costs
+from edgekit.host.simulator.sparse import spmv_costs
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import load_board
 from tests.support.fake_emulator import answer, fake_programs, write_emulator

@@ -85,15 +85,61 @@ def _probe(options: argparse.Namespace) -> Document:
 
 
 def _plan(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.plan import plan_answer
+    """Answers all questions that precede a transfer at once, because starting Python is slow.
 
-    return plan_answer(open_store(options), _open_session(options), options)
+    With `unless_application`, if the deployed release has an application, no plan is made and no
+    session kept: the host asks again with a release that includes it.
+    """
+    from edgekit.device.runtime.agent.probe import probe
+    from edgekit.device.runtime.agent.release import plan
+    from edgekit.device.runtime.agent.signing import trust
+    from edgekit.device.runtime.agent.status import application_in_service
+
+    store, session = open_store(options), _open_session(options)
+    if session:
+        session.enter(options.take_over)
+    try:
+        application = application_in_service(store)
+        waits = bool(application and options.unless_application)
+        sent = (options.release, options.allow_downgrade, options.sent)
+        found = None if waits else plan(store, *sent)
+    except BaseException:
+        if session:
+            session.end()
+        raise
+    if session:
+        over = waits or (found and found.unchanged)
+        session.end() if over else session.keep(options.release)
+    return {
+        "schema": "edgekit.plan/1",
+        "probe": asdict(probe(options.root)),
+        "trust": asdict(trust(store)),
+        "application": application,
+        "plan": found and asdict(found),
+    }
 
 
 def _preview(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.plan import preview_answer
+    """Answers for a manifest on standard input. Changes nothing on the board: anomalies are
+    repaired only by the next deploy."""
+    from edgekit.device.runtime.agent.manifest import parse_manifest
+    from edgekit.device.runtime.agent.probe import probe
+    from edgekit.device.runtime.agent.release import preview
+    from edgekit.device.runtime.agent.status import application_in_service
 
-    return preview_answer(open_store(options), sys.stdin.buffer.read(options.bytes), options)
+    store, manifest = open_store(options), sys.stdin.buffer.read(options.bytes)
+    current = store.links().current
+    application = application_in_service(store)
+    found = None
+    if not (application and options.unless_application):
+        found = preview(store, parse_manifest(manifest), options.allow_downgrade)
+    return {
+        "schema": "edgekit.preview/1",
+        "probe": asdict(probe(options.root)),
+        "application": application,
+        "current": current,
+        "plan": found and asdict(found),
+    }
 
 
 def _apply(options: argparse.Namespace) -> Document:

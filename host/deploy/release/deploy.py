@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from types import TracebackType
 
 from edgekit.device.runtime.agent import states
 from edgekit.device.runtime.agent.fit import BoardFacts, check_fit
@@ -24,8 +26,7 @@ from edgekit.host.deploy.release.types import (
     PlannedFile,
     Release,
 )
-from edgekit.host.deploy.release.watch import StateTimeout
-from edgekit.host.deploy.transport import LinkLostError
+from edgekit.host.deploy.transport import LinkLostError, Transport
 from edgekit.host.errors import (
     BusyError,
     EdgekitError,
@@ -201,7 +202,7 @@ class _Deploy:
         seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
         seconds["health"] += health_seconds
         ends = time.monotonic() + sum(seconds.values())
-        with StateTimeout(self._board.transport, seconds) as watch:
+        with _StateTimeout(self._board.transport, seconds) as watch:
 
             def on_line(line: str) -> None:
                 if (state := _parse_state_line(line)) is not None:
@@ -328,3 +329,49 @@ def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
         check_fit(manifest.board, manifest.most_memory(), facts)
     except DeviceIncompatibleError as error:
         raise IncompatibleError(f"board '{board}': {error}") from None
+
+
+class _StateTimeout:
+    """Closes the connection when the board stays in one state for too long.
+
+    The interrupted call then raises UnreachableError, whatever exception it would have raised
+    itself.
+    """
+
+    def __init__(self, transport: Transport, seconds: Mapping[str, float]) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+        self._late = ""
+
+    def __enter__(self) -> _StateTimeout:
+        return self
+
+    def enter(self, state: str) -> None:
+        """Restarts the timer for `state`, which the board has entered."""
+        self._cancel_timer()
+        self._timer = threading.Timer(self._seconds[state], self._on_timeout, (state,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._cancel_timer()
+        if self._late and isinstance(error, Exception):
+            raise UnreachableError(
+                f"board '{self._transport.board}': expected '{self._late}' to end within "
+                f"{self._seconds[self._late]:g} s, found it still running; "
+                "see what the board is doing, then deploy again"
+            ) from None
+
+    def _on_timeout(self, state: str) -> None:
+        self._late = state
+        self._transport.close()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,12 +1,19 @@
 """Field profiles of models: pulled from boards, deduplicated, queried with SQL."""
 
 from edgekit.host.fleet.profiles.bus import Bus
-from edgekit.host.fleet.profiles.calls import CallTimes, call_times
 from edgekit.host.fleet.profiles.catalog import BoardSummary
 from edgekit.host.fleet.profiles.compare import ReleaseComparison, TimeChange, compare
 from edgekit.host.fleet.profiles.enroll import enroll, revoke, sender_line, upload
 from edgekit.host.fleet.profiles.pull import Pulled, pull, switch
-from edgekit.host.fleet.profiles.query import QueryResult, Source, asking, export, query
+from edgekit.host.fleet.profiles.query import (
+    CallTimes,
+    QueryResult,
+    Source,
+    asking,
+    call_times,
+    export,
+    query,
+)
 from edgekit.host.fleet.profiles.server import ProfileServer
 from edgekit.host.fleet.profiles.shared import SharedStore
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgekit.device.runtime.arrays.calls import KINDS
 from edgekit.host.common.optional import optional
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
@@ -30,6 +31,11 @@ _VIEWS = ("operators", "batches")
 _SOURCES = ("unnest", "range", "generate_series")  # functions that may replace a table
 _SEALED = ("current_setting", "getenv", "write_log")  # scalar functions that reach outside
 _FORMULA = r"^[=+\-@\t\r]"
+_CALLS = f"""
+    SELECT profile, op, name, kernel, threads, sum(samples), count(DISTINCT board),
+        median(median_ns) / 1e3 AS us
+    FROM operators WHERE op IN {KINDS} GROUP BY ALL ORDER BY us DESC, name, kernel, threads, profile
+"""
 
 
 @dataclass(frozen=True)
@@ -217,3 +223,24 @@ def _sql_errors() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise _refused(str(error)) from None
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """A product with one method on one type of board: number of samples and boards, and the
+    median of its times."""
+
+    board_type: str
+    kind: str
+    product: str
+    method: str
+    threads: int
+    samples: int
+    boards: int
+    median_us: float
+
+
+def call_times(store: Source) -> tuple[CallTimes, ...]:
+    """The products of all programs, slowest first."""
+    with asking(store) as database:
+        return tuple(CallTimes(*row) for row in database.execute(_CALLS).fetchall())

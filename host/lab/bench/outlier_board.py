@@ -19,8 +19,7 @@ from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark, cell_of
 from edgekit.host.lab.bench.outlier_contenders import FLOATS, INT8, OURS, OutlierLayer
 from edgekit.host.lab.bench.outlier_worker import layer_of
 from edgekit.host.lab.tune.board_kernels import BoardKernels, median_cost
-from edgekit.host.simulator.outlier import outlier_costs
-from edgekit.host.simulator.products import Multiplication, product_costs
+from edgekit.host.simulator.products import Multiplication, outlier_costs, product_costs
 from edgekit.host.simulator.target import SimulatedCore
 from edgekit.host.simulator.timed import RunnerCalls
 from edgekit.kb.features import GemmShape

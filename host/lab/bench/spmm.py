@@ -24,7 +24,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.gemm import geometric_mean
 from edgekit.host.lab.tune.board_kernels import BoardKernels, median_cost
 from edgekit.host.simulator.products import Multiplication, product_costs
-from edgekit.host.simulator.spmm import panel_of, spmm_cost
+from edgekit.host.simulator.sparse import panel_of, spmm_cost
 from edgekit.host.simulator.target import SimulatedCore
 from edgekit.host.simulator.timed import RunnerCalls
 from edgekit.kb.features import GemmShape

@@ -1,11 +1,13 @@
-"""Fits the constants of a board's cost model to operator times and evaluates its accuracy."""
+"""Times operators on a board, fits the constants of its cost model to the times and evaluates the
+model's accuracy."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,14 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.costs.calibration import Calibration
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.work import AMOUNTS, Work
+from edgekit.host.compiler.driver import build_graph, prepare
+from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.ir.types import Graph
-from edgekit.kb.targets.board import BoardProfile
+from edgekit.host.deploy.board import Board
+from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
+from edgekit.host.errors import InputError
+from edgekit.host.lab.zoo.models import zoo_options
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _LEAST_OF_A_FAMILY = 3  # operators; fewer cannot determine a speed
 _FOLDS = 5
@@ -163,3 +171,49 @@ def _least_squares(matrix: Floats, wanted: Floats) -> Floats:
                 best = np.zeros(matrix.shape[1])
                 best[list(chosen)] = x / scale[list(chosen)]
     return best
+
+
+def measure(
+    device: Board,
+    models: Sequence[Path],
+    rounds: int,
+    seconds: int,
+    tell: Callable[[str], None],
+    take: Callable[[Bundle], None] = lambda _: None,
+) -> list[OperatorSample]:
+    """Runs each model by itself in `rounds` rounds, leaving the deployed release alone; returns
+    the minimum of each operator's medians. Models that cannot be compiled are reported and
+    skipped; `take` gets each other model's bundle once."""
+    board = load_board(device.profile)
+    costs = CostModel(board)
+    times: dict[Path, dict[str, float]] = {}
+    ready = {}
+    for r in range(rounds):
+        for model in models:
+            tell(f"round {r + 1} of {rounds}, {model.name}")
+            try:
+                if r == 0:
+                    digest = model_hash(model)
+                    ready[model] = (prepare(model, board, zoo_options(model)), digest)
+                if model not in ready:
+                    continue
+                artifact = build_graph(*ready[model], board)
+                bundle = sign_bundle(build_bundle(artifact, board))
+                with device.temporary() as place:
+                    place.deploy(bundle)
+                    bench = place.bench(threads=place.threads or 1, seconds=seconds)
+            except InputError as error:
+                tell(f"left out: {error}")
+                ready.pop(model, None)
+                continue
+            if r == 0:
+                take(bundle)
+            known = times.setdefault(model, {})
+            for operator in bench.operators:
+                earlier = known.get(operator.name, operator.median_us)
+                known[operator.name] = min(earlier, operator.median_us)
+    return [
+        sample
+        for model, (made, _) in ready.items()
+        for sample in samples_of(model.stem, made.graph, costs, times.get(model, {}))
+    ]

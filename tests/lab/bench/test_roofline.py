@@ -8,11 +8,10 @@ import pytest
 
 from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.lab.bench.advice import BenchTarget
-from edgekit.host.lab.bench.roofline import HotOperator, judge_operators
+from edgekit.host.lab.bench.roofline import HotOperator, judge_operators, peak_products
 from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
 from edgekit.host.simulator.run import SimulatedCost
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.peaks import peak_products
 
 
 @pytest.mark.parametrize(
