@@ -5,16 +5,19 @@
 
 Words are counted like `wc -w`, including generated tables; the total excludes commands.md, which is
 generated. The files of an operator are all files in host/ and device/ that mention its class or its
-C function. --log is the output of .ci/run; its stages are listed in minutes.
+C function. Small modules with one importer have fewer than 70 lines; each should be an idea of its
+own. --log is the output of .ci/run; its stages are listed in minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _STAGE = re.compile(r"^ci: (\S+(?: --\w+)?) \w+ in (\d+) s$", re.MULTILINE)
 _CODE = ("host", "device", "kb", "tests", "scripts")
 _LABORATORY = "lab"
+_SMALL_LINES = 70
 
 
 def main() -> int:
@@ -55,6 +59,7 @@ def counts(operators: Sequence[str], log: str = "") -> dict[str, dict[str, Any]]
     if log:
         tables["minutes per stage"] = minutes(log)
     tables["modules"] = {f: sum(1 for _ in _python_files(f, files)) for f in _CODE}
+    tables["modules"]["small ones with one importer"] = len(small_modules(files))
     tables["lines"] = {folder: _count_lines(folder, files) for folder in _CODE}
     return tables
 
@@ -105,6 +110,29 @@ def files_of(operator: str, files: Sequence[Path]) -> int:
 
 def minutes(log: str) -> dict[str, float]:
     return {stage: round(int(seconds) / 60, 1) for stage, seconds in _STAGE.findall(log)}
+
+
+def small_modules(files: Sequence[Path]) -> list[Path]:
+    """The modules of few lines that exactly one other module imports, apart from tests."""
+    ours = [path for folder in _CODE if folder != "tests" for path in _python_files(folder, files)]
+    importers = Counter(name for path in ours for name in _imported_names(path))
+    return [
+        path
+        for path in ours
+        if importers[".".join(("edgekit", *path.with_suffix("").parts))] == 1
+        and len((_ROOT / path).read_text().splitlines()) < _SMALL_LINES
+    ]
+
+
+def _imported_names(path: Path) -> set[str]:
+    """Full names of the modules that a file imports, and of what it imports from them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((_ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def _code_files() -> list[Path]:

@@ -43,3 +43,9 @@ def test_an_operator_is_found_by_its_class_and_its_function():
 
 def test_commands_are_counted_without_their_groups():
     assert counts.commands()["product"] > 20
+
+
+def test_small_modules_with_one_importer_are_found():
+    found = counts.small_modules(counts._code_files())
+    assert Path("host/cli/doctor.py") in found  # which app.py imports
+    assert Path("host/errors.py") not in found
