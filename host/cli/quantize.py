@@ -141,7 +141,7 @@ def _print_report(
     from edgekit.host.cli.output import table, warn
 
     rows = [
-        (layer.name[:_NAME_WIDTH], layer.kind, "int8" if layer.coded else "float",
+        (layer.name[:_NAME_WIDTH], layer.kind, "int8" if layer.quantized else "float",
          f"{layer.difference.cosine:.5f}", f"{layer.difference.snr_db:.1f}")
         for layer in report.layers
     ]  # fmt: skip

@@ -132,20 +132,21 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 def _fit_quantized(
     floats: Graph,
-    coded: Graph,
+    compressed: Graph,
     target: Target,
     shown: Sequence[Mapping[str, Array]],
     held_out: Sequence[Mapping[str, Array]],
 ) -> tuple[Graph, tuple[str, ...], Mapping[str, FittedSplit]]:
-    """Fits `coded` to the samples `shown`; some weights get 8 bits if the options set a target.
+    """Fits `compressed` to the samples `shown`; some weights get 8 bits if the options set a
+    target.
 
     Returns the graph, a note on the 8-bit weights, and the outlier splits of its products.
     """
-    options, cost = target.options, _cost_function(coded, target.board)
+    options, cost = target.options, _cost_function(compressed, target.board)
     bits = options.weights
     assert bits is not None
     if options.min_cosine is None:
-        graph, splits = calibrate(floats, coded, bits, shown, cost)
+        graph, splits = calibrate(floats, compressed, bits, shown, cost)
         return graph, (), splits
     tried = []
 
@@ -154,7 +155,7 @@ def _fit_quantized(
         tried.append(calibrate(floats, made, bits, shown, cost, eight, accurate=True))
         return tried[-1][0]
 
-    made = mixed(floats, coded, fit, shown, held_out, options.min_cosine)
+    made = mixed(floats, compressed, fit, shown, held_out, options.min_cosine)
     splits = next(splits for graph, splits in tried if graph is made.graph)
     return made.graph, (mixed_note(made, options.min_cosine),), splits
 

@@ -73,7 +73,7 @@ class Tile(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Heights of the tile codes that are 1, 2, ... vectors wide.
+    """Heights of the micro-kernels that are 1, 2, ... vectors wide.
 
     A board's library has all heights up to these, so it contains every tile of `Isa`.
     """
@@ -156,15 +156,17 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]  # register tiles that do not spill, the one for large products first
     i8_tiles: tuple[Tile, ...]
     groups_tile: Tile  # for bytes with group scales: integer and float sums in registers
-    columns: Columns  # the tile codes of a board's library
+    columns: Columns  # the micro-kernels of a board's library
     costs: ProductCosts
     nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points
     lanes: bool = False  # EK_LANES: products with one lane of a vector
     masks_loads: bool = False  # vf_load_masked: loads that skip lanes
     multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
-    widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, for any vector length
+    widens_eight: bool = (
+        False  # EK_QUANTIZED8: eight 16-bit products at once, for any vector length
+    )
     # EK_LINES: requantization with floats (lowering/gemm/float_requant.py)
-    codes_by_lines: bool = False
+    requantizes_in_float: bool = False
     shares_rows: bool = (
         True  # two rows of a depthwise convolution at once, sums of both in registers
     )

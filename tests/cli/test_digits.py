@@ -47,7 +47,7 @@ def test_classes_that_were_learned_survive_quantization(edgekit: Any, tmp_path: 
     found = made.document["classes"]
     assert found["float_right"] > 0.9
     assert found["quantized_right"] >= found["float_right"] - 0.07  # one of 16 held-out samples
-    assert all(layer["coded"] for layer in made.document["layers"])
+    assert all(layer["quantized"] for layer in made.document["layers"])
 
 
 @pytest.mark.parametrize("columns", [64, 1])

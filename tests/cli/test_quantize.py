@@ -51,7 +51,7 @@ def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, 
     assert document["schema"] == "edgekit.quantize/1"
     assert document["samples"] == {"calibration": 24, "held_out": 8}
     assert document["outputs"]["y"]["cosine"] >= 0.995
-    assert [layer["coded"] for layer in document["layers"]].count(True) >= 5
+    assert [layer["quantized"] for layer in document["layers"]].count(True) >= 5
     graph = integer_form(import_model(home / file))
     products = [n for n in graph.nodes if isinstance(n.op, ops.Weighted)]
     assert [graph.tensors[n.inputs[1] or ""].dtype.value for n in products] == ["s8"] * 4
@@ -192,7 +192,7 @@ def test_probabilities_that_are_next_to_nothing_keep_no_layer_in_floats(
     done = edgekit("quantize", path, "--samples", data, "--json")
     assert done.code == 0, done.err
     assert "warning" not in done.err
-    assert all(layer["coded"] for layer in done.document["layers"])
+    assert all(layer["quantized"] for layer in done.document["layers"])
     assert done.document["outputs"]["y"]["cosine"] == 1.0
     assert done.document["outputs"]["z"]["cosine"] >= 0.995
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cross
 # every primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot product.
 # A720: the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are
 # exhaustive.
-_VECTORS = "conv_(f32|8bit)|unary|every_function|softmax|transpose$|pruned_codes|recurrent$"
+_VECTORS = "conv_(f32|8bit)|unary|every_function|softmax|transpose$|pruned_i8|recurrent$"
 _PLAIN_C = (
     "auto_scale|channels$|detections|embedding|fixed_fourier|halves|logic|loop|max_roi|movement|"
     "picking|poses|random_bits|roi_align|scatter|select_boxes|top_k|tree_ensemble|unit_length"
@@ -39,7 +39,7 @@ _VARIANTS = (
 _OWN = {
     "a53": re.compile("conv_8bit|dense_f32"),
     "a57": re.compile(f"(?!{_PLAIN_C}|{_VARIANTS})"),
-    "a76": re.compile("(conv|dense)_8bit|pruned_codes"),
+    "a76": re.compile("(conv|dense)_8bit|pruned_i8"),
     "a720": re.compile("dense_8bit"),
     "a7": re.compile(_VECTORS),
     "bpi-f3": re.compile("dense_8bit"),

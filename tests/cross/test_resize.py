@@ -1,4 +1,5 @@
-"""Bilinear resizing of codes: places are rounded as LiteRT rounds them, on every processor."""
+"""Bilinear resizing of quantized images: places are rounded as LiteRT rounds them, on every
+processor."""
 
 from __future__ import annotations
 

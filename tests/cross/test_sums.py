@@ -24,7 +24,9 @@ pytestmark = pytest.mark.cross
         [("a53", (3, 37, 41)), ("a7", (256, 256))],
     ),
 )
-def test_every_pair_of_codes_has_the_sum_of_the_reference(shape, board, virtual_board, tmp_path):
+def test_every_pair_of_quantized_values_has_the_sum_of_the_reference(
+    shape, board, virtual_board, tmp_path
+):
     graph = sums_graph(shape)
     inputs = every_pair(graph) if shape == (256, 256) else inputs_of(graph)
     folder = build(graph, load_board(board), tmp_path / "release")

@@ -9,9 +9,9 @@ judged by its own outputs. A model that is refused or crashes is halved until it
 that are or do. Boards other than the local one run under qemu-user.
 
 A network is wrong if its library differs from the peer by more than rounding can explain (a .tflite
-network of codes: at all, from LiteRT's reference kernels), rolled back if its golden outputs fail
-the health check, and refused if the compiler rejects what the peer runs. Prints each failure with
-its seed; exit code 1 if any network was wrong, rolled back or crashed.
+network of quantized: at all, from LiteRT's reference kernels), rolled back if its golden outputs
+fail the health check, and refused if the compiler rejects what the peer runs. Prints each failure
+with its seed; exit code 1 if any network was wrong, rolled back or crashed.
 
 With --sanitize, libraries for x86 are built with AddressSanitizer and UndefinedBehaviorSanitizer,
 those for other cores with traps on undefined behavior, and all of their memory ends at a page that
@@ -68,12 +68,16 @@ _NUDGES = 3
 _MORE_NUDGES, _WIDER = 24, 16
 _MARGIN = 16  # an output may differ by this multiple of the peer's change under nudges
 # By number type: relative size of a nudge, and the floor of the tolerance relative to the output's
-# largest magnitude (a different order of summation; some steps of codes), which is 1 at least
-# in networks of codes: their steps do not get smaller with the output.
+# largest magnitude (a different order of summation; some quantization steps), which is 1 at least
+# in quantized networks: their steps do not get smaller with the output.
 _ROUNDING = {"f32": (2.0**-22, 2e-4), "f16": (2.0**-11, 2e-2), "s16": (2.0**-14, 1e-3)}
 _CODES = (2.0**-6, 0.12)
 _LITERT = (2.0**-22, 2e-4)
-_EXACT = ("u8", "s8", "s16")  # .tflite networks of codes: LiteRT's reference kernels, bit by bit
+_EXACT = (
+    "u8",
+    "s8",
+    "s16",
+)  # .tflite quantized networks: LiteRT's reference kernels, bit by bit
 
 Peer = Callable[[Mapping[str, Array]], list[Array]]
 

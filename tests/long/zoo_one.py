@@ -22,7 +22,7 @@ from edgekit.host.errors import EdgekitError, InputError, RolledBackError
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)
 _NUDGE = 4 * 2.0**-24  # relative: a few f32 roundings
-_NUDGE_CODES = 1 / 512  # of the largest: half a step of a quantized model with f32 inputs
+_NUDGE_QUANTIZED = 1 / 512  # of the largest: half a step of a quantized model with f32 inputs
 _MARGIN = 64  # an output may differ by this multiple of the peer's change under the nudge
 _FLOOR = 2e-4  # of the largest magnitude: different summation order
 _CODES = 1  # steps that 8-bit outputs may differ by if the model computes some layers in floats
@@ -62,7 +62,7 @@ def judged(model: Path) -> tuple[str, str]:
         worst = 0.0
         for seed in _SEEDS:
             rng = np.random.default_rng(seed)
-            nudge = _NUDGE_CODES if has_codes(graph) else _NUDGE
+            nudge = _NUDGE_QUANTIZED if is_quantized(graph) else _NUDGE
             inputs = {n: random_input(graph.tensors[n], rng) for n in graph.inputs}
             found, _ = deployed.run(inputs)
             outputs = [found[n] for n in graph.outputs]
@@ -70,7 +70,7 @@ def judged(model: Path) -> tuple[str, str]:
                 worst = max(worst, distance(outputs, inputs, peer, rng, nudge))
             except WrongError as error:
                 # LiteRT's fast quantized kernels round differently from its reference; ours do not.
-                if model.suffix == ".onnx" or not has_codes(graph):
+                if model.suffix == ".onnx" or not is_quantized(graph):
                     return "wrong", str(error)
                 try:
                     reference = litert_peer(model, reference=True)
@@ -103,7 +103,7 @@ class PeerError(Exception):
         super().__init__(f"{type(error).__name__}: {error}".replace("\n", " ")[:100])
 
 
-def has_codes(graph: Graph) -> bool:
+def is_quantized(graph: Graph) -> bool:
     """Whether some layers compute in 8 bits, where rounding decides between two values.
 
     Layers that quantize their inputs dynamically have no scale in the graph.

@@ -45,18 +45,20 @@ def _packed(kind: int, rng: np.random.Generator, shape: tuple[int, int]) -> tupl
     blocks = shape[0] * shape[1] // 32
     scale = rng.uniform(0.01, 0.03, (blocks, 1)).astype(np.float16)
     if kind == 8:
-        codes = rng.integers(-127, 128, (blocks, 32)).astype(np.int8)
-        stored = [scale.tobytes() + row.tobytes() for scale, row in zip(scale, codes, strict=True)]
-        values = codes * scale.astype(np.float32)
+        quantized = rng.integers(-127, 128, (blocks, 32)).astype(np.int8)
+        stored = [
+            scale.tobytes() + row.tobytes() for scale, row in zip(scale, quantized, strict=True)
+        ]
+        values = quantized * scale.astype(np.float32)
         return b"".join(stored), values.reshape(shape)
     least = rng.uniform(-0.2, -0.1, (blocks, 1)).astype(np.float16)
-    codes = rng.integers(0, 16, (blocks, 32)).astype(np.uint8)
-    halves = codes[:, :16] | codes[:, 16:] << 4
+    quantized = rng.integers(0, 16, (blocks, 32)).astype(np.uint8)
+    halves = quantized[:, :16] | quantized[:, 16:] << 4
     stored = [
         a.tobytes() + b.tobytes() + row.tobytes()
         for a, b, row in zip(scale, least, halves, strict=True)
     ]
-    values = codes * scale.astype(np.float32) + least.astype(np.float32)
+    values = quantized * scale.astype(np.float32) + least.astype(np.float32)
     return b"".join(stored), values.reshape(shape)
 
 

@@ -25,8 +25,8 @@ def _weights(rng: Rng, dtype: DType, axis: int, *shape: int) -> Tensor:
     if dtype is DType.F32:
         return constant(rng.standard_normal(shape).astype(np.float32))
     if dtype is DType.U8:
-        codes = rng.integers(0, 256, shape)
-        return constant(codes, dtype, quant(0.01, int(rng.integers(256))))
+        quantized = rng.integers(0, 256, shape)
+        return constant(quantized, dtype, quant(0.01, int(rng.integers(256))))
     scales = rng.uniform(0.005, 0.02, shape[axis]).astype(np.float32)
     return constant(rng.integers(-127, 128, shape), dtype, quant(scales, 0, axis))
 

@@ -117,14 +117,14 @@ def pruned(rng: Rng) -> Case:
     return Case(op, (tensor((m, k)), constant(weights), bias))
 
 
-def pruned_codes(rng: Rng, dtype: DType) -> Case:
+def pruned_i8(rng: Rng, dtype: DType) -> Case:
     """Quantized layers with weights of any density, including -128, windows with too few columns,
     and empty rows; over rows or images."""
     n, k = pick(rng, (*_CHANNELS, 200)), pick(rng, (*_CHANNELS, 63, 64, 130, 300, 900))
     info = np.iinfo(dtype.numpy)
-    codes = rng.integers(-128 if dtype is DType.I8 else -127, 128, (n, k))
-    codes[rng.random(codes.shape) >= rng.random() ** 2] = 0
-    codes[rng.integers(n)] = 0
+    quantized = rng.integers(-128 if dtype is DType.I8 else -127, 128, (n, k))
+    quantized[rng.random(quantized.shape) >= rng.random() ** 2] = 0
+    quantized[rng.integers(n)] = 0
     scales = rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1).astype(np.float32)
     weights_zero, zero = (
         (128 if dtype is DType.U8 else 0),
@@ -136,8 +136,8 @@ def pruned_codes(rng: Rng, dtype: DType) -> Case:
     op: Operator = ops.PrunedFullyConnected(activation=_activation(rng))
     if rng.random() < 0.4:
         shape = (pick(rng, (1, 2)), pick(rng, (1, 3, 11)), pick(rng, (1, 2, 7)), k)
-        op, codes = ops.PrunedConv2D(activation=_activation(rng)), codes.reshape(n, 1, 1, k)
-    w = constant(codes + weights_zero, dtype, quant(scales, weights_zero))
+        op, quantized = ops.PrunedConv2D(activation=_activation(rng)), quantized.reshape(n, 1, 1, k)
+    w = constant(quantized + weights_zero, dtype, quant(scales, weights_zero))
     return Case(op, (tensor(shape, dtype, quant(0.05, zero)), w, bias), made)
 
 
@@ -148,5 +148,5 @@ FAMILIES = {
     "channels_first_depthwise_in_place": (depthwise_in_place, (None,)),
     "transpose": (transpose, (None,)),
     "pruned": (pruned, (None,)),
-    "pruned_codes": (pruned_codes, (DType.I8, DType.U8)),
+    "pruned_i8": (pruned_i8, (DType.I8, DType.U8)),
 }

@@ -44,9 +44,11 @@ def _sparse_layers():
     image, weights = tensor((1, 5, 4, 300)), _RNG.normal(0, 1, (7, 1, 1, 300))
     for data in (weights, weights.astype(np.float16), weights * 0):
         yield Case(ops.Conv2D(), (image, _sparse(data), None))
-    codes = _RNG.integers(-127, 128, (7, 9))
+    quantized = _RNG.integers(-127, 128, (7, 9))
     q = quant(_RNG.uniform(0.005, 0.02, 7))
-    yield Case(ops.FullyConnected(), (tensor((3, 9), DType.I8, _X), _sparse(codes, q), None), _Y)
+    yield Case(
+        ops.FullyConnected(), (tensor((3, 9), DType.I8, _X), _sparse(quantized, q), None), _Y
+    )
 
 
 def _layers(dtype):
@@ -155,7 +157,7 @@ def _logic():
     yield Case(ops.Pow(), (constant(np.abs(_RNG.normal(1, 0.2, (3, 5)))), tensor((3, 5))))
 
 
-def _coded():
+def _quantized():
     x, other = tensor((2, 3, 4, 5), DType.I8, _X), tensor((2, 3, 4, 5), DType.I8, quant(0.03, -9))
     for op in (ops.Add(), ops.Mul(Activation.RELU), ops.Sub()):
         yield Case(op, (x, other), _Y)
@@ -192,7 +194,7 @@ def _coded():
 CASES = [
     *_sparse_layers(), *_layers(DType.F32), *_layers(DType.I8), *_pools((DType.F32, None), None),
     *_moves(DType.F32, None), *_moves(DType.I8, _X), *_functions(), *_operands(), *_logic(),
-    *_coded(),
+    *_quantized(),
 ]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def _slice(b: Builder, x: str, at: int, width: int) -> str:
 
 
 def _like(b: Builder, op: Operator, *x: str) -> str:
-    """An operator that moves values: its result has its (first) input's codes."""
+    """An operator that moves values: its result has its (first) input's scale and zero point."""
     made = b.add(op, *x)
     b.tensors[made] = Tensor(made, b.shape(made), b.dtype, b.tensors[x[0]].quant)
     return made
@@ -224,7 +224,8 @@ def _gated_residual(b: Builder, x: str) -> list[str]:
 
 
 def _group_norm(b: Builder, x: str) -> list[str]:
-    """Residual blocks; each convolution is normalized in 8 groups of channels, except in codes."""
+    """Residual blocks; each convolution is normalized in 8 groups of channels, except in
+    quantized networks."""
 
     def normalized(x: str, width: int, stride: int) -> str:
         x = b.conv(x, width, 3, stride, linear=True)

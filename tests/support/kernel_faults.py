@@ -54,7 +54,7 @@ FAULTS = (
         "        sum += bias;", "        sum += 0;",
     ),
     Fault(
-        "codes_not_moved", "conv_8bit", _I8_CONV,
+        "zero_point_not_added", "conv_8bit", _I8_CONV,
         "scaled(o, sum) + ADDED_ZERO(a)", "scaled(o, sum)",
     ),
     Fault(
@@ -105,7 +105,7 @@ FAULTS = (
     Fault("chain_reads_one_row_below", _HAND, "conv/chain.c",
           "depthwise.win.top = (int)(g->top - oy * g->sh);",
           "depthwise.win.top = (int)(g->top - (oy + (oy > 0)) * g->sh);"),
-    Fault("outlier_code_scale", "outlier_layer", _I8_CONV,
+    Fault("outlier_row_scale", "outlier_layer", _I8_CONV,
           "vf v = vcast(sum, vf) * scale + o->bias;", "vf v = vcast(sum, vf) * scale;"),
     Fault("index_of_neighbor", "picking", "layout/gather.c",
           "(t / a->count * a->size + at)", "(t / a->count * a->size + ek_max(at - 1, 0))"),
@@ -162,7 +162,7 @@ FAULTS = (
           "g.gate[1]));"),
     Fault("states_not_shifted", "recurrent_8bit", "recurrent/quantized_svdf.c",
           "g->before + at + 1", "g->before + at"),
-    Fault("gates_of_codes_cut_off", "recurrent_8bit", "recurrent/fixed16.h",
+    Fault("gates_of_quantized_cut_off", "recurrent_8bit", "recurrent/fixed16.h",
           "(product < 0 ? 1 - (1 << 14) : 1 << 14)", "0"),
     Fault("gate_slightly_wrong", "lstm", "elementwise/exp.h", "0.16666521f", "1.7e-1f"),
     Fault("neighbor_above_ignored", "poses", "detection/poses.c", "dy = y > 0 ? -1 : 0",

@@ -106,8 +106,8 @@ def runs_here(
         model.close()
 
 
-# Families whose kernels keep NaN. Others compare codes, skip weights that are 0 or take a maximum,
-# for which ONNX Runtime's results depend on the place of the NaN, too.
+# Families whose kernels keep NaN. Others compare quantized values, skip weights that are 0 or take
+# a maximum, for which ONNX Runtime's results depend on the place of the NaN, too.
 KEEPS_NAN = (
     "conv_f32", "depthwise_f32", "dense_f32", "transpose_conv", "binary", "unary", "mean",
     "every_function", "layer_norm", "softmax",

@@ -26,7 +26,7 @@ from tests.support.op_cases import Rng, pick, quant
 _SIZES = (48, 56, 64, 80, 96, 112, 128)
 _WIDTHS = (16, 24, 32, 48, 64)
 
-_KEEPS_CODES = (
+_KEEPS_QUANTIZED = (
     ops.MaxPool2D, ops.AveragePool2D, ops.ResizeBilinear, ops.Reshape, ops.Transpose
 )  # fmt: skip
 
@@ -42,8 +42,8 @@ class Builder:
     def tensor(self, *shape: int) -> str:
         """A computed tensor or an input."""
         name = f"t{len(self.tensors)}"
-        codes = quant(float(self.rng.uniform(0.03, 0.06)), int(self.rng.integers(-20, 20)))
-        q = codes if self.dtype.is_quantized else None
+        quantized = quant(float(self.rng.uniform(0.03, 0.06)), int(self.rng.integers(-20, 20)))
+        q = quantized if self.dtype.is_quantized else None
         self.tensors[name] = Tensor(name, shape, self.dtype, q)
         return name
 
@@ -64,7 +64,7 @@ class Builder:
         shape, _ = op.infer([self.tensors[i] for i in ins])[0]
         made = self.tensor(*shape)
         source = self.tensors[ins[0]]
-        if isinstance(op, _KEEPS_CODES):
+        if isinstance(op, _KEEPS_QUANTIZED):
             self.tensors[made] = Tensor(made, shape, self.dtype, source.quant)
         self.nodes.append(Node(f"n{len(self.nodes)}", op, ins, (made,)))
         return made

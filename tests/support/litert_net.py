@@ -43,7 +43,7 @@ class Net:
         return _CODES.get(self.kind, DType.F32)
 
     @property
-    def coded(self) -> bool:
+    def quantized(self) -> bool:
         return self.kind in _CODES
 
     def draw(self, *options: Any) -> Any:
@@ -65,7 +65,7 @@ class Net:
 
     def quant(self, largest: float | None = None) -> Quant | None:
         """A scale of activations; None in networks of floats."""
-        if not self.coded:
+        if not self.quantized:
             return None
         largest = largest or float(self.rng.uniform(1.5, 5))
         if self.kind == "s16":
@@ -75,7 +75,7 @@ class Net:
 
     def fixed(self, eight: float, sixteen: float, signed: bool = False) -> Quant | None:
         """The scale that LiteRT expects of an operator's result."""
-        if not self.coded:
+        if not self.quantized:
             return None
         low, high = _ends(self.dtype)
         if self.kind == "s16":
@@ -101,13 +101,13 @@ class Net:
         self.operators.append(OperatorRecord(code, 1, tuple(ins), tuple(outs), options, fields))
 
     def constant(self, data: Array) -> int:
-        """Floats, or their codes at a scale of their own."""
+        """Floats, or quantized values at a scale of their own."""
         data = np.asarray(data, np.float32)
         quant = self.quant(max(float(np.abs(data).max(initial=0)), 0.1))
         if quant is None:
             return self.tensor(data.shape, DType.F32, None, data)
-        codes = _coded(data, quant, self.dtype)
-        return self.tensor(data.shape, self.dtype, quant, codes)
+        stored = _quantized(data, quant, self.dtype)
+        return self.tensor(data.shape, self.dtype, quant, stored)
 
     def product(
         self, x: Value, shape: Shape, axis: int, outputs: int, bare: bool = False
@@ -129,15 +129,15 @@ class Net:
             apart = self.kind == "s16" or axis or self.chance(0.7)
             largest = np.abs(data).max(axis=others if apart else None, initial=1e-3)
             quant, dtype = _quant(largest / 127, 0, axis), DType.I8
-        weights = self.tensor(shape, dtype, quant, _coded(data, quant, dtype))
+        weights = self.tensor(shape, dtype, quant, _quantized(data, quant, dtype))
         if bias is None:
             return [weights]
         if x.quant is None:
             return [weights, self.stored(bias)]
         scale = Quant(quant.scale * x.quant.scale, np.zeros(1, np.int64))
-        codes = np.rint(bias / scale.scale)
+        stored = np.rint(bias / scale.scale)
         wide = DType.I64 if self.kind == "s16" else DType.I32
-        return [weights, self.tensor(bias.shape, wide, scale, codes.astype(wide.numpy))]
+        return [weights, self.tensor(bias.shape, wide, scale, stored.astype(wide.numpy))]
 
     def stored(self, data: Array) -> int:
         """A constant, which networks of f16 expand before use."""
@@ -149,7 +149,7 @@ class Net:
         return made
 
     def at(self, x: Value, quant: Quant | None) -> Value:
-        """`x` at another scale, as operators need that compute on codes."""
+        """`x` at another scale, as operators need that compute on quantized values."""
         if quant is None or quant is x.quant:
             return x
         return self.value("QUANTIZE", [x.number], x.shape, quant, "QuantizeOptions")
@@ -165,7 +165,7 @@ def _ends(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _coded(data: Array, quant: Quant, dtype: DType) -> Array:
+def _quantized(data: Array, quant: Quant, dtype: DType) -> Array:
     wide = [1] * data.ndim
     if quant.per_channel:
         wide[quant.axis] = -1

@@ -19,9 +19,9 @@ def narrow_weights(kind: Kind, *shape: int) -> Array:
     rng = np.random.default_rng(sum(shape))
     if kind == "s8":
         scales = rng.uniform(0.003, 0.02, (len(np.empty(shape)), *(1,) * (len(shape) - 1)))
-        codes = rng.integers(-128, 128, shape)
-        codes[1] = 0
-        return codes.astype(np.float32) * scales.astype(np.float32)
+        quantized = rng.integers(-128, 128, shape)
+        quantized[1] = 0
+        return quantized.astype(np.float32) * scales.astype(np.float32)
     values = rng.standard_normal(shape).astype(np.float32)
     values.flat[::7] *= np.float32(2.0**-20)
     values[1] = 0

@@ -191,8 +191,8 @@ def conv_8bit(rng: Rng, dtype: DType) -> Case:
 
 def conv_hybrid(rng: Rng) -> Case:
     g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
-    codes = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
-    w = constant(codes, DType.I8, quant(0.01))
+    quantized = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
+    w = constant(quantized, DType.I8, quant(0.01))
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
     return Case(op, (tensor(g.x), w, constant(_normal(rng, oc))))
 
@@ -245,8 +245,10 @@ def zeros_8bit(rng: Rng) -> Case:
 
 def dense_hybrid(rng: Rng) -> Case:
     m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
-    codes = np.maximum(_codes(rng, DType.I8, n, k), -127)
-    w = constant(codes, DType.I8, quant(rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1)))
+    quantized = np.maximum(_codes(rng, DType.I8, n, k), -127)
+    w = constant(
+        quantized, DType.I8, quant(rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1))
+    )
     op = ops.FullyConnected(activation=_activation(rng))
     return Case(op, (tensor((m, k)), w, constant(_normal(rng, n)) if rng.random() < 0.7 else None))
 

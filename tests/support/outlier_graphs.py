@@ -47,13 +47,13 @@ def embedding(rng: Rng) -> Case:
     """Rows of 4-bit values, including rows of odd size, and of 8-bit values."""
     rows, groups = pick(rng, (1, 3, 50)), pick(rng, (1, 1, 2, 3))
     run, most = pick(rng, _CHANNELS) * groups, pick(rng, (8, 128))
-    codes = constant(rng.integers(-most, most, (rows, run)), DType.I8)
+    quantized = constant(rng.integers(-most, most, (rows, run)), DType.I8)
     scale = constant(_scales(rng, (rows, groups), (8, 12, 16, 20)))
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
     if rng.random() < 0.5:  # as an input: mostly out of range
-        return Case(ops.GatherCodes(), (codes, tensor((2, 3), kind), scale))
+        return Case(ops.GatherQuantized(), (quantized, tensor((2, 3), kind), scale))
     indices = constant(rng.integers(-rows, rows, (7,)), kind)
-    return Case(ops.GatherCodes(), (codes, indices, scale))
+    return Case(ops.GatherQuantized(), (quantized, indices, scale))
 
 
 def dynamic(rng: Rng, dtype: DType) -> Case:
@@ -61,7 +61,7 @@ def dynamic(rng: Rng, dtype: DType) -> Case:
     larger than one task quantizes."""
     m, k, n = pick(rng, (1, 2, 5, 13, 70)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
     info = np.iinfo(dtype.numpy)
-    codes = rng.integers(info.min, info.max + 1, (n, k))
+    quantized = rng.integers(info.min, info.max + 1, (n, k))
     middle = 128 if dtype is DType.U8 else 0
     zero: int | Array = middle if rng.random() < 0.5 else int(rng.integers(info.min, info.max + 1))
     if rng.random() < 0.3:  # one per channel
@@ -70,7 +70,7 @@ def dynamic(rng: Rng, dtype: DType) -> Case:
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
     op = ops.DynamicFullyConnected(list(Activation)[rng.integers(4)])
     lead = (m,) if rng.random() < 0.5 else (2, m)
-    return Case(op, (tensor((*lead, k)), constant(codes, dtype, quant(scale, zero)), bias))
+    return Case(op, (tensor((*lead, k)), constant(quantized, dtype, quant(scale, zero)), bias))
 
 
 def dynamic_conv(rng: Rng, dtype: DType) -> Case:
@@ -84,7 +84,7 @@ def dynamic_conv(rng: Rng, dtype: DType) -> Case:
         zero = rng.integers(info.min, info.max + 1, oc)
     elif rng.random() < 0.5:
         zero = 128 if dtype is DType.U8 else 0
-    codes = rng.integers(info.min, info.max + 1, (oc, *kernel, c))
+    quantized = rng.integers(info.min, info.max + 1, (oc, *kernel, c))
     scale = rng.uniform(0.005, 0.02, oc if np.size(zero) > 1 or rng.random() < 0.5 else 1)
     pad = Padding(*(int(p) for p in rng.integers(0, 3, 4))) if rng.random() < 0.7 else Padding()
     strides, dilations = ((1, 1), (2, 2), (1, 2)), ((1, 1), (1, 1), (2, 2))
@@ -92,7 +92,7 @@ def dynamic_conv(rng: Rng, dtype: DType) -> Case:
         strides[rng.integers(3)], dilations[rng.integers(3)], pad, list(Activation)[rng.integers(4)]
     )
     bias = constant(rng.standard_normal(oc)) if rng.random() < 0.7 else None
-    return Case(op, (tensor((n, h, w, c)), constant(codes, dtype, quant(scale, zero)), bias))
+    return Case(op, (tensor((n, h, w, c)), constant(quantized, dtype, quant(scale, zero)), bias))
 
 
 FAMILIES = {

@@ -3,7 +3,7 @@
  * Every array gets a separate heap block of its exact size, so that sanitizers catch the first
  * out-of-bounds byte. */
 #include "cases_model.h"
-#include "gemm/codes.h"
+#include "gemm/microkernels.h"
 #include "outlier/outlier.h"
 
 enum { X, W, SCALE, PARTS };

@@ -195,10 +195,10 @@ def top_k(rng: Rng, dtype: DType) -> Case:
     k = min(n, pick(rng, (1, 2, 5, 64, 1001)))
     index = DType.I32 if rng.random() < 0.5 else DType.I64
     op = ops.TopK(k, bool(rng.random() < 0.5), index)
-    codes = quant(0.5) if dtype.is_quantized else None
+    stored = quant(0.5) if dtype.is_quantized else None
     if rng.random() < 0.5:
-        return Case(op, (constant(rng.integers(-9, 9, (rows, n)), dtype, codes),), codes)
-    return Case(op, (tensor((2, rows, n), dtype, codes),), codes)
+        return Case(op, (constant(rng.integers(-9, 9, (rows, n)), dtype, stored),), stored)
+    return Case(op, (tensor((2, rows, n), dtype, stored),), stored)
 
 
 def picking(rng: Rng, dtype: DType) -> Case:

@@ -110,7 +110,7 @@ def mean_of_sums(rng: Rng, dtype: DType) -> Case:
     x = tensor([pick(rng, (1, 2, 7, 65)) for _ in range(4)], dtype, q)
     count = x.shape[1] * x.shape[2]
     mean = ops.MeanOfSums((1, 2), bool(rng.random() < 0.5), count, dtype)
-    return Case(ops.CodeSum((2,)), (x,), quant(q.scale), Case(mean, (), scale(rng, dtype)))
+    return Case(ops.QuantizedSum((2,)), (x,), quant(q.scale), Case(mean, (), scale(rng, dtype)))
 
 
 def wide(rng: Rng, dtype: DType) -> Case:

@@ -121,7 +121,7 @@ def _scaled(net: Net, x: Value) -> Value:
         alpha = net.constant(net.rng.uniform(0, 0.5, (1, 1, x.shape[3])))
         return net.value("PRELU", [x.number, alpha], x.shape, net.quant())
     operands = [x.number, net.constant(data)]
-    code = net.draw("ADD", "SUB", "MUL", *(() if net.coded else ("DIV", "MAXIMUM")))
+    code = net.draw("ADD", "SUB", "MUL", *(() if net.quantized else ("DIV", "MAXIMUM")))
     if net.chance(0.3) and code != "DIV":
         operands.reverse()
     return _of_two(net, code, operands, x.shape)
@@ -284,14 +284,14 @@ def _joined(net: Net) -> Value | None:
 
 
 def _head(net: Net, x: Value) -> Value:
-    """A classifier, in half of the networks; floats, in half of those of codes."""
+    """A classifier, in half of the networks; floats, in half of the quantized ones."""
     if net.chance(0.5):
         count, classes = int(np.prod(x.shape)), net.draw(3, 10, 17)
         x = _dense(net, _reshaped(net, x, (1, count)), classes, (1, classes))
         if net.chance(0.4):
             quant = net.fixed(1 / 256, 1 / 32768)
             x = net.value("SOFTMAX", [x.number], x.shape, quant, "SoftmaxOptions", Beta=1.0)
-    if not net.coded or net.chance(0.5):
+    if not net.quantized or net.chance(0.5):
         return x
     real = net.tensor(x.shape, DType.F32)
     net.operator("DEQUANTIZE", [x.number], [real], "DequantizeOptions")
@@ -301,7 +301,7 @@ def _head(net: Net, x: Value) -> Value:
 def random_litert(seeds: Sequence[int], kind: str) -> bytes:
     """A .tflite model of independent networks, one per seed, each of 5 to 20 layers with one input
     and one to three outputs, whose names end in the seed. `kind`: one of `TYPES`; u8, s8 and s16
-    name the codes of activations, f16 has weights of f16, `dynamic` weights of s8 whose operands
+    name the type of activations, f16 has weights of f16, `dynamic` weights of s8 whose operands
     are quantized as they arrive."""
     net = Net(kind)
     ends = [_grown(net, seed) for seed in seeds]
@@ -315,7 +315,7 @@ def _grown(net: Net, seed: int) -> tuple[int, tuple[int, ...]]:
     first = len(net.operators)
     size = (net.draw(7, 9, 12, 16, 19, 24), net.draw(7, 8, 13, 16, 21, 24))
     shape, quant = (1, *size, net.draw(1, 3, 4, 8)), net.quant(3.0)
-    if net.coded and net.chance(0.5):
+    if net.quantized and net.chance(0.5):
         given = net.tensor(shape, DType.F32)
         x = net.value("QUANTIZE", [given], shape, quant, "QuantizeOptions")
     else:

@@ -87,8 +87,8 @@ class _Net:
         scale = (largest / 127).astype(np.float32)
         zero = np.full(scale.shape, 0 if signed else 128, dtype)
         wide = scale.reshape(-1, *[1] * (data.ndim - 1)) if per_channel else scale
-        codes = np.clip(np.rint(data / wide) + (0 if signed else 128), *_ends(dtype))
-        operands = [self.constant(a) for a in (codes.astype(dtype), scale, zero)]
+        stored = np.clip(np.rint(data / wide) + (0 if signed else 128), *_ends(dtype))
+        operands = [self.constant(a) for a in (stored.astype(dtype), scale, zero)]
         return self.add("DequantizeLinear", operands, axis=0)
 
     def bias(self, count: int) -> str:
@@ -105,8 +105,8 @@ class _Net:
         middle = (low + high + 1) // 2
         shift = 0 if self.kind == "s16" else int(self.rng.integers(-20, 20))
         operands = [self.constant(scale), self.constant(np.array(middle + shift, dtype))]
-        codes = self.add("QuantizeLinear", [value.name, *operands])
-        return Value(self.add("DequantizeLinear", [codes, *operands]), value.shape)
+        stored = self.add("QuantizeLinear", [value.name, *operands])
+        return Value(self.add("DequantizeLinear", [stored, *operands]), value.shape)
 
 
 def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -322,7 +322,7 @@ def _head(net: _Net, x: Value) -> Value:
 def random_networks(seeds: Sequence[int], kind: str) -> onnx.ModelProto:
     """A model of independent networks, one per seed, each of 5 to 20 layers with one input and one
     to three outputs, whose names end in its seed. `kind`: one of `TYPES`; u8, s8, u8s8 and s16 name
-    the codes of Q/DQ networks, `dynamic` has products whose operands are quantized as they
+    the types of Q/DQ networks, `dynamic` has products whose operands are quantized as they
     arrive."""
     whole = onnx.GraphProto(name="random")
     for seed in seeds:
@@ -371,11 +371,11 @@ def _quantize_dynamically(net: _Net) -> None:
             continue
         data = net.constants[constant]
         scale = np.array(np.abs(data).max() / 127, np.float32)
-        codes = net.constant(np.rint(data / scale).astype(np.int8))
+        stored = net.constant(np.rint(data / scale).astype(np.int8))
         names = [net.name() for _ in range(3)]
         net.nodes.append(helper.make_node("DynamicQuantizeLinear", [node.input[0]], names))
         zero = net.constant(np.array(0, np.int8))
-        sums = net.add("MatMulInteger", [names[0], codes, names[2], zero])
+        sums = net.add("MatMulInteger", [names[0], stored, names[2], zero])
         real = net.add("Cast", [sums], to=TensorProto.FLOAT)
         factor = net.add("Mul", [names[1], net.constant(scale)])
         net.nodes.append(helper.make_node("Mul", [real, factor], list(node.output)))

@@ -36,7 +36,7 @@ def every_pair(graph: Graph) -> dict[str, Array]:
     inputs = {}
     for name in graph.inputs:
         info = np.iinfo(graph.tensors[name].dtype.numpy)
-        codes = np.arange(info.min, info.max + 1).astype(info.dtype)
-        pairs = np.meshgrid(codes, codes, indexing="ij")
+        stored = np.arange(info.min, info.max + 1).astype(info.dtype)
+        pairs = np.meshgrid(stored, stored, indexing="ij")
         inputs[name] = pairs[int(name.endswith("in1"))].copy()
     return inputs

@@ -41,7 +41,7 @@ struct ek_task {
     char **label;
     tensor in, out;
     ek_picture picture; /* of the last frame */
-    uint8_t codes[COLORS * BYTES];
+    uint8_t elements[COLORS * BYTES];
     void *input, *results[MOST_OUTPUTS];
     int (*fit_picture)(const ek_picture *, void *);
 };
@@ -160,16 +160,16 @@ static int set_range(ek_task *task, const range *r) {
     for (int c = 0; c < COLORS; c++) {
         p->factor[c] = (float)(1 / r->scale[c]), p->shift[c] = (float)(-r->mean[c] / r->scale[c]);
         for (int pixel = 0; pixel < BYTES; pixel++) {
-            int64_t low = in->type == 's' ? -128 : 0, code = pixel + low;
+            int64_t low = in->type == 's' ? -128 : 0, stored = pixel + low;
             if (in->quantized && r->stated) {
                 double real = (pixel - r->mean[c]) / r->scale[c];
-                code = nearest(real / in->scale) + in->zero_point;
-                code = code < low ? low : code > low + 255 ? low + 255 : code;
+                stored = nearest(real / in->scale) + in->zero_point;
+                stored = stored < low ? low : stored > low + 255 ? low + 255 : stored;
             }
-            task->codes[BYTES * c + pixel] = (uint8_t)code;
+            task->elements[BYTES * c + pixel] = (uint8_t)stored;
         }
     }
-    p->codes = in->bits == 8 ? task->codes : NULL;
+    p->table = in->bits == 8 ? task->elements : NULL;
     return (in->bits == 8 || (in->type == 'f' && in->bits == 32)) &&
            (p->channels == 1 || p->channels == COLORS);
 }
@@ -297,9 +297,9 @@ static int classes_of(const ek_task *task, ek_class *classes, int most) {
         if (t->type == 'f')
             real = ((const float *)values)[i];
         else {
-            int64_t code =
+            int64_t stored =
                 t->type == 's' ? ((const int8_t *)values)[i] : ((const uint8_t *)values)[i];
-            real = (double)(code - t->zero_point) * t->scale;
+            real = (double)(stored - t->zero_point) * t->scale;
         }
         int at = count < most ? count++ : most;
         for (; at > 0 && (double)classes[at - 1].score < real; at--)

@@ -3,8 +3,9 @@
  *
  * Include after dwconv.h, with TX (plus FLOAT_X for floats, and the parameters of epilogue.h). For
  * 8-bit types: LOOK_UP (look_up_rows.h); RIGHT_ONLY: all channels meet the preconditions of
- * vi_requantize_right; SHORT: also those of vi_short_codes8; W_ZERO: the weights' zero point has
- * not been subtracted yet; BYTES: multiply bytes, which requires signed x and no weight of -128. */
+ * vi_requantize_right; SHORT: also those of vi_short_quantized8; W_ZERO: the weights' zero point
+ * has not been subtracted yet; BYTES: multiply bytes, which requires signed x and no weight of
+ * -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -80,7 +81,7 @@ EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 #endif
 }
 
-#ifdef EK_CODES8
+#ifdef EK_QUANTIZED8
 /* ARM multiplies widen eight 16-bit values at a time. */
 #define BLOCK 8
 typedef int8_t bytes_v __attribute__((vector_size(8)));
@@ -146,24 +147,24 @@ EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
 #endif
 typedef struct {
     vi_factor low, high;
-    vi_codes codes;
+    vi_range range;
 } output;
 EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
     return (output){vi_factor_at(a->multiplier, a->left, a->right, c),
                     vi_factor_at(a->multiplier, a->left, a->right, c + 4),
-                    vi_codes_of(a->y_zero, a->low, a->high)};
+                    vi_range_of(a->y_zero, a->low, a->high)};
 }
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
     const vi low = scaled(sum.low, &o->low), high = scaled(sum.high, &o->high);
 #ifdef SHORT
-    const int64_t codes = vi_short_codes8(low, high, &o->codes, X_IS_UNSIGNED);
+    const int64_t quantized = vi_short_quantized8(low, high, &o->range, X_IS_UNSIGNED);
 #else
-    const int64_t codes = vi_codes8(low, high, &o->codes, X_IS_UNSIGNED);
+    const int64_t quantized = vi_quantized8(low, high, &o->range, X_IS_UNSIGNED);
 #endif
     if (n >= BLOCK)
-        memcpy(y, &codes, BLOCK);
+        memcpy(y, &quantized, BLOCK);
     else
-        ek_copy_short(y, &codes, n);
+        ek_copy_short(y, &quantized, n);
 }
 #else
 #define BLOCK EK_VL

@@ -2,10 +2,10 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), SHORT (and those
- * of vi_short_codes8), FLOAT_REQUANT (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE
- * (fully connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked
- * per panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have
- * one scale per group of k, i8_groups.h) and optionally BF16_SCALES.
+ * of vi_short_quantized8), FLOAT_REQUANT (1 or 2 linear steps requantize, with EK_LINES),
+ * ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights,
+ * unpacked per panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS
+ * (weights have one scale per group of k, i8_groups.h) and optionally BF16_SCALES.
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -201,23 +201,23 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
     return sum;
 }
 
-#if (defined EK_CODES8 || defined EK_CODES64) && !defined FLOAT_OUTPUT
-#ifdef EK_CODES64
+#if (defined EK_QUANTIZED8 || defined EK_QUANTIZED64) && !defined FLOAT_OUTPUT
+#ifdef EK_QUANTIZED64
 #define STORE_GROUP 4
 #else
 #define STORE_GROUP 2
 #endif
-EK_INLINE void store_codes(const vi v[STORE_GROUP], const vi_codes *codes,
-                           TY *const y[STORE_GROUP]) {
-#ifdef EK_CODES64
-    const vi all = vi_codes64(v, codes, (TY)-1 > 0);
+EK_INLINE void store_quantized(const vi v[STORE_GROUP], const vi_range *range,
+                               TY *const y[STORE_GROUP]) {
+#ifdef EK_QUANTIZED64
+    const vi all = vi_quantized64(v, range, (TY)-1 > 0);
 #elif defined FLOAT_REQUANT
-    const int64_t all = vi_low_codes8(v[0], v[1], (TY)-1 > 0);
-    (void)codes;
+    const int64_t all = vi_low_quantized8(v[0], v[1], (TY)-1 > 0);
+    (void)range;
 #elif defined SHORT
-    const int64_t all = vi_short_codes8(v[0], v[1], codes, (TY)-1 > 0);
+    const int64_t all = vi_short_quantized8(v[0], v[1], range, (TY)-1 > 0);
 #else
-    const int64_t all = vi_codes8(v[0], v[1], codes, (TY)-1 > 0);
+    const int64_t all = vi_quantized8(v[0], v[1], range, (TY)-1 > 0);
 #endif
     EK_UNROLL
     for (int q = 0; q < STORE_GROUP; q++)
@@ -227,7 +227,7 @@ EK_INLINE void store_codes(const vi v[STORE_GROUP], const vi_codes *codes,
  * channels. The last group repeats its last vector. */
 EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
                            const i8_sums *sums, TY *y, long channel) {
-    const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
+    const vi_range range = vi_range_of(a->y_zero, a->low, a->high);
     const long pitch = a->pitch;
     output o[NV];
     vi bias[NV];
@@ -250,7 +250,7 @@ EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a,
 #endif
             to[q] = y + i * pitch + j * EK_VL;
         }
-        store_codes(v, &codes, to);
+        store_quantized(v, &range, to);
     }
 }
 #define FINISHES_FULL 1
@@ -258,7 +258,7 @@ EK_INLINE void finish_full(const int mr, const int nv, const ek_i8_conv_args *a,
 #define FINISHES_FULL 0
 #endif
 
-#ifdef EK_CODES8
+#ifdef EK_QUANTIZED8
 #define STORES_FULL 1 /* otherwise each row tests first and waits for the previous one */
 #else
 #define STORES_FULL 0

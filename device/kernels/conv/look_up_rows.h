@@ -6,9 +6,9 @@
 #include "../elementwise/look_up.h"
 
 /* Applies it to `rows` rows of n values, `pitch` apart, that start at the same channel. */
-static void __attribute__((noinline)) look_up_rows(const uint8_t *table, void *codes, long pitch,
+static void __attribute__((noinline)) look_up_rows(const uint8_t *table, void *values, long pitch,
                                                    long rows, long channel, long n) {
-    uint8_t *y = codes;
+    uint8_t *y = values;
 #if LOOK_UP == 1
     (void)channel;
     if (n == pitch)
@@ -23,9 +23,9 @@ static void __attribute__((noinline)) look_up_rows(const uint8_t *table, void *c
 #endif
 }
 #else
-EK_INLINE void look_up_rows(const uint8_t *table, void *codes, long pitch, long rows, long channel,
+EK_INLINE void look_up_rows(const uint8_t *table, void *values, long pitch, long rows, long channel,
                             long n) {
-    (void)table, (void)codes, (void)pitch, (void)rows, (void)channel, (void)n;
+    (void)table, (void)values, (void)pitch, (void)rows, (void)channel, (void)n;
 }
 #endif
 #endif

@@ -67,7 +67,7 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     return scale(a * b, g->y_multiplier, g->y_left, g->y_right);
 #endif
 }
-EK_INLINE vi code(const ek_binary_args *g, vi v) {
+EK_INLINE vi saturated(const ek_binary_args *g, vi v) {
     return vi_min(vi_max(v + g->y_zero, vi_splat(g->low)), vi_splat(g->high));
 }
 #ifdef WIDE
@@ -104,23 +104,23 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
                 TX *y, long n) {
     const ek_binary_args g = *args; /* a copy, because stores to y might alias it */
     long i = 0;
-#if defined EK_CODES8 && !defined WIDE
-    const vi_codes codes = vi_codes_of(g.y_zero, g.low, g.high);
+#if defined EK_QUANTIZED8 && !defined WIDE
+    const vi_range range = vi_range_of(g.y_zero, g.low, g.high);
     for (; a_step && b_step && i + 8 <= n; i += 8) {
         const int64_t both =
-            vi_codes8(combine(&g, load(a + i), load(b + i)),
-                      combine(&g, load(a + i + 4), load(b + i + 4)), &codes, (TX)-1 > 0);
+            vi_quantized8(combine(&g, load(a + i), load(b + i)),
+                          combine(&g, load(a + i + 4), load(b + i + 4)), &range, (TX)-1 > 0);
         memcpy(y + i, &both, 8);
     }
 #endif
     for (; i + EK_VL <= n; i += EK_VL) {
         vi va = a_step ? load(a + i) : vi_splat(a[0]), z = b_step ? load(b + i) : vi_splat(b[0]);
-        store(y + i, code(&g, combine(&g, va, z)));
+        store(y + i, saturated(&g, combine(&g, va, z)));
     }
     if (i < n) {
         vi va = a_step ? load_n(a + i, n - i) : vi_splat(a[0]);
         vi z = b_step ? load_n(b + i, n - i) : vi_splat(b[0]);
-        store_n(y + i, code(&g, combine(&g, va, z)), n - i);
+        store_n(y + i, saturated(&g, combine(&g, va, z)), n - i);
     }
 }
 #endif

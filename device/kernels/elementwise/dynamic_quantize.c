@@ -21,7 +21,7 @@ typedef struct {
     int32_t *bias;
     /* Images: rows per image; rows of the quantized image, of which the first `top` are border;
      * values per row; in a quantized row, border values before the data, and total. */
-    long height, codes_height, top, row, left, pitch;
+    long height, quantized_height, top, row, left, pitch;
 } ek_dynamic_quantize_args;
 
 /* Rounds half to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients lie in [-255,
@@ -51,7 +51,7 @@ void NAME(const void *args, long begin, long end) {
 #define SIDE 4 /* vectors per iteration, to hide latency */
 #define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
-EK_INLINE vi code(vf x, vf scale, vi zero) {
+EK_INLINE vi quantize(vf x, vf scale, vi zero) {
     const vi c = vi_min(vi_max(to_even(x / scale) + zero, vi_splat(0)), vi_splat(255));
     return c - vi_splat(SHIFT);
 }
@@ -61,16 +61,16 @@ static void quantize(const float *x, TQ *y, long n, float step, int zero_point) 
     const vi zero = vi_splat(zero_point);
     long i = 0;
     for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
-        vi codes[SIDE];
+        vi quantized[SIDE];
         for (int s = 0; s < SIDE; s++)
-            codes[s] = code(vf_load(x + i + s * EK_VL), scale, zero);
+            quantized[s] = quantize(vf_load(x + i + s * EK_VL), scale, zero);
         for (int s = 0; s < SIDE; s++)
-            vi_to_bytes(y + i + s * EK_VL, codes[s]);
+            vi_to_bytes(y + i + s * EK_VL, quantized[s]);
     }
     for (; i + EK_VL <= n; i += EK_VL)
-        vi_to_bytes(y + i, code(vf_load(x + i), scale, zero));
+        vi_to_bytes(y + i, quantize(vf_load(x + i), scale, zero));
     if (i < n)
-        vi_to_bytes_n(y + i, code(vf_load_n(x + i, n - i), scale, zero), n - i);
+        vi_to_bytes_n(y + i, quantize(vf_load_n(x + i, n - i), scale, zero), n - i);
 }
 
 #ifdef IMAGE
@@ -78,13 +78,13 @@ void NAME(const void *args, long begin, long end) {
     const ek_dynamic_quantize_args *g = args;
     const int border = *g->zero - SHIFT;
     for (long task = begin; task < end; task++) {
-        const long row = task % g->codes_height - g->top;
+        const long row = task % g->quantized_height - g->top;
         TQ *y = (TQ *)g->y + task * g->pitch;
         if (row < 0 || row >= g->height) {
             memset(y, border, (size_t)g->pitch);
             continue;
         }
-        const float *x = g->x + (task / g->codes_height * g->height + row) * g->row;
+        const float *x = g->x + (task / g->quantized_height * g->height + row) * g->row;
         memset(y, border, (size_t)g->left);
         quantize(x, y + g->left, g->row, *g->scale, *g->zero);
         memset(y + g->left + g->row, border, (size_t)(g->pitch - g->left - g->row));

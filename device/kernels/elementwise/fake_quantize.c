@@ -17,9 +17,9 @@ static double rounded(double x) {
 }
 
 EK_INLINE vf fake(vf x, vf scale, vf zero) {
-    vf code = zero + x / scale;
-    code = vf_min(vf_max(code, vf_splat(-256.0f)), vf_splat(256.0f));
-    const vi quantized = vi_min(vi_max(vi_nearest(code), vi_splat(-128)), vi_splat(127));
+    vf scaled = zero + x / scale;
+    scaled = vf_min(vf_max(scaled, vf_splat(-256.0f)), vf_splat(256.0f));
+    const vi quantized = vi_min(vi_max(vi_nearest(scaled), vi_splat(-128)), vi_splat(127));
     return (vcast(quantized, vf) - zero) * scale;
 }
 

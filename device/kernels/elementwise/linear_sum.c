@@ -2,7 +2,8 @@
  * reference addition for all pairs of values. 30-bit factors are split into two 16-bit parts, so
  * that each takes one 16-bit multiplication.
  *
- * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS or EK_CODES8), TX (int8_t, uint8_t). */
+ * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS or EK_QUANTIZED8), TX (int8_t,
+ * uint8_t). */
 #include "../kernel.h"
 
 typedef struct {
@@ -15,7 +16,7 @@ typedef struct {
     int low, high;
 } ek_linear_sum_args;
 
-#ifdef EK_CODES8
+#ifdef EK_QUANTIZED8
 /* Inputs are pre-shifted so that the sum lies above its lower 16 bits: one instruction adds the
  * addend and narrows, the next drops the remaining fraction and narrows to 8 bits. */
 #define AT_ONCE 16
@@ -43,9 +44,9 @@ EK_INLINE int16x8_t sum8(const factors *f, int16x8_t a, int16x8_t b) {
     return vcombine_s16(sum4(f, vget_low_s16(a), vget_low_s16(b)),
                         sum4(f, vget_high_s16(a), vget_high_s16(b)));
 }
-EK_INLINE int16x8_t widened(const uint8x8_t codes) {
-    const int16x8_t v = (TX)-1 > 0 ? (int16x8_t)vshll_n_u8(codes, EK_LINEAR_SUM_WIDENING)
-                                   : vshll_n_s8((int8x8_t)codes, EK_LINEAR_SUM_WIDENING);
+EK_INLINE int16x8_t widened(const uint8x8_t values) {
+    const int16x8_t v = (TX)-1 > 0 ? (int16x8_t)vshll_n_u8(values, EK_LINEAR_SUM_WIDENING)
+                                   : vshll_n_s8((int8x8_t)values, EK_LINEAR_SUM_WIDENING);
     return v;
 }
 EK_INLINE void add(const factors *f, const TX *a, const TX *b, TX *y) {
@@ -53,13 +54,13 @@ EK_INLINE void add(const factors *f, const TX *a, const TX *b, TX *y) {
     const int16x8_t first = sum8(f, widened(vget_low_u8(x)), widened(vget_low_u8(z)));
     const int16x8_t second = sum8(f, widened(vget_high_u8(x)), widened(vget_high_u8(z)));
     if ((TX)-1 > 0) {
-        const uint8x16_t codes = vcombine_u8(vqshrun_n_s16(first, EK_LINEAR_SUM_FRACTION),
-                                             vqshrun_n_s16(second, EK_LINEAR_SUM_FRACTION));
-        vst1q_u8((uint8_t *)y, vminq_u8(vmaxq_u8(codes, f->least), f->most));
+        const uint8x16_t values = vcombine_u8(vqshrun_n_s16(first, EK_LINEAR_SUM_FRACTION),
+                                              vqshrun_n_s16(second, EK_LINEAR_SUM_FRACTION));
+        vst1q_u8((uint8_t *)y, vminq_u8(vmaxq_u8(values, f->least), f->most));
     } else {
-        const int8x16_t codes = vcombine_s8(vqshrn_n_s16(first, EK_LINEAR_SUM_FRACTION),
-                                            vqshrn_n_s16(second, EK_LINEAR_SUM_FRACTION));
-        vst1q_s8((int8_t *)y, vminq_s8(vmaxq_s8(codes, (int8x16_t)f->least), (int8x16_t)f->most));
+        const int8x16_t values = vcombine_s8(vqshrn_n_s16(first, EK_LINEAR_SUM_FRACTION),
+                                             vqshrn_n_s16(second, EK_LINEAR_SUM_FRACTION));
+        vst1q_s8((int8_t *)y, vminq_s8(vmaxq_s8(values, (int8x16_t)f->least), (int8x16_t)f->most));
     }
 }
 static void __attribute__((noinline)) add_n(const factors *f, const TX *a, const TX *b, TX *y,

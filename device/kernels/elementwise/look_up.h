@@ -55,8 +55,8 @@ static void __attribute__((noinline, unused)) ek_look_up(const uint8_t *table, c
 #elif defined __riscv_vector
     for (size_t now; n > 0; n -= (long)now, x += now, y += now) {
         now = __riscv_vsetvl_e8m8((size_t)n);
-        const vuint8m8_t codes = __riscv_vle8_v_u8m8(x, now);
-        __riscv_vse8_v_u8m8(y, __riscv_vluxei8_v_u8m8(table, codes, now), now);
+        const vuint8m8_t index = __riscv_vle8_v_u8m8(x, now);
+        __riscv_vse8_v_u8m8(y, __riscv_vluxei8_v_u8m8(table, index, now), now);
     }
 #else
     for (; n >= 4; n -= 4, x += 4, y += 4) {

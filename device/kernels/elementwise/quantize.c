@@ -28,7 +28,7 @@ EK_INLINE vi nearest(vf x) {
 }
 #endif
 
-EK_INLINE vi code(const mapping *m, vf x) {
+EK_INLINE vi quantize(const mapping *m, vf x) {
 #ifdef OP_DYNAMIC
     return vi_nearest(x * m->factor); /* at most 127: the factor is derived from the maximum */
 #else
@@ -56,16 +56,16 @@ EK_INLINE void store_n(TQ *y, vi v, long n) {
 static void quantize(const mapping *m, const float *x, TQ *y, long n) {
     long i = 0;
     for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
-        vi codes[SIDE];
+        vi quantized[SIDE];
         for (int s = 0; s < SIDE; s++)
-            codes[s] = code(m, vf_load(x + i + s * EK_VL));
+            quantized[s] = quantize(m, vf_load(x + i + s * EK_VL));
         for (int s = 0; s < SIDE; s++)
-            store(y + i + s * EK_VL, codes[s]);
+            store(y + i + s * EK_VL, quantized[s]);
     }
     for (; i + EK_VL <= n; i += EK_VL)
-        store(y + i, code(m, vf_load(x + i)));
+        store(y + i, quantize(m, vf_load(x + i)));
     if (i < n)
-        store_n(y + i, code(m, vf_load_n(x + i, n - i)), n - i);
+        store_n(y + i, quantize(m, vf_load_n(x + i, n - i)), n - i);
 }
 
 #ifdef OP_DYNAMIC

@@ -2,7 +2,7 @@
  * by packing, scratch sizes and the loop nest. */
 #ifndef EK_GEMM_BLOCKS_H
 #define EK_GEMM_BLOCKS_H
-#include "codes.h"
+#include "microkernels.h"
 
 static inline long ek_ceil(long a, long b) {
     return (a + b - 1) / b;

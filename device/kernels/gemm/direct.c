@@ -57,15 +57,15 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
     else if (job->left < types->vl)
         form |= EK_GEMM_MASKED;
     EK_GEMM_ROWS_OF_TILE(job, at->rows);
-    const ek_gemm_column *codes = x->family->column[nv - 1];
-    const ek_gemm_tile code = codes->codes[form][at->rows];
+    const ek_gemm_column *column = x->family->column[nv - 1];
+    const ek_gemm_tile kernel = column->kernels[form][at->rows];
     char *c = x->c + (at->row * job->c_row + at->column * job->c_col) * x->c_bytes;
     if (x->small_k)
-        codes->small_k[job->k](job, a, b, c, (ek_gemm_rows){at->row, at->rows}, at->column);
+        column->small_k[job->k](job, a, b, c, (ek_gemm_rows){at->row, at->rows}, at->column);
     else if (job->c_col != 1 || (at->columns < at->width && !types->masked))
-        ek_gemm_staged_tile(job, code, a, b, c, at, x->c_bytes);
+        ek_gemm_staged_tile(job, kernel, a, b, c, at, x->c_bytes);
     else
-        code(job, a, b, c, at->row, at->column);
+        kernel(job, a, b, c, at->row, at->column);
 }
 
 /* Prefetches the column panel one strip after panel j, which is at b. */

@@ -3,7 +3,7 @@
  * rows: B streams from memory, AT rows at a time, each read sequentially.
  *
  * Compile-time parameter: EK_SIMD. */
-#include "codes.h"
+#include "microkernels.h"
 
 #define AT 8
 

@@ -1,7 +1,7 @@
 /* Packing and reading of f32 operands: panels are rows of `width` floats, one row per k.
  *
  * Compile-time parameter: EK_SIMD. */
-#include "codes.h"
+#include "microkernels.h"
 #include "transpose.h"
 
 /* Packs rows of k that are contiguous in memory. */

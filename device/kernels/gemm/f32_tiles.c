@@ -1,7 +1,7 @@
 /* Register tiles of f32 products, NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD. */
-#include "codes.h"
+#include "microkernels.h"
 #include "f32_tile.h"
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");

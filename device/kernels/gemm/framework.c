@@ -1,4 +1,5 @@
-/* The loop nest of every product, which calls the packing functions and register tiles of codes.h:
+/* The loop nest of every product, which calls the packing functions and register tiles of
+ * microkernels.h:
  *
  *   for blocks of nc columns, for blocks of kc of k:
  *     pack B
@@ -101,8 +102,9 @@ static void pack_b_panels(const void *args, long begin, long end) {
 }
 
 /* Tiles of one panel of B at b, with the micro-kernels for its width. */
-static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
-                        ek_gemm_place at, const ek_gemm_next *next, long row, long row_end) {
+static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *kernels,
+                        const char *b, ek_gemm_place at, const ek_gemm_next *next, long row,
+                        long row_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
     const ek_panels *panels = &p->a.panels;
@@ -127,9 +129,9 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         EK_GEMM_ROWS_OF_TILE(job, at.rows);
         ek_gemm_prefetch_next(job, next, row - first, row_end - first, lines);
         if (staged)
-            ek_gemm_staged_tile(job, codes[at.rows], a, b, c, &at, p->c_bytes);
+            ek_gemm_staged_tile(job, kernels[at.rows], a, b, c, &at, p->c_bytes);
         else
-            codes[at.rows](job, a, b, c, at.row, at.column);
+            kernels[at.rows](job, a, b, c, at.row, at.column);
         a += packed && !p->a_one_panel ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;
@@ -178,7 +180,7 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
         form |= job->left < vl ? EK_GEMM_MASKED : 0;
     }
     const ek_gemm_next next = next_panel(x, j, b, at.column, at.width);
-    tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, &next, row, row_end);
+    tile_column(x, job, p->family->column[nv - 1]->kernels[form], b, at, &next, row, row_end);
 }
 
 /* Panels of A per panel of B; 1 for AMX. Fewer if rows of C are a multiple of a page apart and

@@ -12,7 +12,7 @@
  * times the sum of the other's row or column. `wide`: the panel contains a -128. */
 #ifndef EK_GEMM_I8_TYPES_H
 #define EK_GEMM_I8_TYPES_H
-#include "codes.h"
+#include "microkernels.h"
 #define A_UNSIGNED (TYPES == 2)
 #define B_UNSIGNED (TYPES == 3)
 #if A_UNSIGNED

@@ -69,8 +69,8 @@ static inline ek_gemm_oriented ek_gemm_orient(const ek_gemm_args *args, const ek
     o.by_columns |= o.args->m == 1;
     o.tile = ek_gemm_nearest(o.family, mr, nr);
     if (o.a_form >= 0) {
-        const ek_gemm_tile *codes = o.family->column[o.tile.nv - 1]->codes[o.a_form];
-        while (o.tile.mr > 1 && !codes[o.tile.mr])
+        const ek_gemm_tile *kernels = o.family->column[o.tile.nv - 1]->kernels[o.a_form];
+        while (o.tile.mr > 1 && !kernels[o.tile.mr])
             o.tile.mr--;
     }
     return o;

@@ -42,14 +42,14 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
         }
 }
 
-void ek_gemm_staged_tile(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
-                         const ek_gemm_place *at, long bytes) {
+void ek_gemm_staged_tile(ek_gemm_job *job, ek_gemm_tile kernel, const void *a, const void *b,
+                         char *c, const ek_gemm_place *at, long bytes) {
     char copy[EK_GEMM_MAX_TILE * sizeof(float)] __attribute__((aligned(64)));
     const long c_row = job->c_row;
     if (job->load)
         copy_tile(c, job, at, bytes, copy, 0);
     job->c_row = at->width;
-    code(job, a, b, copy, at->row, at->column);
+    kernel(job, a, b, copy, at->row, at->column);
     job->c_row = c_row;
     copy_tile(c, job, at, bytes, copy, 1);
 }

@@ -143,7 +143,7 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
 
 /* Quantizes into the low bytes of lanes. Adding 1.5 * 2^23 leaves the nearest integer, half to
  * even, in the low bits; the product is rounded separately, as by two operators. */
-EK_INLINE vi codes_of(vf x, vf factor, const uint32_t *marks, long at, vi shift) {
+EK_INLINE vi quantize(vf x, vf factor, const uint32_t *marks, long at, vi shift) {
     const vf scaled = x * factor;
     const vf moved = scaled + 0x1.8p23f;
     const vi bits = vf_bits(moved);
@@ -159,13 +159,13 @@ EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float 
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
-            vi_to_bytes(to + here, codes_of(x_load(x, here, half), f, marks, here, s));
+            vi_to_bytes(to + here, quantize(x_load(x, here, half), f, marks, here, s));
         }
     }
     for (; at + EK_VL <= k; at += EK_VL)
-        vi_to_bytes(to + at, codes_of(x_load(x, at, half), f, marks, at, s));
+        vi_to_bytes(to + at, quantize(x_load(x, at, half), f, marks, at, s));
     if (at < k)
-        vi_to_bytes_n(to + at, codes_of(x_load_n(x, at, k - at, half), f, marks, at, s), k - at);
+        vi_to_bytes_n(to + at, quantize(x_load_n(x, at, k - at, half), f, marks, at, s), k - at);
 }
 
 /* Rows that share a scale: their maximum magnitude maps to 127. */

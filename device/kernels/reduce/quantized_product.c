@@ -24,8 +24,8 @@ void NAME(const void *args, long begin, long end) {
                 product[i] = scaled((int64_t)product[i] * (x[r * a->inner + i] - a->x_zero), a);
         for (long i = 0; i < n; i++) {
             const int32_t v = scaled(product[i], a);
-            const int64_t code = (int64_t)v + a->y_zero;
-            y[i] = (TX)(code < a->low ? a->low : code > a->high ? a->high : code);
+            const int64_t moved = (int64_t)v + a->y_zero;
+            y[i] = (TX)(moved < a->low ? a->low : moved > a->high ? a->high : moved);
         }
     }
 }

@@ -93,15 +93,15 @@ static void put_gray(const ek_picture *p, const uint8_t *restrict run, int64_t c
         target[i] = (float)run[i] * factor + shift;
 }
 
-static void put_codes(const ek_picture *p, const uint8_t *restrict run, int64_t count,
-                      uint8_t *restrict target, int64_t plane) {
+static void put_mapped(const ek_picture *p, const uint8_t *restrict run, int64_t count,
+                       uint8_t *restrict target, int64_t plane) {
     int64_t step = p->planes ? 1 : p->channels;
     for (int64_t c = 0; c < p->channels; c++) {
         const uint8_t *from = run + (p->reversed ? p->channels - 1 - c : c);
-        const uint8_t *codes = p->codes + 256 * c;
+        const uint8_t *table = p->table + 256 * c;
         uint8_t *to = target + c * plane;
         for (int64_t i = 0; i < count; i++)
-            to[step * i] = codes[from[p->channels * i]];
+            to[step * i] = table[from[p->channels * i]];
     }
 }
 
@@ -122,8 +122,8 @@ int ek_fit_picture(const ek_picture *p, void *input) {
             gather(p, row, column, count, run);
             if (p->channels == 1)
                 gray(run, count);
-            if (p->codes)
-                put_codes(p, run, count, (uint8_t *)input + at, plane);
+            if (p->table)
+                put_mapped(p, run, count, (uint8_t *)input + at, plane);
             else if (p->channels == 1)
                 put_gray(p, run, count, (float *)input + at);
             else if (p->planes)

@@ -13,8 +13,8 @@ typedef struct {
     int64_t planes;              /* channels are the input's first axis, not its last */
     int64_t reversed;            /* blue, green, red */
     int64_t fill;                /* the byte of what the picture does not cover */
-    const uint8_t *codes;        /* for each channel, the elements of the bytes 0 to 255; or NULL */
-    float factor[3], shift[3];   /* without codes: a float, byte * factor + shift */
+    const uint8_t *table;        /* for each channel, the elements of the bytes 0 to 255; or NULL */
+    float factor[3], shift[3];   /* without a table: a float, byte * factor + shift */
 } ek_picture;
 
 /* Resizes with two taps in each direction, like OpenCV's bilinear interpolation. Returns 0, or -1

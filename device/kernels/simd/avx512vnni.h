@@ -84,23 +84,23 @@ EK_INLINE vi vi_requantize_unsigned(vi x, vi_unsigned_factor f) {
     const vi high = (vi)_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
     return (high - (x >> 31)) >> f.right; /* x >> 31 is 0 if the sum is negative, else -1 */
 }
-#define EK_CODES64
+#define EK_QUANTIZED64
 /* Adds the zero point to four vectors and narrows them: 4 x 16 bytes within [low, high]. */
 typedef struct {
     __m512i zero, low, high;
-} vi_codes;
-EK_INLINE vi_codes vi_codes_of(int zero, int low, int high) {
-    return (vi_codes){_mm512_set1_epi16((short)zero), _mm512_set1_epi8((char)low),
+} vi_range;
+EK_INLINE vi_range vi_range_of(int zero, int low, int high) {
+    return (vi_range){_mm512_set1_epi16((short)zero), _mm512_set1_epi8((char)low),
                       _mm512_set1_epi8((char)high)};
 }
-EK_INLINE vi vi_codes64(const vi v[4], const vi_codes *c, const int is_unsigned) {
+EK_INLINE vi vi_quantized64(const vi v[4], const vi_range *c, const int is_unsigned) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)v[0], (__m512i)v[1]), c->zero);
     const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)v[2], (__m512i)v[3]), c->zero);
-    __m512i codes = is_unsigned ? _mm512_packus_epi16(a, b) : _mm512_packs_epi16(a, b);
-    codes = is_unsigned ? _mm512_min_epu8(_mm512_max_epu8(codes, c->low), c->high)
-                        : _mm512_min_epi8(_mm512_max_epi8(codes, c->low), c->high);
-    return (vi)_mm512_permutexvar_epi32(order, codes);
+    __m512i narrow = is_unsigned ? _mm512_packus_epi16(a, b) : _mm512_packs_epi16(a, b);
+    narrow = is_unsigned ? _mm512_min_epu8(_mm512_max_epu8(narrow, c->low), c->high)
+                         : _mm512_min_epi8(_mm512_max_epi8(narrow, c->low), c->high);
+    return (vi)_mm512_permutexvar_epi32(order, narrow);
 }
 #define EK_GROUPS4 1
 /* The first n bytes (0 < n <= 64), zero-extended. */

@@ -9,7 +9,7 @@
 #define EK_OWN_ROUNDING_SHIFT
 #define EK_OWN_SHIFT_RIGHT
 #define EK_OWN_REQUANTIZE_ONCE
-#define EK_CODES8
+#define EK_QUANTIZED8
 #define EK_LINES
 #ifdef __aarch64__
 #define EK_OPAQUE_INDEX(i) __asm__("" : "+r"(i))
@@ -64,12 +64,12 @@ EK_INLINE vi vi_multiply_high(vi acc, ek_neon_vs8 a, ek_neon_vs8 b) {
 typedef struct {
     int16x8_t zero;
     uint8x8_t low, high;
-} vi_codes;
-EK_INLINE vi_codes vi_codes_of(int zero, int low, int high) {
-    return (vi_codes){vdupq_n_s16((int16_t)zero), vdup_n_u8((uint8_t)low),
+} vi_range;
+EK_INLINE vi_range vi_range_of(int zero, int low, int high) {
+    return (vi_range){vdupq_n_s16((int16_t)zero), vdup_n_u8((uint8_t)low),
                       vdup_n_u8((uint8_t)high)};
 }
-EK_INLINE int64_t vi_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned) {
+EK_INLINE int64_t vi_quantized8(vi a, vi b, const vi_range *c, const int is_unsigned) {
     const int16x8_t v = vcombine_s16(vqmovn_s32((int32x4_t)a), vqmovn_s32((int32x4_t)b));
     const int16x8_t moved = vqaddq_s16(v, c->zero);
     if (is_unsigned)
@@ -78,7 +78,7 @@ EK_INLINE int64_t vi_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned
     return (int64_t)vmin_s8(least, (int8x8_t)c->high);
 }
 /* The same if values plus `zero` fit 16 bits, and the bounds are those of the type. */
-EK_INLINE int64_t vi_short_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned) {
+EK_INLINE int64_t vi_short_quantized8(vi a, vi b, const vi_range *c, const int is_unsigned) {
     const int16x8_t v = vcombine_s16(vmovn_s32((int32x4_t)a), vmovn_s32((int32x4_t)b));
     const int16x8_t moved = vaddq_s16(v, c->zero);
     return is_unsigned ? (int64_t)vqmovun_s16(moved) : (int64_t)vqmovn_s16(moved);
@@ -91,7 +91,7 @@ EK_INLINE vi vi_line(vi sum, vf slope, vf offset) {
 }
 #define EK_LINE_ZERO 0x4B400000
 /* s8 or u8 values from the low 16 bits. */
-EK_INLINE int64_t vi_low_codes8(vi a, vi b, const int is_unsigned) {
+EK_INLINE int64_t vi_low_quantized8(vi a, vi b, const int is_unsigned) {
     const int16x8_t v = vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[0];
     return is_unsigned ? (int64_t)vqmovun_s16(v) : (int64_t)vqmovn_s16(v);
 }

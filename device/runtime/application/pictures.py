@@ -14,7 +14,7 @@ from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import InputError
 
 _COLORS = 3
-_CODES = {"s8": (-128, 127), "u8": (0, 255)}
+_RANGES = {"s8": (-128, 127), "u8": (0, 255)}
 
 
 class Class(NamedTuple):
@@ -34,7 +34,7 @@ class Picture(ctypes.Structure):
             "width", "height", "stride", "left", "top", "across", "down", "to_width", "to_height",
             "channels", "planes", "reversed", "fill",
         )),
-        ("codes", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
         ("factor", ctypes.c_float * _COLORS),
         ("shift", ctypes.c_float * _COLORS),
     ]  # fmt: skip
@@ -115,8 +115,8 @@ def _input_of(
             mean, scale = _scaling(task, channel)
             picture.factor[channel], picture.shift[channel] = 1 / scale, -mean / scale
     else:
-        codes = _codes(task, spec, channels)
-        picture.codes = codes.buffer_info()[0]
+        table = _byte_table(task, spec, channels)
+        picture.table = table.buffer_info()[0]
     code = loaded.function("ek_fit_picture")(ctypes.byref(picture), made)
     if code != 0:
         raise InputError(f"expected a picture of at least 1 x 1 pixels, found {width} x {height}")
@@ -150,14 +150,14 @@ def _extents(spec: TensorSpec) -> Tuple[int, int, int, bool]:
     return extents[1], extents[2], extents[0], True
 
 
-def _codes(task: TaskSpec, spec: TensorSpec, channels: int) -> array[Any]:
+def _byte_table(task: TaskSpec, spec: TensorSpec, channels: int) -> array[Any]:
     """The element of each byte in each channel: the quantized (pixel - mean) / scale, or the pixel
     itself if the task states no range."""
-    if spec.dtype not in _CODES:
+    if spec.dtype not in _RANGES:
         raise InputError(
             f"expected an input of f32, s8 or u8, found '{spec.name}' of {spec.dtype}; use run()"
         )
-    low, high = _CODES[spec.dtype]
+    low, high = _RANGES[spec.dtype]
     made: array[Any] = array("b" if low else "B")
     plain = spec.scale is None or not (task.mean or task.scale)
     for channel in range(channels):
@@ -188,6 +188,6 @@ def _real(output: Any, spec: TensorSpec) -> List[float]:
     """The real values of an output."""
     if spec.dtype == "f32":
         return list(_floats(output))
-    codes = memoryview(output).cast("B").cast("b" if spec.dtype == "s8" else "B").tolist()
+    stored = memoryview(output).cast("B").cast("b" if spec.dtype == "s8" else "B").tolist()
     scale, zero = spec.scale or 1.0, spec.zero_point or 0
-    return [(code - zero) * scale for code in codes]
+    return [(value - zero) * scale for value in stored]

@@ -67,13 +67,13 @@ class Ear:
             self.frames += 1
             self.rows.append(row)
             if len(self.rows) == self.spec.shape[1]:
-                outputs = self.model.run({self.spec.name: self.codes()})
+                outputs = self.model.run({self.spec.name: self.quantized()})
                 (code,) = memoryview(outputs[self.answer.name]).cast("B")
                 self.answers.append(code * self.answer.scale)
                 self.rows = []
                 yield sum(self.answers) / len(self.answers)
 
-    def codes(self):
+    def quantized(self):
         """Quantizes the rows for the model's input."""
         scale, zero = self.spec.scale, self.spec.zero_point
         values = (round(value / scale) + zero for row in self.rows for value in row)

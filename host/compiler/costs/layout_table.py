@@ -32,7 +32,7 @@ KERNELS = (
     "dense_rows", "sparse_rows",
 )  # fmt: skip
 WINDOWS = ("dense_window", "sparse_window")  # both or none: x86 has no such kernels
-CODES = ("dense_codes", "sparse_codes")  # both or none: pointwise 8-bit quantized layers
+I8_KERNELS = ("dense_i8", "sparse_i8")  # both or none: pointwise 8-bit quantized layers
 CHAIN = "chain"  # a depthwise and a 1x1 convolution fused over pixels; optional in a table
 _SIZES = 4  # fields of `KernelWork`
 _SOURCES = {
@@ -102,7 +102,7 @@ class LayoutTable:
         """Return the table as file text, one line per kernel. With `like`, write only costs and
         the sizes that differ from it; raises ValueError if the operators differ."""
         lines = []
-        for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES, CHAIN)):
+        for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *I8_KERNELS, CHAIN)):
             cases = self._cases_of(kernel)
             values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             if like is not None:
@@ -231,7 +231,7 @@ def read_layouts(path: Path) -> LayoutTable:
     file = _read(path)
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
-    optional = [named & set(pair) for pair in (WINDOWS, CODES)]
+    optional = [named & set(pair) for pair in (WINDOWS, I8_KERNELS)]
     is_complete = named - {CHAIN} == {*KERNELS}.union(*optional)
     is_complete &= all(len(pair) != 1 for pair in optional)
     if not is_complete or min(c.cost for c in cases) <= 0:

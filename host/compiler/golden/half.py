@@ -87,8 +87,8 @@ def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
 
 def code_note(made: Graph, loss: LossSpec) -> str:
     """Describe `made`, a model with quantized weights."""
-    coded = sum(node.op.coded_weights for node in made.nodes)
-    return f"low-bit weights: {coded} of {len(made.nodes)} operators; {loss.describe()}"
+    narrow = sum(node.op.quantized_weights for node in made.nodes)
+    return f"low-bit weights: {narrow} of {len(made.nodes)} operators; {loss.describe()}"
 
 
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:

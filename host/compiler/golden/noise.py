@@ -35,7 +35,7 @@ _WINOGRAD_UNITS = 6  # in 2^-11, of a sum: direct sums and tiles at other places
 # Beyond these, values may be integers merely for lack of digits; f16 sums are rounded at each step.
 _WHOLE = {np.dtype(np.float32): 1 << 23, np.dtype(np.float16): 64}
 _HYBRID_STEPS = 1 / 16  # of a quantization step: changes the rounding of one activation in 32
-_CODES = 127
+_MOST = 127
 _FLOATS = (DType.F32, DType.F16)
 _OF_SUMS = (Arithmetic.SUMMED, Arithmetic.QUANTIZED)
 
@@ -125,9 +125,9 @@ class _Source:
         noisy = {}
         for name in named:
             x = values[name]
-            codes = hybrid and x.dtype == np.float32 and tensors[name].data is None
-            if codes:
-                noisy[name] = self._between_codes(x)
+            quantized = hybrid and x.dtype == np.float32 and tensors[name].data is None
+            if quantized:
+                noisy[name] = self._between_steps(x)
             elif tensors[name].data is not None:
                 noisy[name] = self._move_constant(x, units, large)
             else:
@@ -162,10 +162,10 @@ class _Source:
             np.copyto(moved, wide, where=kept)
             return np.asarray(moved.astype(x.dtype, copy=False))
 
-    def _between_codes(self, x: Array) -> Array:
+    def _between_steps(self, x: Array) -> Array:
         """Add noise to values about to be quantized, so that some round the other way."""
         finite = np.abs(x[np.isfinite(x)])
-        step = float(finite.max(initial=0.0)) / _CODES
+        step = float(finite.max(initial=0.0)) / _MOST
         return x + self._uniform(x.shape) * np.float32(_HYBRID_STEPS * step)
 
     def _sample_noise(self, shape: tuple[int, ...]) -> Array:

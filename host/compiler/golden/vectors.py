@@ -35,12 +35,12 @@ _WAVES = 4  # maximum number of periods of a smooth input along each axis
 @dataclass(frozen=True)
 class Range:
     """Value range: floats from `low` to `high`, `whole` ones if requested, quantized inputs in the
-    fraction `codes` of their range, integers below `indices`. `smooth` inputs change slowly along
-    the axes, like pictures and sounds."""
+    fraction `quantized` of their range, integers below `indices`. `smooth` inputs change slowly
+    along the axes, like pictures and sounds."""
 
     low: float = -1.0
     high: float = 1.0
-    codes: float = 1.0
+    quantized: float = 1.0
     indices: int = _INDICES
     smooth: bool = False
     whole: bool = False
@@ -77,9 +77,9 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
     info = np.iinfo(kind)
     if values.smooth:
         middle = (info.min + info.max) / 2
-        span = (info.max - info.min) * values.codes
+        span = (info.max - info.min) * values.quantized
         return np.rint(middle + (_smooth_input(tensor, rng) - 0.5) * span).astype(kind)
-    cut = int((info.max - info.min) * (1 - values.codes) / 2)
+    cut = int((info.max - info.min) * (1 - values.quantized) / 2)
     return rng.integers(info.min + cut, info.max + 1 - cut, tensor.shape, dtype=kind)
 
 

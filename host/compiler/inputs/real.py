@@ -16,12 +16,12 @@ def as_input(values: NDArray[np.float64], spec: TensorSpec) -> NDArray[Any]:
     wanted = np.dtype(BY_NAME[spec.dtype].npy)
     if wanted.kind == "f":
         return values.astype(wanted)
-    codes = values if spec.scale is None else values / spec.scale + (spec.zero_point or 0)
+    quantized = values if spec.scale is None else values / spec.scale + (spec.zero_point or 0)
     limits = np.iinfo(wanted)
-    return np.clip(np.rint(codes), limits.min, limits.max).astype(wanted)
+    return np.clip(np.rint(quantized), limits.min, limits.max).astype(wanted)
 
 
-def as_real(codes: NDArray[Any], spec: TensorSpec) -> NDArray[np.float64]:
+def as_real(quantized: NDArray[Any], spec: TensorSpec) -> NDArray[np.float64]:
     """Dequantize the values of an output."""
-    values = codes.astype(np.float64)
+    values = quantized.astype(np.float64)
     return values if spec.scale is None else (values - (spec.zero_point or 0)) * spec.scale

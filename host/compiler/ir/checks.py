@@ -78,8 +78,8 @@ def need_axis(axis: int, rank: int) -> None:
 
 def need_scale(t: Tensor, name: str) -> None:
     """Require a per-tensor scale of 8- or 16-bit activations."""
-    coded = t.dtype.is_quantized or t.dtype is DType.I16
-    if coded and (t.quant is None or t.quant.per_channel):
+    quantized = t.dtype.is_quantized or t.dtype is DType.I16
+    if quantized and (t.quant is None or t.quant.per_channel):
         raise ShapeError(f"expected one scale for {name}, which is {t.dtype.value}, found another")
 
 
@@ -92,7 +92,7 @@ def need_scales_of_rows(w: Tensor) -> None:
         )
 
 
-def need_known_codes(tensors: Sequence[Tensor], name: str) -> None:
+def need_known_scales(tensors: Sequence[Tensor], name: str) -> None:
     """Require of values of 8 or 16 bits that all have one scale, or that none has any."""
     small = [t for t in tensors if t.dtype.is_quantized or t.dtype is DType.I16]
     if any(t.quant is not None for t in small):
@@ -100,7 +100,7 @@ def need_known_codes(tensors: Sequence[Tensor], name: str) -> None:
             need_scale(t, name)
 
 
-def equal_codes(a: Tensor, b: Tensor) -> bool:
+def equal_quantization(a: Tensor, b: Tensor) -> bool:
     """Whether equal stored values are equal real ones."""
     if a.quant is None or b.quant is None:
         return a.quant is b.quant

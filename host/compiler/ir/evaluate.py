@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
 
 _FOLD_LIMIT = 1 << 26  # multiply-adds or copies that folding one node may cost
 _FOLDED_BYTES = 64 << 20
-_FOLDED_GROWTH = 4  # from codes of 8 bits to f32
+_FOLDED_GROWTH = 4  # from 8-bit values to f32
 COMPUTED_BYTES = 128 << 20  # of constants that any file, however small, may make us compute
 V = TypeVar("V")  # represents the value of a tensor
 Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, V]], list[V]]

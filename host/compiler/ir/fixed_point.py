@@ -12,9 +12,9 @@ import numpy as np
 from edgekit.host.compiler.ir.quantization import (
     I64,
     Multiplier,
-    code_range,
     doubling_high_multiply,
     multiplier_of,
+    quantized_range,
     rounding_shift,
     scale_of,
     zero_point_of,
@@ -88,7 +88,7 @@ def _saturating_left(x: I64, bits: int) -> I64:
 
 def is_fraction(t: Tensor) -> bool:
     """Whether 8-bit values are fractions of 256 with the zero point at the minimum."""
-    low, _ = code_range(t.dtype)
+    low, _ = quantized_range(t.dtype)
     return math.isclose(scale_of(t), FRACTION_SCALE, rel_tol=1e-3) and zero_point_of(t) == low
 
 
@@ -121,6 +121,6 @@ def softmax_8bit(x: Array, x_tensor: Tensor, out: Tensor, beta: float) -> Array:
     headroom = 32 - np.array([int(t).bit_length() for t in total.flat]).reshape(total.shape)
     reciprocal = one_over_one_plus((total << headroom) - (1 << 31))
     scaled = doubling_high_multiply(reciprocal, powers)
-    low, high = code_range(out.dtype)
-    codes = rounding_shift(scaled, SOFTMAX_SUM_BITS - headroom + 31 - 8) + low
-    return np.where(counts, np.clip(codes, low, high), low).astype(out.dtype.numpy)
+    low, high = quantized_range(out.dtype)
+    quantized = rounding_shift(scaled, SOFTMAX_SUM_BITS - headroom + 31 - 8) + low
+    return np.where(counts, np.clip(quantized, low, high), low).astype(out.dtype.numpy)

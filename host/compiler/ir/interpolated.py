@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.quantization import (
     I64,
-    code_range,
+    quantized_range,
     round_half_away,
     scale_of,
     zero_point_of,
@@ -29,7 +29,7 @@ _RAISED = (
 def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
     """Quantized formula(real value). Table entries, at every 128th input, are exact except for an
     offset of half the interpolation error in the middle of their segment."""
-    low, high = code_range(DType.I16)
+    low, high = quantized_range(DType.I16)
     zero, scale = zero_point_of(out), np.float32(scale_of(out))
     smallest = scale * np.float32(low - zero)
     largest = scale * np.float32(high - zero)
@@ -55,24 +55,24 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
     table = np.clip(table, low, high).astype(np.int64)
     index, rest = (x.astype(np.int64) >> _BITS) + _STEPS // 2, x.astype(np.int64) & 127
     slope = (table[index + 1] - table[index]).astype(np.int16).astype(np.int64)
-    codes: Array = (table[index] + ((slope * rest + 64) >> _BITS)).astype(np.int16)
-    return codes
+    quantized: Array = (table[index] + ((slope * rest + 64) >> _BITS)).astype(np.int16)
+    return quantized
 
 
 def sigmoid(x: Array, source: Tensor) -> Array:
     """1 / (1 + e^−x), with scale 2^−15."""
     argument = _fixed_point_argument(x, source, powers=(0,))
     value = _interpolate_sigmoid(np.abs(argument), 9)
-    codes = np.where(argument >= 0, value + 512, (1 << 25) - value + 511) >> 10
-    return codes.astype(np.int16)
+    quantized = np.where(argument >= 0, value + 512, (1 << 25) - value + 511) >> 10
+    return quantized.astype(np.int16)
 
 
 def tanh(x: Array, source: Tensor) -> Array:
     """tanh x with scale 2^−15, computed as 2 · sigmoid(2 x) − 1."""
     argument = _fixed_point_argument(x, source, powers=(0, 1))
     value = _interpolate_sigmoid(np.abs(argument), 8)
-    codes = np.where(argument >= 0, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
-    return codes.astype(np.int16)
+    quantized = np.where(argument >= 0, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
+    return quantized.astype(np.int16)
 
 
 def _fixed_point_argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:

@@ -27,7 +27,7 @@ from edgekit.host.compiler.ir.types import (
 I64 = NDArray[np.int64]
 
 _I32_MIN, _I32_MAX = -(2**31), 2**31 - 1
-_CODES = {
+_RANGES = {
     DType.I8: (-128, 127),
     DType.U8: (0, 255),
     DType.I16: (-32768, 32767),
@@ -133,9 +133,9 @@ def round_half_away(x: Array) -> Array:
     return rounded
 
 
-def code_range(dtype: DType) -> tuple[int, int]:
+def quantized_range(dtype: DType) -> tuple[int, int]:
     """Smallest and largest stored value of an integer dtype."""
-    return _CODES[dtype]
+    return _RANGES[dtype]
 
 
 def scale_of(t: Tensor) -> float:
@@ -165,11 +165,11 @@ def _require_quant(t: Tensor) -> Quant:
 
 def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
     """Bounds of a fused activation in stored units of the quantized output `y`."""
-    low, high = code_range(y.dtype)
+    low, high = quantized_range(y.dtype)
     scale, zero = np.float32(scale_of(y)), zero_point_of(y)
 
     def code(real: float) -> int:
-        with np.errstate(all="ignore"):  # of a tiny scale all bounds are beyond the codes
+        with np.errstate(all="ignore"):  # of a tiny scale all bounds are beyond the quantized
             steps = round_half_away(np.asarray(np.float32(real) / scale))
         return zero + int(np.clip(steps, low - zero, high - zero))
 
@@ -251,9 +251,9 @@ def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:
     """Results of a unary operator for all 8- or 16-bit inputs, indexed by the unsigned value."""
     count = 1 << 8 * x.dtype.bytes
     unsigned = np.uint8 if x.dtype.bytes == 1 else np.uint16
-    codes = np.arange(count).astype(unsigned).view(x.dtype.numpy)
+    quantized = np.arange(count).astype(unsigned).view(x.dtype.numpy)
     probe = Tensor(x.name, (count,), x.dtype, x.quant)
-    return op.reference([codes], [probe], [Tensor(y.name, (count,), y.dtype, y.quant)])[0]
+    return op.reference([quantized], [probe], [Tensor(y.name, (count,), y.dtype, y.quant)])[0]
 
 
 def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
@@ -283,6 +283,6 @@ def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
         return x
     scale = np.float32(scale_of(x_tensor)) * (np.float32(1) / np.float32(scale_of(out)))
     bias = np.float32(-zero_point_of(x_tensor)) * scale
-    codes = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)
-    low, high = code_range(out.dtype)
-    return np.clip(codes + zero_point_of(out), low, high).astype(out.dtype.numpy)
+    quantized = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)
+    low, high = quantized_range(out.dtype)
+    return np.clip(quantized + zero_point_of(out), low, high).astype(out.dtype.numpy)

@@ -19,10 +19,10 @@ from edgekit.host.compiler.ir.quantization import (
     Multiplier,
     add_multipliers,
     add_shift,
-    code_range,
     doubling_high_multiply,
     multiplier_of,
     quantize_multiplier,
+    quantized_range,
     round_half_away,
     rounding_shift,
     saturate,
@@ -45,7 +45,7 @@ def offset(x: Array, tensor: Tensor) -> I64:
 
 def stored(x: I64, out: Tensor) -> Array:
     """Convert integers in units of `out` to stored values."""
-    low, high = code_range(out.dtype)
+    low, high = quantized_range(out.dtype)
     return saturate(x, zero_point_of(out), low, high, out.dtype)
 
 
@@ -69,9 +69,9 @@ def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Te
 
 def _codes_of(y: Array, out: Tensor) -> Array:
     """Whole f32 numbers in units of `out` as stored values; NaN is the smallest."""
-    low, high = code_range(out.dtype)
-    codes = y + np.float32(zero_point_of(out))
-    return np.clip(np.where(np.isnan(codes), low, codes), low, high).astype(out.dtype.numpy)
+    low, high = quantized_range(out.dtype)
+    quantized = y + np.float32(zero_point_of(out))
+    return np.clip(np.where(np.isnan(quantized), low, quantized), low, high).astype(out.dtype.numpy)
 
 
 def square_root(x: Array, source: Tensor, out: Tensor) -> Array:
@@ -84,7 +84,7 @@ def square_root(x: Array, source: Tensor, out: Tensor) -> Array:
 def inverse_root(x: Array, source: Tensor, out: Tensor) -> Array:
     """1 / √x in fixed point; the largest value for x = 0, the smallest for x < 0.
     In 16 bits interpolated linearly, and the largest value for all x ≤ 0."""
-    low, high = code_range(out.dtype)
+    low, high = quantized_range(out.dtype)
     if out.dtype is DType.I16:
         most = np.float32(scale_of(out)) * np.float32(high - zero_point_of(out))
         return by_lines(lambda at: np.where(at > 0, at**-0.5, most), x, source, out)
@@ -95,8 +95,8 @@ def inverse_root(x: Array, source: Tensor, out: Tensor) -> Array:
     inverse = Multiplier(multiplier.astype(np.int32), (_ROOT_BITS - right).astype(np.int32))
     root = inverse.apply(np.ones_like(value))
     y = Multiplier(factor.multiplier, factor.shift - _ROOT_BITS).apply(root)
-    codes = np.where(value > 0, stored(y, out), np.where(value < 0, low, high))
-    return codes.astype(out.dtype.numpy)
+    quantized = np.where(value > 0, stored(y, out), np.where(value < 0, low, high))
+    return quantized.astype(out.dtype.numpy)
 
 
 def leaky_relu(alpha: float, x: Array, source: Tensor, out: Tensor) -> Array:
@@ -180,7 +180,9 @@ def quotient_factors(left: Tensor, right: Tensor, out: Tensor) -> Array:
     """s32: zero points, minimum and maximum of `out`, multiplier and shift of quotients."""
     real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
     zeros = [zero_point_of(t) for t in (left, right, out)]
-    return np.array([*zeros, *code_range(out.dtype), *quantize_multiplier(float(real))], np.int32)
+    return np.array(
+        [*zeros, *quantized_range(out.dtype), *quantize_multiplier(float(real))], np.int32
+    )
 
 
 def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
@@ -268,5 +270,5 @@ def unit_length(x: Array, source: Tensor, out: Tensor) -> Array:
     after = np.maximum(-shift, 0) if source.dtype is DType.I8 else right
     wide = value << np.maximum(shift, 0)
     scaled = rounding_shift(doubling_high_multiply(wide, multiplier), after)
-    low, high = code_range(out.dtype)
+    low, high = quantized_range(out.dtype)
     return saturate(scaled, (low + high + 1) // 2, low, high, out.dtype)

@@ -30,8 +30,8 @@ def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
     mantissa = ((total << (zeros - 1)) + (1 << 13)) >> 14
     inverse = between(reciprocals(), np.clip(mantissa - (1 << 15) - (1 << 16), _LOW, _HIGH))
     right = 31 - zeros
-    codes = (powers * inverse + (np.int64(1) << (right - 1))) >> right
-    capped: Array = np.clip(codes, 0, _HIGH).astype(np.int16)
+    quantized = (powers * inverse + (np.int64(1) << (right - 1))) >> right
+    capped: Array = np.clip(quantized, 0, _HIGH).astype(np.int16)
     return capped
 
 

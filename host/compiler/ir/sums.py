@@ -94,8 +94,8 @@ def quantize_symmetric(x: F32) -> QuantizedRows:
     largest = np.abs(flat).max(axis=1, keepdims=True)
     safe = np.where(largest == 0, np.float32(127), largest).astype(np.float32)
     scaled = round_half_away(flat * (np.float32(127) / safe))
-    codes = np.clip(scaled, -127, 127).astype(np.int32)
-    return QuantizedRows(codes.reshape(x.shape), (safe / np.float32(127))[:, 0])
+    quantized = np.clip(scaled, -127, 127).astype(np.int32)
+    return QuantizedRows(quantized.reshape(x.shape), (safe / np.float32(127))[:, 0])
 
 
 def quantize_asymmetric(x: F32) -> QuantizedRows:
@@ -111,9 +111,9 @@ def quantize_asymmetric(x: F32) -> QuantizedRows:
     zero = np.where(empty, 0.0, np.clip(zero, -128, 127))
     scale = step.astype(np.float32)
     scaled = round_half_away(zero.astype(np.float32) + flat / scale)
-    codes = np.clip(scaled, -128, 127).astype(np.int32) - zero.astype(np.int32)
-    codes = np.where(empty, 0, codes)
-    return QuantizedRows(codes.reshape(x.shape), scale[:, 0])
+    quantized = np.clip(scaled, -128, 127).astype(np.int32) - zero.astype(np.int32)
+    quantized = np.where(empty, 0, quantized)
+    return QuantizedRows(quantized.reshape(x.shape), scale[:, 0])
 
 
 def product(x: Array, weights: Array, dtype: DType) -> Array:

@@ -24,7 +24,7 @@ class Arithmetic(enum.Enum):
     QUANTIZED = enum.auto()  # like SUMMED, after the operator has quantized its float operand
 
 
-class OnCodes(enum.Enum):
+class OnQuantized(enum.Enum):
     """What a float operator becomes when its operands are quantized."""
 
     NEVER = enum.auto()  # stays in float
@@ -36,7 +36,7 @@ class OnCodes(enum.Enum):
 
     @property
     def keeps_scale(self) -> bool:
-        return self in (OnCodes.KEEPS, OnCodes.MOVES)
+        return self in (OnQuantized.KEEPS, OnQuantized.MOVES)
 
 
 class Half(enum.Enum):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnQuantized
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -163,7 +163,7 @@ class Operator(abc.ABC):
     elementwise: ClassVar[bool]  # each result depends on one element per (broadcast) operand
     arithmetic: ClassVar[Arithmetic]
     cost_kind: ClassVar[CostKind]
-    on_codes: ClassVar[OnCodes]
+    on_quantized: ClassVar[OnQuantized]
     half: ClassVar[Half]
 
     # Leading inputs and outputs that its f16 kernel has in f16, the others in f32; None: all.
@@ -176,11 +176,11 @@ class Operator(abc.ABC):
     # Float results jump where an operand crosses a threshold.
     jumps: ClassVar[bool] = False
     # Weights are quantized though the other operands are floats.
-    coded_weights: ClassVar[bool] = False
+    quantized_weights: ClassVar[bool] = False
     # A positive factor on a channel commutes with the operator, as needed for equalization.
     keeps_factors: ClassVar[bool] = False
     # Scale and zero point of results that all engines require.
-    fixed_codes: ClassVar[tuple[float, int] | None] = None
+    fixed_quantization: ClassVar[tuple[float, int] | None] = None
     # Usable as activation of a recurrent layer (recurrent/functions.h).
     recurrent: ClassVar[bool] = False
     # Can be computed in the kernel of a preceding product.

@@ -46,7 +46,7 @@ def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> 
         return False
     if base in graph.inputs or base in graph.outputs:
         return False
-    return not part.dtype.is_quantized or _same_codes(part, whole)
+    return not part.dtype.is_quantized or _same_quantization(part, whole)
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -116,9 +116,9 @@ def _leaves_room(graph: Graph, node: Node, of_channels: bool) -> bool:
     return isinstance(node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D)
 
 
-def _same_codes(x: Tensor, y: Tensor) -> bool:
-    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
-    return bool(np.array_equal(concat_rescale(codes, x, y), codes))
+def _same_quantization(x: Tensor, y: Tensor) -> bool:
+    quantized = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    return bool(np.array_equal(concat_rescale(quantized, x, y), quantized))
 
 
 def memory_bases(graph: Graph) -> dict[str, str]:

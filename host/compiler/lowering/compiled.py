@@ -39,7 +39,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "sparse/layer.c": "sparse",
         "sparse/window.c": "sparse",
         "sparse/spmv_layer.c": "strips",
-        "sparse/codes.c": "strips",
+        "sparse/i8_layer.c": "strips",
         "outlier/layer.c": "outlier",
         "recurrent/layer.c": "recurrent",
         "recurrent/quantized_lstm.c": "recurrent",

@@ -105,7 +105,9 @@ def _moved(values: Array, step: int) -> Array:
 def _is_exact(weights: Array, scales: Array) -> Array:
     """The rows that s8 values times their scale represent."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        codes = np.rint(weights / scales[:, None])
-        exact = (codes * scales[:, None] == weights) & (codes >= _LOW) & (codes <= _HIGH)
+        quantized = np.rint(weights / scales[:, None])
+        exact = (
+            (quantized * scales[:, None] == weights) & (quantized >= _LOW) & (quantized <= _HIGH)
+        )
     whole: Array = exact.all(axis=1)
     return whole

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgekit.host.compiler.costs.layout_table import CODES, LayoutTable
+from edgekit.host.compiler.costs.layout_table import I8_KERNELS, LayoutTable
 from edgekit.host.compiler.costs.layouts import is_pointwise, layout_costs
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
@@ -16,11 +16,11 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
 from edgekit.host.compiler.lowering.channels_first.forms import costs, measured_form
 from edgekit.host.compiler.lowering.sparse.pruned import (
     LayerCosts,
-    pruned_codes,
+    pruned_i8,
     pruned_row,
-    why_dense_codes,
+    why_dense_i8,
 )
-from edgekit.host.compiler.lowering.sparse.sparse_i8 import signed_codes
+from edgekit.host.compiler.lowering.sparse.sparse_i8 import prunable_i8_weights
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import timed_core
 
@@ -93,7 +93,7 @@ def _costs_of(
     graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
 ) -> LayerCosts | None:
     """The costs of both forms; None if no sparse kernel fits or was measured."""
-    if one := pruned_row(graph, node, board, table) or pruned_codes(graph, node, board, table):
+    if one := pruned_row(graph, node, board, table) or pruned_i8(graph, node, board, table):
         return one
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     if x.dtype is not DType.F32 or w.data is None or w.dtype is not DType.F32:
@@ -125,7 +125,7 @@ def _why(
         return f"sparse takes {raw / found.dense:.2f} of the time of dense"
     if raw >= found.dense:
         return "dense is faster"
-    if why := why_dense_codes(graph, node, board):
+    if why := why_dense_i8(graph, node, board):
         return why
     if found.sparse * found.margin >= found.dense:
         needed = table.lent * found.margin
@@ -145,9 +145,9 @@ def _why_no_form(graph: Graph, node: Node, board: BoardProfile, table: LayoutTab
         return "no sparse kernel for this type" if fits else "no sparse kernel for this window"
     if board.nna is not None:
         return "boards with an NNA compute it dense"
-    if not table.knows(CODES[1]):
+    if not table.knows(I8_KERNELS[1]):
         return "no times of sparse 8-bit layers are known for this core"
-    if signed_codes(graph, node) is None:
+    if prunable_i8_weights(graph, node) is None:
         return "no sparse kernel for this 8-bit layer"
     return "no sparse kernel for this layer"
 

@@ -128,8 +128,8 @@ def _scratch_bytes(graph: Graph, node: Node) -> int:
         return _dynamic_scratch(source.elements, graph.tensors[node.outputs[0]].shape[-1])
     if isinstance(node.op, ops.DynamicConv2D):
         (n, h, w, c), pad = source.shape, node.op.padding
-        codes = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
-        return _dynamic_scratch(codes, graph.tensors[node.outputs[0]].shape[-1])
+        image = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
+        return _dynamic_scratch(image, graph.tensors[node.outputs[0]].shape[-1])
     several = source.shape[-1:] != (1,)  # with one channel it is an ordinary convolution
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)
@@ -138,9 +138,9 @@ def _scratch_bytes(graph: Graph, node: Node) -> int:
     return 0
 
 
-def _dynamic_scratch(codes: int, columns: int) -> int:
-    """Bytes of quantized values, their scale and zero point, and a bias."""
-    return round_up(codes, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
+def _dynamic_scratch(values: int, columns: int) -> int:
+    """Bytes of quantized `values`, their scale and zero point, and a bias."""
+    return round_up(values, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
 
 
 def _outlier_scratch(x: Tensor, slices: int, weights: Tensor) -> int:

@@ -262,7 +262,7 @@ class KnowledgeBase:
         if found is None:
             return None, rule, why
         method = found.method and replace(found.method, precision=key.dtype)
-        return replace(found, method=method), rule, f"{why}; measured on signed codes"
+        return replace(found, method=method), rule, f"{why}; measured on s8"
 
     @property
     def for_operators(self) -> Sequences:

@@ -17,7 +17,7 @@ _MUST_GAIN = 1.2  # penalty factor on optional kernels if the table is from anot
 _FAMILIES = {"armv7l": "aarch64"}  # cores by the same designer: an A7 gains by the A53's table
 _FROZEN = "x86_64"  # no penalty: AVX2 lost 2 % of its gain by the factor
 # Default kernels, which need no decision.
-_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes", CHAIN)
+_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_i8", CHAIN)
 
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:

@@ -229,8 +229,8 @@ def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
 
 
 def tables(board: BoardProfile) -> str:
-    """The C file with the pointer tables of micro-kernels, as described in codes.h."""
-    lines = ['#include "gemm/codes.h"', '#include "gemm/table.h"']
+    """The C file with the pointer tables of micro-kernels, as described in microkernels.h."""
+    lines = ['#include "gemm/microkernels.h"', '#include "gemm/table.h"']
     lines += ["int ek_abi(void) {", "    return EK_ABI;", "}"]
     lines += ["const char *ek_kernels_platform(void) {", f'    return "{board.platform}";', "}"]
     for family in _FAMILIES:

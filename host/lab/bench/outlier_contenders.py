@@ -115,13 +115,13 @@ def bytes_alone(layer: OutlierLayer, threads: int) -> Runner:
     how, _ = library.lookup("u8", m, n, k, threads, "b")
     values = Operand(layer.values.ctypes.data, n, 1)
     packed = library.pack("u8", "b", n, k, how, values)
-    codes = np.random.default_rng(0).integers(0, 256, (m, k), dtype=np.uint8)
+    quantized = np.random.default_rng(0).integers(0, 256, (m, k), dtype=np.uint8)
     sums = np.empty((m, n), np.int32)
     product = Product(
-        *("u8", m, n, k, Operand(codes.ctypes.data, k, 1)),
+        *("u8", m, n, k, Operand(quantized.ctypes.data, k, 1)),
         *(Operand(packed.address, n, 1, packed=True), Operand(sums.ctypes.data, n, 1)),
     )
-    return library.timer(product, how, threads, keep=(codes, packed, sums))
+    return library.timer(product, how, threads, keep=(quantized, packed, sums))
 
 
 def _our_floats(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
@@ -141,8 +141,8 @@ def _numpy_operators(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
         inliers = x.copy()
         inliers[:, channels] = 0
         rows = np.abs(inliers).max(axis=1, keepdims=True) / np.float32(127)
-        codes = np.rint(inliers / rows).astype(np.int8)
-        sums = codes.astype(np.float32) @ as_floats
+        quantized = np.rint(inliers / rows).astype(np.int8)
+        sums = quantized.astype(np.float32) @ as_floats
         whole = values[channels].astype(np.float32) * scale
         return np.asarray(sums * rows * scale + x[:, channels] @ whole)
 
@@ -165,8 +165,8 @@ def _torch_operators(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
         inliers = x.clone()
         inliers[:, channels] = 0
         rows = inliers.abs().amax(1, keepdim=True) / 127
-        codes = torch.round(inliers / rows).to(torch.int8)
-        sums = torch._int_mm(codes, values).float() * rows * scale
+        quantized = torch.round(inliers / rows).to(torch.int8)
+        sums = torch._int_mm(quantized, values).float() * rows * scale
         return np.asarray(sums + x[:, channels] @ (values[channels].float() * scale))
 
     return multiply
@@ -177,8 +177,8 @@ def _torch_int8(layer: OutlierLayer, threads: int) -> Callable[[], Array]:
 
     def multiply() -> Array:
         rows = x.abs().amax(1, keepdim=True) / 127
-        codes = torch.round(x / rows).to(torch.int8)
-        return np.asarray(torch._int_mm(codes, values).float() * rows * scale)
+        quantized = torch.round(x / rows).to(torch.int8)
+        return np.asarray(torch._int_mm(quantized, values).float() * rows * scale)
 
     return multiply
 

@@ -26,8 +26,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass(frozen=True, eq=False)
 class Expected:
     """Inputs by name, in the model's order, the reference's outputs, and for each the value that
-    errors are relative to: the range of codes of 8 and 16 bits, the largest value of floats and of
-    wider codes, 0 where no error is allowed."""
+    errors are relative to: the range of 8- and 16-bit quantized values, the largest value of floats
+    and of wider quantized values, 0 where no error is allowed."""
 
     inputs: Mapping[str, Array]
     outputs: tuple[Array, ...]
@@ -49,10 +49,10 @@ def expected_of(model: Path, shapes: Shapes) -> Expected:
     return Expected(inputs, golden.outputs, tuple(units))
 
 
-def _unit(values: Array, codes: bool) -> float:
-    if codes and values.dtype.itemsize <= 2:
+def _unit(values: Array, quantized: bool) -> float:
+    if quantized and values.dtype.itemsize <= 2:
         return float(np.iinfo(values.dtype).max) - np.iinfo(values.dtype).min
-    if codes or values.dtype.kind == "f":
+    if quantized or values.dtype.kind == "f":
         real = values.astype(np.float64)
         return float(np.max(np.abs(real), where=np.isfinite(real), initial=0.0))
     return 0.0

@@ -35,7 +35,7 @@ _COLUMN_BYTES = 6  # per nonzero weight, including its column index
 _SPARSE = {
     "sparse": "channels_first_conv2d/f32",
     "sparse_row": "pruned_fully_connected/f32",
-    "sparse_codes": "pruned_conv2d/s8",
+    "sparse_i8": "pruned_conv2d/s8",
 }
 Floats = NDArray[np.float64]
 Groups = Mapping[str, Floats]  # cycles of each amount

@@ -36,7 +36,7 @@ from edgekit.host.compiler.ir.types import (
     Tensor,
 )
 from edgekit.host.compiler.lowering.channels_first.forms import work_of
-from edgekit.host.compiler.lowering.sparse.pruned import codes_work, pruned_form, row_work
+from edgekit.host.compiler.lowering.sparse.pruned import pruned_form, quantized_work, row_work
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.spmv import spmv_table_of
@@ -78,8 +78,8 @@ _SEVERAL_ROWS = (
 )
 _LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 # 8-bit quantized layers: points, outputs and inputs, and the densities of weights.
-_OF_CODES = ((1, 128, 128), (1, 1000, 256), (1, 1024, 1024), (64, 256, 256), (196, 128, 64))
-_CODE_DENSITIES = (0.1, 0.3)
+_I8_SHAPES = ((1, 128, 128), (1, 1000, 256), (1, 1024, 1024), (64, 256, 256), (196, 128, 64))
+_I8_DENSITIES = (0.1, 0.3)
 _SCALE = Quant(np.full(1, 0.05, np.float32), np.zeros(1, np.int64), 0)
 
 
@@ -164,7 +164,7 @@ class _Builder:
         data = _random_weights(shape, density)
         return self._add_tensor(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
 
-    def codes(self, *shape: int, density: float) -> Tensor:
+    def quantized(self, *shape: int, density: float) -> Tensor:
         """Random int8 weights."""
         floats = _random_weights(shape, density)
         data = np.clip(np.rint(40 * floats), -127, 127).astype(np.int8)
@@ -254,13 +254,13 @@ def _build_operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
             assert w.data is not None
             form = pruned_form(op, w.data, profile, strips)
             measure("sparse_row", form, made.image(1, k), w)
-    for points, n, k in _OF_CODES:
+    for points, n, k in _I8_SHAPES:
         x = made.image(points, k, dtype=DType.I8)
-        measure("dense_codes", ops.FullyConnected(), x, made.codes(n, k, density=1.0))
-        for density in _CODE_DENSITIES:
+        measure("dense_i8", ops.FullyConnected(), x, made.quantized(n, k, density=1.0))
+        for density in _I8_DENSITIES:
             x = made.image(points, k, dtype=DType.I8)
             measure(
-                "sparse_codes", ops.PrunedFullyConnected(), x, made.codes(n, k, density=density)
+                "sparse_i8", ops.PrunedFullyConnected(), x, made.quantized(n, k, density=density)
             )
     graph = made.graph()
     return graph, [_Operator(k, n, _work_of(graph, n, vl)) for k, n in named]
@@ -275,6 +275,6 @@ def _work_of(graph: Graph, node: Node, vl: int) -> KernelWork:
         sparse = isinstance(node.op, ops.PrunedFullyConnected)
         if weights.dtype == np.int8:
             points = graph.tensors[node.inputs[0] or ""].elements // weights.shape[1]
-            return codes_work(weights, points, sparse, vl)
+            return quantized_work(weights, points, sparse, vl)
         return row_work(weights, sparse, vl)
     return work_of(graph, node, vl)

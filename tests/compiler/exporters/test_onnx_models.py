@@ -58,16 +58,16 @@ def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
     content = write_onnx(graph)
     onnx.checker.check_model(content, full_check=True)
     inputs = drawn_inputs(graph, np.random.default_rng(2))
-    found, coded = (
+    found, quantized = (
         onnx_runtime(content, inputs),
         any(t.is_quantized for t in graph.tensors.values()),
     )
-    if coded:
+    if quantized:
         file = tmp_path / "again.onnx"
         file.write_bytes(content)
         graph = import_model(file)
     for name, value in evaluate(graph, inputs).outputs.items():
-        if coded and found[name].dtype.kind in "iu":
+        if quantized and found[name].dtype.kind in "iu":
             away = np.abs(found[name].astype(int) - value)
             assert (away > 1).mean() < 0.005  # a few in a thousand classes, after 60 layers
         else:

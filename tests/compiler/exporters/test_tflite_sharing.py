@@ -19,7 +19,7 @@ _CHANNELS, _LAYERS, _SIZE = 24, 9, 7
 
 
 @pytest.fixture(scope="module")
-def coded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """8-bit convolutions of equal shapes; x and y are f32 [1, 24, 7, 7]."""
     folder = tmp_path_factory.mktemp("equal")
     rng = np.random.default_rng(6)
@@ -51,15 +51,15 @@ def _places(content: bytes) -> dict[str, list[tuple[object, int]]]:
     return found
 
 
-def test_equal_vectors_and_tables_are_stored_once(coded: Graph) -> None:
-    for places in _places(write_tflite(coded)).values():
+def test_equal_vectors_and_tables_are_stored_once(quantized: Graph) -> None:
+    for places in _places(write_tflite(quantized)).values():
         assert len(places) >= _LAYERS
         assert len({place for _, place in places}) == len({content for content, _ in places})
 
 
-def test_it_is_read_as_it_was(coded: Graph) -> None:
-    again = graph_from_tflite(write_tflite(coded), "again")
-    for name, t in coded.tensors.items():
+def test_it_is_read_as_it_was(quantized: Graph) -> None:
+    again = graph_from_tflite(write_tflite(quantized), "again")
+    for name, t in quantized.tensors.items():
         if t.quant is not None:
             quant = again.tensors[name].quant
             assert quant is not None and quant.axis == t.quant.axis
@@ -68,14 +68,14 @@ def test_it_is_read_as_it_was(coded: Graph) -> None:
 
 
 @pytest.mark.peers
-def test_litert_computes_the_same(coded: Graph) -> None:
+def test_litert_computes_the_same(quantized: Graph) -> None:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    content, rng = write_tflite(coded), np.random.default_rng(7)
+    content, rng = write_tflite(quantized), np.random.default_rng(7)
     kinds = {OpResolverType.BUILTIN_REF: 0, OpResolverType.BUILTIN: 2}  # XNNPACK rounds in floats
     x = rng.standard_normal((1, _CHANNELS, _SIZE, _SIZE)).astype(np.float32)
-    expected = evaluate(coded, {"x": x}).outputs["y"]
-    step = scale_of(coded.tensors["y.codes"])
+    expected = evaluate(quantized, {"x": x}).outputs["y"]
+    step = scale_of(quantized.tensors["y.quantized"])
     for kind, steps in kinds.items():
         engine = Interpreter(model_content=content, experimental_op_resolver_type=kind)
         engine.allocate_tensors()

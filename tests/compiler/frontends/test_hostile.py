@@ -46,10 +46,10 @@ def convolution(files, tensors=None, op=None, inputs=("x",), outputs=("y",), ext
 
 def quantized(files, **changes):
     """The tensors of an 8-bit convolution."""
-    codes = np.ones((4, 1, 1, 3), np.int8)
+    stored = np.ones((4, 1, 1, 3), np.int8)
     tensors = {
         "x": files.tensor("x", [1, 5, 5, 3], "INT8", None, [0.1], [0]),
-        "w": files.tensor("w", [4, 1, 1, 3], "INT8", codes, [0.1] * 4, [0] * 4),
+        "w": files.tensor("w", [4, 1, 1, 3], "INT8", stored, [0.1] * 4, [0] * 4),
         "b": files.tensor("b", [4], "INT32", np.zeros(4, np.int32), [0.01] * 4),
         "y": files.tensor("y", [1, 5, 5, 4], "INT8", None, [0.1], [0]),
     }
@@ -137,7 +137,7 @@ def test_a_dilation_beyond_the_image_is_refused(files):
         graph_from_tflite(convolution(files, {"w": w}, dilated), "m")
 
 
-def test_computed_weights_of_codes_are_refused(files):
+def test_computed_weights_of_quantized_values_are_refused(files):
     x = files.tensor("x", [4, 5, 5, 3], "INT8", scale=[0.5], zero=[0])
     y = files.tensor("y", [4, 1, 1, 4], "INT8", scale=[0.5], zero=[0])
     content = convolution(files, {"x": x, "y": y}, {"inputs": ["x", "x"]})
@@ -176,7 +176,9 @@ def test_wrong_scales_are_refused(files, name, scale, zero, message):
      ("DIV", (0.5, 0.5, None), "DivOptions"), ("SUB", (None, None, 0.5), "SubOptions"),
      ("SUB", (0.5, None, 0.5), "SubOptions"), ("SQUARED_DIFFERENCE", (0.5, 0.5, None), "")],
 )  # fmt: skip
-def test_codes_of_which_some_have_no_scale_are_refused(files, code, scales, options, kind):
+def test_quantized_values_of_which_some_have_no_scale_are_refused(
+    files, code, scales, options, kind
+):
     tensors = [
         files.tensor(f"t{i}", [4], kind, None, *(([scale], [0]) if scale else ()))
         for i, scale in enumerate(scales)

@@ -23,27 +23,27 @@ class Weights:
         rng = np.random.default_rng(seed)
         self.shape, self.size, self.type = shape, size, type
         half = 1 << (_BITS[type] - 1)
-        self.codes = rng.integers(-half, half, shape).astype(np.int8)
+        self.quantized = rng.integers(-half, half, shape).astype(np.int8)
         blocks = (shape[0], shape[1] // size)
         self.scale = (rng.integers(1, 256, blocks) / 2048).astype(scale)
         self.zero = None if zero is None else rng.integers(-3, 4, blocks).astype(zero)
 
     def values(self):
-        rows = self.codes.reshape(*self.scale.shape, self.size).astype(np.float32)
+        rows = self.quantized.reshape(*self.scale.shape, self.size).astype(np.float32)
         zero = 0 if self.zero is None else self.zero[..., None]
         return ((rows - zero) * self.scale.astype(np.float32)[..., None]).reshape(self.shape)
 
     def tensors(self, files):
-        codes = self.codes
+        quantized = self.quantized
         if self.type == "INT4":
-            pairs = (codes.reshape(-1) & 15).astype(np.uint8)
-            codes = pairs[::2] | pairs[1::2] << 4
+            pairs = (quantized.reshape(-1) & 15).astype(np.uint8)
+            quantized = pairs[::2] | pairs[1::2] << 4
         zero = 0 if self.zero is None else "zero"
         made = [_constant(files, "scale", self.scale)]
         if self.zero is not None:
             made.append(_constant(files, "zero", self.zero))
         blocks = ("scale", zero, self.size)
-        return [*made, files.tensor("w", self.shape, self.type, codes, blocks=blocks)]
+        return [*made, files.tensor("w", self.shape, self.type, quantized, blocks=blocks)]
 
 
 def _constant(files, name, value):

@@ -21,13 +21,13 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-def _single(seed=0, boxes=40, background=1, codes=False, coarse=False, **options):
+def _single(seed=0, boxes=40, background=1, quantized=False, coarse=False, **options):
     rng = np.random.default_rng(seed)
     chosen = _OPTIONS | options
     classes = chosen["num_classes"] + background
     anchors = rng.uniform(0.2, 0.8, (boxes, 4)).astype(np.float32)
     shapes = ((1, boxes, 4), (1, boxes, classes))
-    if codes:
+    if quantized:
         ins = [given(rng.integers(0, 256, s).astype(np.uint8), k, z)
                for s, k, z in zip(shapes, (0.06, 0.0039), (120, 0), strict=True)]  # fmt: skip
         where = fixed(rng.integers(60, 200, (boxes, 4)).astype(np.uint8), 0.004, [0])
@@ -48,11 +48,11 @@ CASES = {
     "fast-few": {"boxes": 6},
     "fast-classes": {"max_classes_per_detection": 3},
     "fast-ties": {"coarse": True, "nms_score_threshold": 0.5},
-    "fast-codes": {"codes": True},
+    "fast-quantized": {"quantized": True},
     "fast-nothing": {"nms_score_threshold": 1.5},
     "regular": {"use_regular_nms": True, "detections_per_class": 3},
     "regular-all": {"use_regular_nms": True, "max_detections": 200},
-    "regular-codes": {"use_regular_nms": True, "codes": True, "background": 0},
+    "regular-quantized": {"use_regular_nms": True, "quantized": True, "background": 0},
 }
 
 

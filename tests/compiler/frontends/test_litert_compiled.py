@@ -14,7 +14,7 @@ import pytest
 
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import code_range
+from edgekit.host.compiler.ir.quantization import quantized_range
 from edgekit.host.compiler.ir.types import Graph, Node, Operator
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.kb.targets.board import load_board
@@ -73,7 +73,7 @@ def _inputs(graph: Graph):
         if t.dtype.is_float:
             value = rng.uniform(0.1, 3, t.shape)
         elif t.is_quantized:
-            low, high = code_range(t.dtype)
+            low, high = quantized_range(t.dtype)
             value = rng.integers(low, high + 1, t.shape)
         else:
             value = rng.integers(0, 2 if t.dtype.numpy == np.bool_ else 5, t.shape)

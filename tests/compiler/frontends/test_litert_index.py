@@ -67,26 +67,26 @@ def _product(a, b, adj=(False, False), constant=False):
 
 
 def _wide_product(a, b, out):
-    codes = [_RNG.integers(-(1 << 15), 1 << 15, s).astype(np.int16) for s in (a, b)]
-    ins = [given(codes[0], 0.11, 0), given(codes[1], 0.013, 0)]
+    quantized = [_RNG.integers(-(1 << 15), 1 << 15, s).astype(np.int16) for s in (a, b)]
+    ins = [given(quantized[0], 0.11, 0), given(quantized[1], 0.013, 0)]
     output = given(np.zeros(1, np.int16), out, 0)
     return Single("BATCH_MATMUL", ins, [output], "BatchMatMulOptions", {"AdjY": True})
 
 
-def _codes_product(a, b, adj=(False, False), out=0.9, constant=False):
-    codes = [_RNG.integers(-128, 128, s).astype(np.int8) for s in (a, b)]
-    second = fixed(codes[1], 0.013, [0]) if constant else given(codes[1], 0.013, -7)
-    ins = [given(codes[0], 0.11, 5), second]
+def _quantized_product(a, b, adj=(False, False), out=0.9, constant=False):
+    quantized = [_RNG.integers(-128, 128, s).astype(np.int8) for s in (a, b)]
+    second = fixed(quantized[1], 0.013, [0]) if constant else given(quantized[1], 0.013, -7)
+    ins = [given(quantized[0], 0.11, 5), second]
     fields = {"AdjX": adj[0], "AdjY": adj[1]}
     output = given(np.zeros(1, np.int8), out, -9)
     return Single("BATCH_MATMUL", ins, [output], "BatchMatMulOptions", fields)
 
 
 def _hybrid_product(asymmetric):
-    codes = np.random.default_rng(4).integers(-127, 128, (9, 5)).astype(np.int8)
+    quantized = np.random.default_rng(4).integers(-127, 128, (9, 5)).astype(np.int8)
     x = np.random.default_rng(5).normal(0, 3, (2, 4, 9)).astype(np.float32)
     fields = {"AsymmetricQuantizeInputs": bool(asymmetric)}
-    ins = [given(x), fixed(codes, 0.013, [0])]
+    ins = [given(x), fixed(quantized, 0.013, [0])]
     return Single("BATCH_MATMUL", ins, [_none()], "BatchMatMulOptions", fields)
 
 
@@ -266,10 +266,10 @@ CASES = {
     "matmul-constant": _product((2, 3, 4, 5), (5, 6), constant=True),
     "matmul-constant-adjoint": _product((2, 4, 5), (1, 6, 5), (False, True), constant=True),
     "matmul-constant-stack": _product((2, 4, 5), (2, 5, 6), constant=True),
-    "matmul-int8": _codes_product((2, 3, 4, 37), (2, 3, 37, 6)),
-    "matmul-int8-adjoint": _codes_product((2, 9, 4), (2, 70, 9), (True, True)),
-    "matmul-int8-coarse": _codes_product((1, 4, 9), (1, 9, 5), out=0.0004),
-    "matmul-int8-constant": _codes_product((2, 4, 9), (1, 9, 5), constant=True),
+    "matmul-int8": _quantized_product((2, 3, 4, 37), (2, 3, 37, 6)),
+    "matmul-int8-adjoint": _quantized_product((2, 9, 4), (2, 70, 9), (True, True)),
+    "matmul-int8-coarse": _quantized_product((1, 4, 9), (1, 9, 5), out=0.0004),
+    "matmul-int8-constant": _quantized_product((2, 4, 9), (1, 9, 5), constant=True),
     "matmul-int16": _wide_product((2, 3, 4, 37), (2, 3, 70, 37), 190.0),
     "matmul-int16-coarse": _wide_product((2, 4, 300), (1, 5, 300), 17.0),
     **{f"matmul-hybrid-{asymmetric}": _hybrid_product(asymmetric) for asymmetric in (0, 1)},

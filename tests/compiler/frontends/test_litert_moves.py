@@ -18,7 +18,7 @@ pytestmark = pytest.mark.peers
 _SCALE, _ZERO = 0.1, {"int8": -3, "uint8": 120, "int16": 0}
 _ALL = ("float32", "int8", "uint8", "int16", "int32", "int64", "bool")
 
-_CODED = ("float32", "int8", "uint8", "int16")
+_QUANTIZED = ("float32", "int8", "uint8", "int16")
 
 
 def _without(*kinds: str) -> tuple[str, ...]:
@@ -38,9 +38,9 @@ def _values(kind: str, *shape: int, seed: int = 0) -> Any:
 
 
 def _data(kind: str, *shape: int, seed: int = 0) -> Operand:
-    coded = kind in _ZERO
+    quantized = kind in _ZERO
     values = _values(kind, *shape, seed=seed)
-    return given(values, _SCALE if coded else 0.0, _ZERO.get(kind, 0))
+    return given(values, _SCALE if quantized else 0.0, _ZERO.get(kind, 0))
 
 
 def _out(kind: str, rank: int = 1) -> Operand:
@@ -297,7 +297,7 @@ BUILDERS: dict[str, tuple[tuple[str, ...], Callable[[str], Single]]] = {
     ),
     **{f"CAST-{to}": (_ALL, lambda kind, to=to: _cast(kind, to)) for to in _ALL},
     **{f"QUANTIZE-{to}": (kinds, lambda kind, to=to: _quantize(kind, to))
-       for to, kinds in (("int8", _CODED), ("uint8", _CODED[:-1]), ("int16", _CODED))},
+       for to, kinds in (("int8", _QUANTIZED), ("uint8", _QUANTIZED[:-1]), ("int16", _QUANTIZED))},
 }  # fmt: skip
 CASES = {
     f"{name}-{kind}": (build, kind) for name, (kinds, build) in BUILDERS.items() for kind in kinds

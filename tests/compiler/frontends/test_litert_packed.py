@@ -16,9 +16,9 @@ _ROWS, _COLUMNS = 12, 36
 _IDS = np.array([3, 0, 11, 3], np.int32)
 
 
-def _packed(codes, bits):
+def _packed(quantized, bits):
     """Pack values into bytes, lowest bits first."""
-    flat = (codes.reshape(-1) & ((1 << bits) - 1)).astype(np.uint8)
+    flat = (quantized.reshape(-1) & ((1 << bits) - 1)).astype(np.uint8)
     groups = np.append(flat, np.zeros(-flat.size % (8 // bits), np.uint8)).reshape(-1, 8 // bits)
     shifted = groups << (bits * np.arange(8 // bits, dtype=np.uint8))
     return shifted.sum(axis=1).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Recurrent operators of 8-bit codes against LiteRT, to the last bit, run after run."""
+"""Recurrent operators of quantized 8-bit values against LiteRT, to the last bit, run after run."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ class Draw:
     def zero(self) -> int:
         return 0 if self.kind is np.int16 else int(self.rng.integers(*_RANGES[self.kind]))
 
-    def codes(self, *shape, kind=None):
+    def quantized(self, *shape, kind=None):
         low, high = _RANGES[kind or self.kind]
         return self.rng.integers(low, high + 1, shape).astype(kind or self.kind)
 
     def every(self):
-        """All 8-bit codes, or many 16-bit ones."""
+        """All quantized 8-bit values, or many 16-bit ones."""
         low, high = _RANGES[self.kind]
         step = 1 if self.kind is not np.int16 else 7
         return given(np.arange(low, high + 1, step).astype(self.kind), self.unit(), self.zero())
@@ -89,10 +89,10 @@ def _dense(draw: Draw) -> Single:
     few = draw.kind is np.uint8 or draw.rng.random() < 0.5
     scales = [draw.scale(0.001, 0.03) for _ in range(1 if few else 4)]
     if draw.kind is np.uint8:
-        w = fixed(draw.codes(4, 6), scales, [120])
+        w = fixed(draw.quantized(4, 6), scales, [120])
     else:
-        w = fixed(np.maximum(draw.codes(4, 6, kind=np.int8), -127), scales)
-    x = given(draw.codes(24, 6), draw.unit(), draw.zero())
+        w = fixed(np.maximum(draw.quantized(4, 6, kind=np.int8), -127), scales)
+    x = given(draw.quantized(24, 6), draw.unit(), draw.zero())
     wide = np.int64 if draw.kind is np.int16 else np.int32
     units = np.float32(x.scale[0]) * np.float32(scales)
     bias = fixed(draw.rng.integers(-5000, 5000, 4).astype(wide), units)
@@ -103,7 +103,7 @@ def _dense(draw: Draw) -> Single:
 
 def _mul(draw: Draw) -> Single:
     """Ratios of scales of up to 2^30, beyond which LiteRT's kernels differ."""
-    pair = [given(draw.codes(16, 16), draw.unit(), draw.zero()) for _ in range(2)]
+    pair = [given(draw.quantized(16, 16), draw.unit(), draw.zero()) for _ in range(2)]
     ratio = 2.0 ** int(draw.rng.integers(-4, 30)) * 1.1
     y = draw.out((16, 16), pair[0].scale[0] * pair[1].scale[0] / ratio)
     return Single("MUL", pair, [y], "MulOptions")
@@ -119,7 +119,7 @@ def _pair(code, same=False):
     """Stored values whose scales differ, which LiteRT ignores."""
 
     def build(draw: Draw) -> Single:
-        pair = [given(draw.codes(16, 16), draw.unit(), draw.zero()) for _ in range(2)]
+        pair = [given(draw.quantized(16, 16), draw.unit(), draw.zero()) for _ in range(2)]
         return Single(code, pair, [draw.out((16, 16))])
 
     return build
@@ -176,8 +176,8 @@ def test_clamps_divide_scales_in_f32(files, litert):
     ],
 )
 def test_steps_are_rounded_to_f32_or_fixed_point(files, litert, code, x, y):
-    codes = given(np.arange(-127, 128, dtype=np.int8), x, -128)
-    single = Single(code, [codes], [given(np.zeros(255, np.int8), y, -128)])
+    quantized = given(np.arange(-127, 128, dtype=np.int8), x, -128)
+    single = Single(code, [quantized], [given(np.zeros(255, np.int8), y, -128)])
     check(files, litert, single)
 
 
@@ -197,7 +197,7 @@ def test_wide_softmax_multiplies_scale_and_beta_in_f32(files, litert):
 def test_softmax_in_another_unit(files, litert, kind, to, zero, unit, size):
     """LiteRT's reference kernel ignores the output scale, the other one the zero point of u8."""
     draw = Draw(2, kind)
-    x = np.concatenate([draw.codes(5, size), np.full((1, size), 7, kind)])
+    x = np.concatenate([draw.quantized(5, size), np.full((1, size), 7, kind)])
     y = draw.out(x.shape, unit if to is kind else unit / 128, zero, to)
     ins = [given(x, 0.05, 3)]
     check(files, litert, Single("SOFTMAX", ins, [y], "SoftmaxOptions", {"Beta": 1.0}, fast=True))
@@ -207,8 +207,8 @@ def test_transpose_conv_of_wide_images_with_a_short_bias(files, litert):
     for seed in range(6):
         draw = Draw(seed, np.int16)
         scales = [draw.scale(0.001, 0.03) for _ in range(4)]
-        w = fixed(draw.codes(4, 3, 3, 3, kind=np.int8), scales)
-        x = given(draw.codes(2, 5, 4, 3), draw.unit())
+        w = fixed(draw.quantized(4, 3, 3, 3, kind=np.int8), scales)
+        x = given(draw.quantized(2, 5, 4, 3), draw.unit())
         bias = fixed(draw.rng.integers(-(2**20), 2**20, 4).astype(np.int32), 1e-4)
         y = draw.out((2, 10, 8, 4), x.scale[0] * max(scales) * 1000)
         ins = [fixed(np.array([2, 10, 8, 4], np.int32)), w, x, bias]
@@ -219,7 +219,7 @@ def test_transpose_conv_of_wide_images_with_a_short_bias(files, litert):
 def test_svdf_weights_of_time_without_a_scale_count_as_zero(files, litert):
     draw = Draw(2, np.int8)
     x = given(draw.rng.normal(0, 1, (2, 6)).astype(np.float32))
-    ins = [x, fixed(draw.codes(4, 6), 0.01), fixed(draw.codes(4, 3)),
+    ins = [x, fixed(draw.quantized(4, 6), 0.01), fixed(draw.quantized(4, 3)),
            fixed(draw.rng.normal(0, 1, 4).astype(np.float32)), variable((2, 12))]  # fmt: skip
     y = given(np.zeros((2, 4), np.float32))
     check(files, litert, Single("SVDF", ins, [y], "SVDFOptions", {"Rank": 1}))

@@ -23,10 +23,10 @@ _NUMPY = {
     "FLOAT32": np.float32, "INT8": np.int8, "UINT8": np.uint8, "INT16": np.int16,
     "INT32": np.int32, "INT64": np.int64, "BOOL": np.bool_,
 }  # fmt: skip
-_CODED = ("INT8", "UINT8", "INT16")
+_QUANTIZED = ("INT8", "UINT8", "INT16")
 _8BIT = ("INT8", "UINT8")
 _PLAIN = ("FLOAT32", "INT32", "INT64")
-_EVERY = (*_PLAIN, *_CODED)
+_EVERY = (*_PLAIN, *_QUANTIZED)
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ ROWS = [
     Row("ELU", ("FLOAT32", "INT8"), fast=True),
     Row("EXP", ("FLOAT32", "INT8", "INT16")),
     Row("FLOOR", ("FLOAT32",)),
-    Row("GELU", ("FLOAT32", *_CODED), options="GeluOptions"),
+    Row("GELU", ("FLOAT32", *_QUANTIZED), options="GeluOptions"),
     Row("GELU", ("FLOAT32", *_8BIT), options="GeluOptions", fields={"Approximate": True},
         name="tanh"),
     Row("HARD_SWISH", ("FLOAT32", *_8BIT)),
-    Row("LEAKY_RELU", ("FLOAT32", *_CODED), options="LeakyReluOptions", fields={"Alpha": 0.23}),
+    Row("LEAKY_RELU", ("FLOAT32", *_QUANTIZED), options="LeakyReluOptions", fields={"Alpha": 0.23}),
     Row("LOG", ("FLOAT32", "INT8", "INT16"), above=0.01),
     Row("LOG", ("INT16",)),
     Row("LOGICAL_NOT", ("BOOL",)),
-    Row("LOGISTIC", ("FLOAT32", *_CODED), scale=_THIRD),
+    Row("LOGISTIC", ("FLOAT32", *_QUANTIZED), scale=_THIRD),
     Row("NEG", ("FLOAT32", "INT8", "INT16", "INT32", "INT64")),
-    Row("RELU", ("FLOAT32", *_CODED)),
-    Row("RELU6", ("FLOAT32", *_CODED)),
+    Row("RELU", ("FLOAT32", *_QUANTIZED)),
+    Row("RELU6", ("FLOAT32", *_QUANTIZED)),
     Row("RELU_0_TO_1", ("FLOAT32", *_8BIT)),
     Row("RELU_N1_TO_1", ("FLOAT32", *_8BIT)),
     Row("ROUND", ("FLOAT32",), fast=True),
@@ -115,7 +115,7 @@ ROWS = [
     Row("SIN", ("FLOAT32",)),
     Row("SQRT", ("FLOAT32", "INT8"), zero=-128, above=0.01),
     Row("SQUARE", ("FLOAT32",)),
-    Row("TANH", ("FLOAT32", *_CODED), scale=_UNIT),
+    Row("TANH", ("FLOAT32", *_QUANTIZED), scale=_UNIT),
     Row("ZEROS_LIKE", _PLAIN),
     Row("L2_NORMALIZATION", ("FLOAT32", *_8BIT), options="L2NormOptions", scale=_UNIT),
     Row("LOG_SOFTMAX", ("FLOAT32", *_8BIT), scale=_LOGARITHM),
@@ -132,7 +132,7 @@ ROWS = [
     Row("PRELU", ("FLOAT32", *_8BIT), ((2, 3, 5, 7), (1, 1, 7))),
     Row("POW", ("FLOAT32", "INT32"), _PAIR, above=0.1),
     Row("ATAN2", ("FLOAT32",), _PAIR),
-    *(Row(f"STABLEHLO_{code}", (*_PLAIN, *_CODED), _PAIR, plain=True)
+    *(Row(f"STABLEHLO_{code}", (*_PLAIN, *_QUANTIZED), _PAIR, plain=True)
       for code in ("MAXIMUM", "MINIMUM")),
     *(Row(f"STABLEHLO_{code}", _PLAIN, _PAIR) for code in ("ADD", "MULTIPLY")),
     Row("STABLEHLO_SHIFT_LEFT", ("INT8", "INT16", "INT32"), _PAIR, plain=True,
@@ -141,8 +141,8 @@ ROWS = [
     Row("FLOOR_DIV", ("INT16",), _PAIR, plain=True),
     Row("FLOOR_MOD", ("FLOAT32", "INT32", "INT64"), _PAIR),
     Row("FLOOR_MOD", ("INT16",), _PAIR, plain=True),
-    Row("BITWISE_XOR", (*_CODED, "INT32"), _PAIR, plain=True),
-    Row("RIGHT_SHIFT", (*_CODED, "INT32"), _PAIR, plain=True),
+    Row("BITWISE_XOR", (*_QUANTIZED, "INT32"), _PAIR, plain=True),
+    Row("RIGHT_SHIFT", (*_QUANTIZED, "INT32"), _PAIR, plain=True),
     Row("LOGICAL_AND", ("BOOL",), _SPREAD),
     Row("LOGICAL_OR", ("BOOL",), _PAIR),
     *(
@@ -153,7 +153,7 @@ ROWS = [
             ("LESS_EQUAL", _EVERY), ("GREATER", _EVERY), ("GREATER_EQUAL", _EVERY),
         )
     ),
-    *(_reduction("MEAN", ("FLOAT32", *_CODED, "INT32", "INT64"), axes, out)
+    *(_reduction("MEAN", ("FLOAT32", *_QUANTIZED, "INT32", "INT64"), axes, out)
       for axes, out in (((1, 2), (2, 1, 1, 5)), ((0, 2), (1, 7, 1, 5)), ((3,), (2, 7, 6, 1)))),
     *(_reduction("SUM", (*_PLAIN, "UINT8"), axes, out, scales=(0.2, 2.0))
       for axes, out in (((1, 2), (2, 1, 1, 5)), ((0, 2), (1, 7, 1, 5)))),
@@ -170,10 +170,10 @@ ROWS = [
       for code, options in (("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions"))),
     Row("CUMSUM", _PLAIN, _CUBE, None, "CumsumOptions", {"Exclusive": True},
         np.int32(2)),
-    _pool("AVERAGE_POOL_2D", ("FLOAT32", *_CODED)),
-    _pool("MAX_POOL_2D", ("FLOAT32", *_CODED)),
+    _pool("AVERAGE_POOL_2D", ("FLOAT32", *_QUANTIZED)),
+    _pool("MAX_POOL_2D", ("FLOAT32", *_QUANTIZED)),
     _pool("L2_POOL_2D", ("FLOAT32",)),
-    *(_image(code, ("FLOAT32", *_CODED), size, *mode)
+    *(_image(code, ("FLOAT32", *_QUANTIZED), size, *mode)
       for code in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
       for size, mode in (((5, 11), ()), ((14, 4), (False, True)), ((9, 13), (True,)))),
     Row("LOCAL_RESPONSE_NORMALIZATION", ("FLOAT32",), _CUBE, None,
@@ -206,7 +206,7 @@ def _file(files, row: Row, kind: str, rng) -> bytes:
         return (float(np.float32(scale)),), (zero if row.zero is None else row.zero,)
 
     for i, shape in enumerate(row.shapes):
-        scale, zero = drawn() if kind in _CODED and not row.plain else ((), ())
+        scale, zero = drawn() if kind in _QUANTIZED and not row.plain else ((), ())
         if row.same and first is not None:
             scale, zero = first
         first = first or (scale, zero)
@@ -217,7 +217,7 @@ def _file(files, row: Row, kind: str, rng) -> bytes:
         tensors.append(files.tensor("c", value.shape, "INT32", value))
     out = row.out or np.broadcast_shapes(*row.shapes)
     scale, zero = ((), ())
-    if kind in _CODED and row.out_type is None and not row.plain:
+    if kind in _QUANTIZED and row.out_type is None and not row.plain:
         scale, zero = first if row.same else drawn()
         if kind in row.scale:
             scale, zero = ((v,) for v in row.scale[kind])
@@ -242,7 +242,7 @@ def _inputs(row: Row, kind: str, rng) -> dict[str, Any]:
             drawn = rng.integers(0, 2, shape)
         elif kind in _8BIT and int(np.prod(shape)) == 256 and not row.plain:
             drawn = rng.permutation(256).reshape(shape) + info.min
-        elif kind in _CODED and not row.plain:
+        elif kind in _QUANTIZED and not row.plain:
             drawn = rng.integers(info.min, info.max + 1, shape)
         else:
             drawn = rng.integers(1, 20, shape) * rng.choice([-1, 1], shape)

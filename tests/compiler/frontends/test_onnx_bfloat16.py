@@ -91,13 +91,13 @@ def test_what_is_cast_like_another_has_its_type(nodes, rounds, tmp_path):
     np.testing.assert_array_equal(_y(graph, x=_X, b=_X), _rounded(_X) if rounds else _X)
 
 
-def test_scales_of_codes(tmp_path):
+def test_scales_of_quantized_values(tmp_path):
     scale, zero = np.asarray(0.3, bfloat16), np.asarray(3, np.uint8)
     nodes = [_node("QuantizeLinear", "x s z", "q"), _node("DequantizeLinear", "q s z")]
     graph = _import(tmp_path, nodes, {"x": _BF16}, constants={"s": scale, "z": zero})
     x, wide = _rounded(np.linspace(-1, 9, 9)), scale.astype(np.float32)
-    codes = np.clip(np.rint(x / wide) + 3, 0, 255)
-    np.testing.assert_array_equal(_y(graph, x=x), _rounded((codes - 3) * wide))
+    quantized = np.clip(np.rint(x / wide) + 3, 0, 255)
+    np.testing.assert_array_equal(_y(graph, x=x), _rounded((quantized - 3) * wide))
 
 
 @pytest.mark.parametrize(

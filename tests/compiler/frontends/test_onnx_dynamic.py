@@ -77,9 +77,9 @@ def _wanted(x, weights, bias=None):
     low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
     step = (high - low) / np.float32(255) if high > low else np.float32(1)
     point = np.clip(np.rint(-low / step), 0, 255)
-    codes = np.clip(np.rint(x / step) + point, 0, 255)
+    stored = np.clip(np.rint(x / step) + point, 0, 255)
     real = w.astype(np.int64) - (0 if zero is None else np.asarray(zero, np.int64))
-    sums = (codes - point).astype(np.int64) @ real
+    sums = (stored - point).astype(np.int64) @ real
     y = sums.astype(np.float32) * (step * scale)
     return y if bias is None else y + bias
 
@@ -106,14 +106,14 @@ def test_a_layer_of_bytes_is_what_onnx_says(name, shape, tmp_path):
 
 @pytest.mark.parametrize("name", ["s8-channels", "u8-zero", "u8-points"])
 def test_a_release_holds_a_byte_per_weight(name, tmp_path):
-    codes, scale, zero = _WEIGHTS[name]
-    codes = np.tile(codes, (8, 1))
-    weights, k = (codes, scale, zero), len(codes)
+    stored, scale, zero = _WEIGHTS[name]
+    stored = np.tile(stored, (8, 1))
+    weights, k = (stored, scale, zero), len(stored)
     bias = _RNG.standard_normal(_N).astype(np.float32)
     graph = run_passes(import_model(save(_net(weights, [3, k], bias), tmp_path)))[0]
     inputs = {"x": _RNG.uniform(-2, 3, (3, k)).astype(np.float32)}
-    stored = len(lower(graph, load_board("rpi3")).lowered.weights)
-    assert codes.size <= stored < 1.5 * codes.size
+    total = len(lower(graph, load_board("rpi3")).lowered.weights)
+    assert stored.size <= total < 1.5 * stored.size
     local = build(graph, load_board("local"), tmp_path / "local")
     check(graph, run_here(local, inputs), inputs)
 
@@ -131,7 +131,7 @@ def test_other_forms_stay_as_they_are_written(tmp_path):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", ["s8", "s8-channels", "u8-zero", "u8-points", "u8-none"])
-def test_products_of_the_same_codes_are_layers_of_bytes(name, bias, tmp_path):
+def test_products_of_the_same_quantized_values_are_layers_of_bytes(name, bias, tmp_path):
     """In the form ONNX Runtime's optimizer writes."""
     weights = _WEIGHTS[name]
     w, scale, zero = weights
@@ -163,11 +163,11 @@ def test_products_of_the_same_codes_are_layers_of_bytes(name, bias, tmp_path):
 def test_onnx_runtime_says_the_same(name, tmp_path):
     import onnxruntime
 
-    codes, *terms = _WEIGHTS[name]
-    if codes.dtype == np.int8:
-        codes = codes // 2  # ONNX Runtime's 8-bit product pairs saturate without VNNI
-    k = len(codes)
-    path = save(_net((codes, *terms), [2, 5, k]), tmp_path)
+    stored, *terms = _WEIGHTS[name]
+    if stored.dtype == np.int8:
+        stored = stored // 2  # ONNX Runtime's 8-bit product pairs saturate without VNNI
+    k = len(stored)
+    path = save(_net((stored, *terms), [2, 5, k]), tmp_path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     x = _RNG.uniform(-2, 1, (2, 5, k)).astype(np.float32)
     (want,) = session.run(None, {"x": x})

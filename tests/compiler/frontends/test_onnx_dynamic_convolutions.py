@@ -99,15 +99,15 @@ def _wanted(x, case, bias=None):
     low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
     step = (high - low) / np.float32(255) if high > low else np.float32(1)
     point = np.clip(np.rint(-low / step), 0, 255)
-    codes = np.clip(np.rint(x / step) + point, 0, 255) - point
+    stored = np.clip(np.rint(x / step) + point, 0, 255) - point
     axes = x.ndim - 2
-    codes = np.pad(codes, [(0, 0), (0, 0), *_padding(case, x.shape[2:])]).astype(np.int64)
+    stored = np.pad(stored, [(0, 0), (0, 0), *_padding(case, x.shape[2:])]).astype(np.int64)
     points = np.zeros(1, np.int64) if zero is None else np.asarray(zero, np.int64).reshape(-1)
     real = w.astype(np.int64) - points.reshape(-1, *(1,) * (w.ndim - 1))
     strides = attributes.get("strides", [1] * axes)
     dilations = attributes.get("dilations", [1] * axes)
     spans = [(taps - 1) * d + 1 for taps, d in zip(w.shape[2:], dilations, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(codes, spans, tuple(range(2, x.ndim)))
+    windows = np.lib.stride_tricks.sliding_window_view(stored, spans, tuple(range(2, x.ndim)))
     picked = (slice(None), slice(None), *(slice(None, None, s) for s in strides))
     windows = windows[(*picked, *(slice(None, None, d) for d in dilations))]
     kept = "abcdef"[:axes]
@@ -139,15 +139,15 @@ def test_a_convolution_of_bytes_is_what_onnx_says(name, bias, tmp_path):
 
 @pytest.mark.parametrize("name", ["signed", "pads", "points", "row"])
 def test_a_release_holds_a_byte_per_weight(name, tmp_path):
-    codes, *rest = _CASES[name]
+    stored, *rest = _CASES[name]
     times = 8
-    codes = np.tile(codes, (1, times, *(1,) * (codes.ndim - 2)))
-    case = (codes, *rest[:2], (rest[2][0], _C * times, *rest[2][2:]), rest[3])
+    stored = np.tile(stored, (1, times, *(1,) * (stored.ndim - 2)))
+    case = (stored, *rest[:2], (rest[2][0], _C * times, *rest[2][2:]), rest[3])
     terms = _RNG.standard_normal(_OC).astype(np.float32)
     graph = run_passes(import_model(save(_net(case, terms), tmp_path)))[0]
     inputs = {"x": _RNG.uniform(-2, 3, case[3]).astype(np.float32)}
-    stored = len(lower(graph, load_board("rpi3")).lowered.weights)
-    assert codes.size <= stored < 1.5 * codes.size
+    total = len(lower(graph, load_board("rpi3")).lowered.weights)
+    assert stored.size <= total < 1.5 * stored.size
     check(graph, run_here(build(graph, load_board("local"), tmp_path / "local"), inputs), inputs)
 
 
@@ -204,9 +204,9 @@ def test_onnx_runtime_says_the_same(name, kind, tmp_path):
     import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    codes, _, _, shape, attributes = _CASES[name]
-    w = (codes.astype(np.float32) - np.float32(codes.mean())) * np.float32(0.01)
-    more = _RNG.standard_normal((7, _OC, *codes.shape[2:])).astype(np.float32)
+    stored, _, _, shape, attributes = _CASES[name]
+    w = (stored.astype(np.float32) - np.float32(stored.mean())) * np.float32(0.01)
+    more = _RNG.standard_normal((7, _OC, *stored.shape[2:])).astype(np.float32)
     b = _RNG.standard_normal(_OC).astype(np.float32)
     nodes = [
         node("Conv", ["x", "w", "b"], ["h"], **attributes),

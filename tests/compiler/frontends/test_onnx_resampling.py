@@ -212,7 +212,7 @@ def test_integers_are_resized(dtype, mode, antialias, tmp_path):
     np.testing.assert_allclose(got.astype(int), want.astype(int), rtol=0, atol=1)
 
 
-def test_codes_are_resized_as_integers(tmp_path):
+def test_quantized_values_are_resized_as_integers(tmp_path):
     """As in files that ONNX Runtime's quantizer writes without pairs of Q and DQ."""
     nodes = [
         node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),

@@ -42,16 +42,16 @@ def _weights(rng, kind, shape, per_channel):
     zero = np.linspace(low, high, count).astype(dtype) if count > 1 else np.full(1, low, dtype)
     # 7-bit s8: ONNX Runtime's 8-bit product pairs saturate on x86 without VNNI.
     ends = (-63, 63) if dtype is np.int8 else (info.min, info.max)
-    codes = rng.integers(*ends, shape, endpoint=True).astype(dtype)
-    return codes, *(v if per_channel else v.reshape(()) for v in (scale, zero))
+    stored = rng.integers(*ends, shape, endpoint=True).astype(dtype)
+    return stored, *(v if per_channel else v.reshape(()) for v in (scale, zero))
 
 
 def _net(rng, weights, channels, groups):
-    codes, scale, zero = weights
-    bias = rng.integers(-3000, 3000, len(codes)).astype(np.int32)
+    stored, scale, zero = weights
+    bias = rng.integers(-3000, 3000, len(stored)).astype(np.int32)
     constants = {"xs": _IN[0], "xz": _IN[1], "ys": _OUT[0], "yz": _OUT[1]}
     constants = {k: np.asarray(v) for k, v in constants.items()}
-    constants |= {"w": codes, "ws": scale, "wz": zero, "b": bias}
+    constants |= {"w": stored, "ws": scale, "wz": zero, "b": bias}
     ins = ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
     nodes = [
         node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
@@ -85,10 +85,10 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     path = save(proto, tmp_path)
     graph = run_passes(integer_form(import_model(path)))[0]
     found = [n for n in graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
-    coded = {graph.tensors[n.inputs[1]].dtype for n in found}
+    quantized = {graph.tensors[n.inputs[1]].dtype for n in found}
     # A depthwise convolution with several weight zero points stays in f32.
     apart = kind == "u8-apart" and per_channel and isinstance(found[0].op, DepthwiseConv2D)
-    assert coded == {DType.F32 if apart else DType.I8}
+    assert quantized == {DType.F32 if apart else DType.I8}
     inputs = {"x": rng.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (want,) = session.run(None, inputs)
@@ -109,15 +109,15 @@ def test_a_release_holds_a_byte_per_weight(rng, kind, tmp_path):
     x = rng.uniform(-2, 2, (1, 32, 9, 11)).astype(np.float32)
     got = evaluate(graph, {"x": x}).outputs["y"]
     # The center window of the first row, by ONNX's definition.
-    codes = np.clip(np.rint(x[0] / _IN[0]) + 121, 0, 255) - 121
+    stored = np.clip(np.rint(x[0] / _IN[0]) + 121, 0, 255) - 121
     real = weights[0].astype(np.int64) - weights[2].reshape(-1, 1, 1, 1)
-    sums = np.tensordot(real, codes[:, :3, 2:5], 3) + bias
+    sums = np.tensordot(real, stored[:, :3, 2:5], 3) + bias
     want = np.clip(np.rint(sums * (_IN[0] * weights[1] / _OUT[0])), -130, 125) * _OUT[0]
     np.testing.assert_allclose(got[0, :, 1, 1], want, atol=1.01 * _OUT[0])
 
 
 @pytest.mark.engines
-def test_codes_that_only_move_between_layers_stay_codes(rng, tmp_path):
+def test_quantized_values_that_only_move_between_layers_stay_quantized_values(rng, tmp_path):
     """Pool, transpose and reshape of quantized values, written by the tools without conversions."""
     import onnxruntime
 

@@ -28,13 +28,13 @@ def _weights(kind, k, n, per_channel):
     """Quantized values [k, n], scales, and zero points."""
     count = n if per_channel else 1
     scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
-    codes = _RNG.integers(-127, 128, (k, n)) + (0 if kind == "s8" else 128)
+    stored = _RNG.integers(-127, 128, (k, n)) + (0 if kind == "s8" else 128)
     dtype = np.int8 if kind == "s8" else np.uint8
     zero = np.full(count, 0 if kind == "s8" else 128, dtype)
     if kind == "u8-apart":  # would not fit into s8 without a zero point
         zero = _RNG.integers(20, 90, count).astype(dtype)
     shaped = (scale, zero) if per_channel else (scale[0], zero[0])
-    return (codes.astype(dtype), *map(np.asarray, shaped))
+    return (stored.astype(dtype), *map(np.asarray, shaped))
 
 
 def _net(activations, layers, shape):
@@ -44,8 +44,8 @@ def _net(activations, layers, shape):
     for i, (scale, zero) in enumerate(zip(_SCALES, zeros, strict=True)):
         constants |= {f"s{i}": np.asarray(scale), f"z{i}": np.asarray(zero, kind)}
     nodes = [node("QuantizeLinear", ["x", "s0", "z0"], ["q0"])]
-    for i, (codes, scale, zero) in enumerate(layers):
-        constants |= {f"w{i}": codes, f"ws{i}": scale, f"wz{i}": zero}
+    for i, (stored, scale, zero) in enumerate(layers):
+        constants |= {f"w{i}": stored, f"ws{i}": scale, f"wz{i}": zero}
         ins = [f"q{i}", f"s{i}", f"z{i}", f"w{i}", f"ws{i}", f"wz{i}", f"s{i + 1}", f"z{i + 1}"]
         nodes.append(node("QLinearMatMul", ins, [f"q{i + 1}"]))
     nodes.append(node("DequantizeLinear", ["q2", "s2", "z2"], ["y"]))
@@ -53,19 +53,21 @@ def _net(activations, layers, shape):
 
 
 def _wanted(x, layers, info, zeros):
-    codes = np.clip(np.rint(x / _SCALES[0]) + zeros[0], info.min, info.max)
+    stored = np.clip(np.rint(x / _SCALES[0]) + zeros[0], info.min, info.max)
     for i, (w, scale, zero) in enumerate(layers):
-        sums = (codes - zeros[i]).astype(np.int64) @ (w.astype(np.int64) - zero)
+        sums = (stored - zeros[i]).astype(np.int64) @ (w.astype(np.int64) - zero)
         factor = _SCALES[i] * scale.astype(np.float64) / _SCALES[i + 1]
-        codes = np.clip(np.rint(sums * factor) + zeros[i + 1], info.min, info.max)
-    return (codes - zeros[2]) * _SCALES[2]
+        stored = np.clip(np.rint(sums * factor) + zeros[i + 1], info.min, info.max)
+    return (stored - zeros[2]) * _SCALES[2]
 
 
 @pytest.mark.parametrize("shape", [(1, _K), (2, 5, _K)], ids=str)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("weights", ["s8", "u8", "u8-apart"])
 @pytest.mark.parametrize("activations", ["s8", "u8"])
-def test_products_of_codes_are_layers_of_bytes(activations, weights, per_channel, shape, tmp_path):
+def test_products_of_quantized_values_are_layers_of_bytes(
+    activations, weights, per_channel, shape, tmp_path
+):
     layers = [_weights(weights, *size, per_channel) for size in ((_K, _N), (_N, _OUT))]
     proto, info, zeros = _net(activations, layers, shape)
     graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
@@ -81,9 +83,9 @@ def test_products_of_codes_are_layers_of_bytes(activations, weights, per_channel
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_a_gemm_with_a_bias_is_a_layer_of_bytes(transposed, per_channel, tmp_path):
-    codes, scale, zero = _weights("s8", _K, _N, per_channel)
+    stored, scale, zero = _weights("s8", _K, _N, per_channel)
     bias = _RNG.integers(-9999, 9999, _N).astype(np.int32)
-    w = np.ascontiguousarray(codes.T) if transposed else codes
+    w = np.ascontiguousarray(stored.T) if transposed else stored
     constants = {"s0": _SCALES[0], "z0": np.uint8(121), "s1": _SCALES[1], "z1": np.uint8(130)}
     constants = {k: np.asarray(v) for k, v in constants.items()}
     constants |= {"w": w, "ws": scale, "wz": zero, "b": bias}
@@ -99,13 +101,13 @@ def test_a_gemm_with_a_bias_is_a_layer_of_bytes(transposed, per_channel, tmp_pat
     assert graph.tensors[layer.inputs[1]].dtype is DType.I8
     x = _RNG.uniform(-2, 2, (5, _K)).astype(np.float32)
     read = np.clip(np.rint(x / _SCALES[0]) + 121, 0, 255) - 121
-    sums = read.astype(np.int64) @ codes.astype(np.int64) + bias
+    sums = read.astype(np.int64) @ stored.astype(np.int64) + bias
     want = np.clip(np.rint(sums * (_SCALES[0] * scale.astype(np.float64) / _SCALES[1])), -130, 125)
     got = evaluate(graph, {"x": x}).outputs["y"]
     np.testing.assert_allclose(got, want * _SCALES[1], atol=1.01 * _SCALES[1])
 
 
-def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
+def test_layers_around_products_of_computed_quantized_values_are_of_bytes(tmp_path):
     """x · w, times its own transpose, times w, as in attention."""
     w, scale, zero = _weights("s8", _K, _N, True)
     constants = {"s0": _SCALES[0], "z0": np.uint8(121), "s1": _SCALES[2], "z1": np.uint8(130)}
@@ -129,17 +131,17 @@ def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
     assert {graph.tensors[n.inputs[1]].dtype for n in found} == {DType.I8}
     x = _RNG.uniform(-2, 2, (13, _K)).astype(np.float32)
 
-    def coded(values, step, zero):
+    def quantized(values, step, zero):
         return np.clip(np.rint(values / step), -zero, 255 - zero) * float(step)
 
     # Compute each product from the values read; otherwise rounding differences would propagate.
     got = evaluate(graph, {"x": x}).outputs
     first, second = got["first"].astype(np.float64), got["second"].astype(np.float64)
-    read = coded(x, _SCALES[0], 121)
+    read = quantized(x, _SCALES[0], 121)
     for name, step, want in (
-        ("first", _SCALES[2], coded(read @ (w * scale.astype(np.float64)), _SCALES[2], 130)),
-        ("second", 1.5, coded(first.T @ first, 1.5, 99)),
-        ("y", 3, coded(first @ second, 3, 99)),
+        ("first", _SCALES[2], quantized(read @ (w * scale.astype(np.float64)), _SCALES[2], 130)),
+        ("second", 1.5, quantized(first.T @ first, 1.5, 99)),
+        ("y", 3, quantized(first @ second, 3, 99)),
     ):
         np.testing.assert_allclose(got[name], want, atol=1.01 * step, err_msg=name)
 

@@ -46,11 +46,11 @@ def _maps(people, odds):
     return [m.reshape(1, _H, _W, -1) for m in (heat, short, mid)]
 
 
-def _single(maps, options=_OPTIONS, codes=False):
+def _single(maps, options=_OPTIONS, quantized=False):
     keep = options.get("max_detections", 1)
     keep = keep if 0 < keep < 100 else 1
     ins = [given(m) for m in maps]
-    if codes:
+    if quantized:
         scales = [float(np.abs(m).max() / 120) for m in maps]
         ins = [given(np.clip(np.rint(m / s) + 128, 0, 255).astype(np.uint8), s, 128)
                for m, s in zip(maps, scales, strict=True)]  # fmt: skip
@@ -65,12 +65,12 @@ def _run(files, single):
     return [made[f"y{i}"] for i in range(4)]
 
 
-@pytest.mark.parametrize("codes", [False, True])
-def test_people_are_found_where_they_stand(files, codes):
+@pytest.mark.parametrize("quantized", [False, True])
+def test_people_are_found_where_they_stand(files, quantized):
     people = [_person(4, 5), _person(3, 18)]
-    points, scores, means, count = _run(files, _single(_maps(people, (3, 5)), codes=codes))
+    points, scores, means, count = _run(files, _single(_maps(people, (3, 5)), quantized=quantized))
     assert count[0] == 2
-    near = 0.5 if codes else 1e-4  # cells
+    near = 0.5 if quantized else 1e-4  # cells
     for place, person in enumerate(people[::-1]):  # higher odds come first
         np.testing.assert_allclose(points[0, place] / _STRIDE, person, atol=near)
     assert means[0, 0] > means[0, 1] > 0.5

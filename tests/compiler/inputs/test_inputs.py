@@ -54,7 +54,7 @@ def test_options_for_scaling_pixels_override_the_model(photo: Path) -> None:
         picture(photo, NHWC, InputOptions(mean=(1.0, 2.0), scale=(1.0,)))
 
 
-def test_codes_follow_scale_and_zero_point(photo: Path) -> None:
+def test_quantized_values_follow_scale_and_zero_point(photo: Path) -> None:
     s8 = TensorSpec("x", "s8", NHWC.shape, 1 / 128, 0)
     u8 = TensorSpec("x", "u8", NHWC.shape, 1 / 255, 0)
     np.testing.assert_array_equal(picture(photo, u8, InputOptions())[0], PIXELS)
@@ -155,8 +155,8 @@ def test_sound_is_mixed_cut_and_padded(tmp_path: Path) -> None:
     parts = windows(ten, FOUR, InputOptions(), stateful=True)
     flat = np.concatenate([part.reshape(-1) for part in parts])
     np.testing.assert_allclose(flat, [*np.arange(10) / 10, 0, 0], atol=1e-3)
-    codes = TensorSpec("x", "s8", (4,), 1 / 128, 0)
-    (found,) = windows(wav(tmp_path / "z.wav", SAMPLES), codes, InputOptions(), stateful=False)
+    stored = TensorSpec("x", "s8", (4,), 1 / 128, 0)
+    (found,) = windows(wav(tmp_path / "z.wav", SAMPLES), stored, InputOptions(), stateful=False)
     np.testing.assert_array_equal(found, [64, -64, 32, 0])
 
 

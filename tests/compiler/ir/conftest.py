@@ -15,7 +15,7 @@ _DTYPES = {d.numpy: d for d in DType}
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class QuantizedOperand:
     """Stored integers with scale(s) and zero point(s)."""
 
     values: Any
@@ -42,14 +42,14 @@ class Coded:
 def as_tensor(operand: Any) -> Tensor | None:
     if operand is None:
         return None
-    quant = operand.quant if isinstance(operand, Coded) else None
-    values = operand.values if isinstance(operand, Coded) else operand
+    quant = operand.quant if isinstance(operand, QuantizedOperand) else None
+    values = operand.values if isinstance(operand, QuantizedOperand) else operand
     return Tensor("t", values.shape, _DTYPES[values.dtype], quant)
 
 
 @pytest.fixture(scope="session")
-def coded() -> type[Coded]:
-    return Coded
+def quantized() -> type[QuantizedOperand]:
+    return QuantizedOperand
 
 
 @pytest.fixture(scope="session")
@@ -64,15 +64,16 @@ def infer() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def apply(infer: Callable[..., Any]) -> Callable[..., Any]:
-    """(operator, operands…, to=Coded or None) → result(s), whose shapes match shape inference.
+    """(operator, operands…, to=QuantizedOperand or None) → result(s), whose shapes match shape
+    inference.
 
     `limits` are passed to the operator's reference.
     """
 
-    def run(op: Operator, *operands: Any, to: Coded | None = None, **limits: int) -> Any:
+    def run(op: Operator, *operands: Any, to: QuantizedOperand | None = None, **limits: int) -> Any:
         quant = None if to is None else to.quant
         outs = [Tensor("y", shape, dtype, quant) for shape, dtype in infer(op, *operands)]
-        values = [o.values if isinstance(o, Coded) else o for o in operands]
+        values = [o.values if isinstance(o, QuantizedOperand) else o for o in operands]
         results = op.reference(values, [as_tensor(o) for o in operands], outs, **limits)
         for result, out in zip(results, outs, strict=True):
             assert result.shape == out.shape

@@ -117,26 +117,26 @@ def test_residual_and_activation_follow_the_bias(apply, rng, activation):
     activation=st.sampled_from(list(Activation)),
 )
 def test_quantized_conv_is_within_a_step_of_the_real_result(
-    apply, coded, seed, kernel, stride, dtype, activation
+    apply, quantized, seed, kernel, stride, dtype, activation
 ):
     rng = np.random.default_rng(seed)
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    x = coded(
+    x = quantized(
         rng.integers(low, high + 1, (1, 5, 4, 3)).astype(dtype), 0.04, int(rng.integers(low, high))
     )
     per_channel = dtype is np.int8
     scale = rng.uniform(0.01, 0.05, 4) if per_channel else 0.02
     weights = rng.integers(low, high + 1, (4, *kernel, 3)).astype(dtype)
-    w = coded(weights, scale, 0 if per_channel else 131)
+    w = quantized(weights, scale, 0 if per_channel else 131)
     bias = rng.integers(-900, 900, 4).astype(np.int32)
-    y = coded(None, 0.11, int(rng.integers(low, high)))
+    y = quantized(None, 0.11, int(rng.integers(low, high)))
     padding = Padding(0, kernel[0] - 1, kernel[1] - 1, 0)
     op = Conv2D(stride, (1, 1), padding, activation)
     found = apply(op, x, w, bias, to=y)
     real_bias = bias * np.float64(np.float32(0.04)) * np.asarray(scale, np.float32)
     real = conv_loops(x.real, w.real, np.broadcast_to(real_bias, 4), stride, (1, 1), padding)
-    codes = np.clip(real, *activation.bounds) / np.float32(0.11) + y.zero
-    assert np.abs(found - np.clip(codes, low, high)).max() <= 0.52 + (
+    stored = np.clip(real, *activation.bounds) / np.float32(0.11) + y.zero
+    assert np.abs(found - np.clip(stored, low, high)).max() <= 0.52 + (
         0.5 if activation is not Activation.NONE else 0
     )
 
@@ -144,13 +144,13 @@ def test_quantized_conv_is_within_a_step_of_the_real_result(
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", ["conv", "depthwise"])
 def test_s8_weights_under_f32_images_stay_near_the_real_result(
-    apply, coded, rng, per_channel, kind
+    apply, quantized, rng, per_channel, kind
 ):
     x = rng.normal(size=(2, 5, 4, 6)).astype(np.float32)
     x[1] *= 100  # scales are per image
     scale = rng.uniform(0.01, 0.02, 6) if per_channel else 0.02
     shape, axis = ((6, 3, 3, 6), 0) if kind == "conv" else ((1, 3, 3, 6), 3)
-    w = coded(rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)
+    w = quantized(rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)
     bias = rng.normal(size=6).astype(np.float32)
     op = Conv2D() if kind == "conv" else DepthwiseConv2D()
     y = apply(op, x, w, bias)
@@ -161,9 +161,9 @@ def test_s8_weights_under_f32_images_stay_near_the_real_result(
         assert worst < 0.02 * np.abs(expected[image]).max()
 
 
-def test_an_image_of_zeros_stays_zero_under_dynamic_quantization(apply, coded):
+def test_an_image_of_zeros_stays_zero_under_dynamic_quantization(apply, quantized):
     x = np.zeros((1, 3, 3, 2), np.float32)
-    w = coded(np.ones((4, 1, 1, 2), np.int8), 0.5)
+    w = quantized(np.ones((4, 1, 1, 2), np.int8), 0.5)
     assert not apply(Conv2D(), x, w, np.zeros(4, np.float32)).any()
 
 

@@ -29,20 +29,20 @@ def test_leading_dimensions_stay_if_asked_for(apply):
     assert apply(FullyConnected(), x, w).shape == (6, 5)
 
 
-def test_quantized_rounds_the_real_result_once(apply, coded, rng):
-    x = coded(rng.integers(-128, 128, (40, 30)).astype(np.int8), 0.04, -3)
-    w = coded(rng.integers(-127, 128, (50, 30)).astype(np.int8), 0.02)
+def test_quantized_rounds_the_real_result_once(apply, quantized, rng):
+    x = quantized(rng.integers(-128, 128, (40, 30)).astype(np.int8), 0.04, -3)
+    w = quantized(rng.integers(-127, 128, (50, 30)).astype(np.int8), 0.02)
     bias = rng.integers(-900, 900, 50).astype(np.int32)
-    found = apply(FullyConnected(), x, w, bias, to=coded(None, 0.11, 5))
+    found = apply(FullyConnected(), x, w, bias, to=quantized(None, 0.11, 5))
     scale = np.float64(np.float32(0.04) * np.float32(0.02))
     real = x.real @ w.real.T + bias * scale
-    codes = real / np.float64(np.float32(0.11)) + 5
-    assert np.abs(found - np.clip(codes, -128, 127)).max() <= 0.5001
+    stored = real / np.float64(np.float32(0.11)) + 5
+    assert np.abs(found - np.clip(stored, -128, 127)).max() <= 0.5001
 
 
-def test_rows_of_f32_under_s8_weights_have_their_own_scale(apply, coded, rng):
+def test_rows_of_f32_under_s8_weights_have_their_own_scale(apply, quantized, rng):
     x = rng.normal(size=(3, 30)).astype(np.float32) * np.float32([[1], [100], [0]])
-    w = coded(rng.integers(-127, 128, (4, 30)).astype(np.int8), 0.02)
+    w = quantized(rng.integers(-127, 128, (4, 30)).astype(np.int8), 0.02)
     y = apply(FullyConnected(), x, w)
     expected = x @ w.real.T
     for row in range(3):

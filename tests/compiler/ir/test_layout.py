@@ -34,8 +34,8 @@ def test_reshape_and_transpose(apply):
         assert y[k, i, j] == x[i, j, k]
 
 
-def test_pad_uses_the_zero_point(apply, coded):
-    x = coded(np.int8([[1, 2]]), 0.5, -7)
+def test_pad_uses_the_zero_point(apply, quantized):
+    x = quantized(np.int8([[1, 2]]), 0.5, -7)
     found = apply(Pad((1, 0), (0, 2)), x, to=x)
     np.testing.assert_array_equal(found, [[-7, -7, -7, -7], [1, 2, -7, -7]])
     np.testing.assert_array_equal(apply(Pad((1,), (0,)), np.float32([3])), [0, 3])
@@ -48,8 +48,8 @@ def test_concat_and_split_are_inverse(apply):
     np.testing.assert_array_equal(apply(Concat(1), *parts), x)
 
 
-def test_concat_rescales_what_differs(apply, coded):
-    a, b = coded(np.uint8([10, 20]), 0.5, 0), coded(np.uint8([10, 20]), 1.0, 10)
+def test_concat_rescales_what_differs(apply, quantized):
+    a, b = quantized(np.uint8([10, 20]), 0.5, 0), quantized(np.uint8([10, 20]), 1.0, 10)
     np.testing.assert_array_equal(apply(Concat(0), a, b, to=a), [10, 20, 0, 20])
 
 

@@ -36,8 +36,10 @@ def test_f32_equals_loops(apply, rng, op, pick, window, stride, padding):
 
 @pytest.mark.parametrize(("window", "stride", "padding"), CASES)
 @pytest.mark.parametrize(("op", "pick"), [(AveragePool2D, np.mean), (MaxPool2D, np.max)])
-def test_codes_are_pooled_as_integers(apply, coded, rng, op, pick, window, stride, padding):
-    x = coded(rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8), 0.1, 4)
+def test_quantized_values_are_pooled_as_integers(
+    apply, quantized, rng, op, pick, window, stride, padding
+):
+    x = quantized(rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8), 0.1, 4)
     found = apply(op(window, stride, padding), x, to=x)
     expected = pool_loops(x.values, window, stride, padding, pick)
     assert np.abs(found - expected).max() <= 0.5
@@ -45,34 +47,34 @@ def test_codes_are_pooled_as_integers(apply, coded, rng, op, pick, window, strid
     np.testing.assert_array_equal(clamped, np.maximum(found, 4))
 
 
-def test_halves_are_rounded_away_from_zero(apply, coded):
-    x = coded(np.int8([[[[-3]], [[-2]]], [[[3]], [[2]]]]), 1.0)
+def test_halves_are_rounded_away_from_zero(apply, quantized):
+    x = quantized(np.int8([[[[-3]], [[-2]]], [[[3]], [[2]]]]), 1.0)
     found = apply(AveragePool2D((2, 1)), x, to=x)
     np.testing.assert_array_equal(found.reshape(-1), [-3, 3])
 
 
 @pytest.mark.parametrize("axes", [(1,), (1, 2), (0, 3), (2, 1)])
 @pytest.mark.parametrize("keep", [False, True])
-def test_mean(apply, coded, rng, axes, keep):
+def test_mean(apply, quantized, rng, axes, keep):
     x = rng.normal(size=(2, 3, 4, 5)).astype(np.float32)
     expected = x.astype(np.float64).mean(axis=axes, keepdims=keep)
     np.testing.assert_allclose(apply(Mean(axes, keep), x), expected, rtol=1e-5, atol=1e-7)
-    codes = coded(rng.integers(0, 256, (2, 3, 4, 5)).astype(np.uint8), 0.1, 100)
-    found = apply(Mean(axes, keep), codes, to=coded(None, 0.07, 90))
-    real = codes.real.mean(axis=axes, keepdims=keep) / np.float64(np.float32(0.07)) + 90
+    stored = quantized(rng.integers(0, 256, (2, 3, 4, 5)).astype(np.uint8), 0.1, 100)
+    found = apply(Mean(axes, keep), stored, to=quantized(None, 0.07, 90))
+    real = stored.real.mean(axis=axes, keepdims=keep) / np.float64(np.float32(0.07)) + 90
     assert np.abs(found - np.clip(real, 0, 255)).max() <= 0.75
 
 
-def test_softmax(apply, coded, rng):
+def test_softmax(apply, quantized, rng):
     x = rng.normal(0, 4, (3, 11)).astype(np.float32)
     powers = np.exp(0.5 * x.astype(np.float64))
     expected = powers / powers.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(apply(Softmax(0.5), x), expected, rtol=1e-5)
     huge = apply(Softmax(), np.float32([[1e4, 1e4, -1e4]]))
     np.testing.assert_array_equal(huge, [[0.5, 0.5, 0]])
-    codes = coded(rng.integers(-128, 128, (5, 17)).astype(np.int8), 0.05, 3)
-    powers = np.exp(codes.real)
-    found = apply(Softmax(), codes, to=coded(None, 1 / 256, -128))
+    stored = quantized(rng.integers(-128, 128, (5, 17)).astype(np.int8), 0.05, 3)
+    powers = np.exp(stored.real)
+    found = apply(Softmax(), stored, to=quantized(None, 1 / 256, -128))
     assert np.abs((found + 128.0) / 256 - powers / powers.sum(1, keepdims=True)).max() <= 1.5 / 256
 
 
@@ -99,14 +101,14 @@ def bilinear_loops(x, size, align, half):
 
 @pytest.mark.parametrize(("align", "half"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("size", [(3, 5), (6, 10), (7, 4), (1, 1)])
-def test_resize(apply, coded, rng, size, align, half):
+def test_resize(apply, quantized, rng, size, align, half):
     x = rng.normal(size=(2, 3, 5, 2)).astype(np.float32)
     op = ResizeBilinear(size, align, half)
     np.testing.assert_allclose(apply(op, x), bilinear_loops(x, size, align, half), atol=1e-5)
     for dtype in (np.int8, np.uint8):
-        codes = coded(rng.integers(0, 128, (1, 3, 5, 2)).astype(dtype), 0.1)
-        expected = bilinear_loops(codes.values.astype(np.float64), size, align, half)
-        assert np.abs(apply(op, codes, to=codes) - expected).max() <= 0.75
+        stored = quantized(rng.integers(0, 128, (1, 3, 5, 2)).astype(dtype), 0.1)
+        expected = bilinear_loops(stored.values.astype(np.float64), size, align, half)
+        assert np.abs(apply(op, stored, to=stored) - expected).max() <= 0.75
 
 
 X = np.zeros((1, 4, 4, 2), np.float32)

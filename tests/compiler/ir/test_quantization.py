@@ -88,7 +88,7 @@ def test_activation_range(activation, bounds):
     assert activation_range(activation, tensor(DType.I8, 0.05, -20)) == bounds
 
 
-def test_a_bound_beyond_all_codes_is_none():
+def test_a_bound_beyond_all_quantized_values_is_none():
     assert activation_range(Activation.RELU6, tensor(DType.I8, 1e-40, -20)) == (-20, 127)
 
 

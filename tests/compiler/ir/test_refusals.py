@@ -40,7 +40,7 @@ X = f32(2, 3, 4)
 BOXES, ORDER, SCORES = f32(1, 5, 4), s32(1, 2, 5), f32(1, 2, 5)
 HEAT, SHORT, MID = f32(1, 2, 3, 17), f32(1, 2, 3, 34), f32(1, 2, 3, 64)
 WIDE, TAPS = (s16(1, 3, 3, 4), 0.1), (s8(4, 2, 2, 4), 0.1)
-ROWS, CODES = f32(2, 6), s8(3, 6)
+ROWS, QUANTIZED = f32(2, 6), s8(3, 6)
 FOUR = ((1, 0),) * 4
 LSTM4 = ops.QuantizedLSTM(FOUR, FOUR)  # 3 cells, an input of 5 values
 LSTM = (s8(2, 1, 5), s8(12, 5), s8(12, 3), s32(2, 12), s8(1, 3), s16(1, 3))
@@ -113,16 +113,16 @@ PRODUCTS = [
     (ops.Conv2D16x8(dilation=(3, 1)), (WIDE, TAPS), "one window of 4x2"),
     (ops.Conv2D16x8(padding=Padding(left=2**16 + 1)), (WIDE, TAPS), "padding from 0 to 65536"),
     (ops.Conv2D16x8(padding=Padding(right=-1)), (WIDE, TAPS), "padding from 0 to 65536"),
-    (ops.DynamicFullyConnected(), (f64(2, 6), (CODES, 0.1)), "input of type f32"),
+    (ops.DynamicFullyConnected(), (f64(2, 6), (QUANTIZED, 0.1)), "input of type f32"),
     (ops.DynamicFullyConnected(), (ROWS, (s16(3, 6), 0.1)), "weights of type s8 or u8"),
     (ops.DynamicFullyConnected(), (ROWS, (s8(6), 0.1)), "weights of rank 2"),
-    (ops.DynamicFullyConnected(), (f32(0, 6), (CODES, 0.1)), "input and weights of at least 1"),
-    (ops.DynamicFullyConnected(), (f32(2, 5), (CODES, 0.1)), "rows of 6"),
-    (ops.DynamicFullyConnected(), (f32(), (CODES, 0.1)), "rows of 6"),
-    (ops.DynamicFullyConnected(), (ROWS, CODES), "one scale or 3"),
-    (ops.DynamicFullyConnected(), (ROWS, (CODES, [0.1, 0.2])), "one scale or 3"),
-    (ops.DynamicFullyConnected(), (ROWS, (CODES, 0.1), f32(2)), "bias of shape .3."),
-    (ops.DynamicFullyConnected(), (ROWS, (CODES, 0.1), s32(3)), "bias of type f32"),
+    (ops.DynamicFullyConnected(), (f32(0, 6), (QUANTIZED, 0.1)), "input and weights of at least 1"),
+    (ops.DynamicFullyConnected(), (f32(2, 5), (QUANTIZED, 0.1)), "rows of 6"),
+    (ops.DynamicFullyConnected(), (f32(), (QUANTIZED, 0.1)), "rows of 6"),
+    (ops.DynamicFullyConnected(), (ROWS, QUANTIZED), "one scale or 3"),
+    (ops.DynamicFullyConnected(), (ROWS, (QUANTIZED, [0.1, 0.2])), "one scale or 3"),
+    (ops.DynamicFullyConnected(), (ROWS, (QUANTIZED, 0.1), f32(2)), "bias of shape .3."),
+    (ops.DynamicFullyConnected(), (ROWS, (QUANTIZED, 0.1), s32(3)), "bias of type f32"),
     (ops.DynamicConv2D(), (f16(1, 3, 3, 4), TAPS), "input of type f32"),
     (ops.DynamicConv2D(), (f32(1, 3, 3, 4), WIDE), "weights of type s8 or u8"),
     (ops.DynamicConv2D(), (f32(1, 0, 3, 4), TAPS), "input and weights of at least 1"),
@@ -132,24 +132,32 @@ PRODUCTS = [
     (ops.DynamicConv2D(), (f32(1, 3, 3, 3), TAPS), "weights of shape"),
     (ops.DynamicConv2D(), (f32(1, 1, 3, 4), TAPS), "one window of 2x2"),
     (ops.DynamicConv2D(), (f32(1, 3, 3, 4), TAPS, f32(3)), "bias of shape"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES), r"input 2 \(scales\)"),
-    (ops.OutlierFullyConnected(), (f16(2, 6), CODES, f32(1, 3)), "input of type f32"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED), r"input 2 \(scales\)"),
+    (ops.OutlierFullyConnected(), (f16(2, 6), QUANTIZED, f32(1, 3)), "input of type f32"),
     (ops.OutlierFullyConnected(), (ROWS, u8(3, 6), f32(1, 3)), "weights of type s8"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f64(1, 3)), "scales of type f32"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f64(1, 3)), "scales of type f32"),
     (ops.OutlierFullyConnected(), (ROWS, s8(6), f32(1, 3)), "weights of rank 2"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(3)), "scales of rank 2"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(0, 3)), "input, weights and scales"),
-    (ops.OutlierFullyConnected(0.0), (ROWS, CODES, f32(1, 3)), "threshold above 0"),
-    (ops.OutlierFullyConnected(1e-46), (ROWS, CODES, f32(1, 3)), "threshold above 0"),
-    (ops.OutlierFullyConnected(math.nan), (ROWS, CODES, f32(1, 3)), "threshold above 0"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(1, 2)), "scales of shape"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(4, 3)), "slices that divide 6"),
-    (ops.OutlierFullyConnected(), (f32(2, 5), CODES, f32(1, 3)), "rows of 6"),
-    (ops.OutlierFullyConnected(keep_dims=True), (f32(3, 4), CODES, f32(1, 3)), "rows of 6"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(1, 3), f32(6)), "bias of shape"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(1, 3), s32(3)), "bias of type"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(1, 3), None, f32(3, 2)), "residual of shape"),
-    (ops.OutlierFullyConnected(), (ROWS, CODES, f32(1, 3), None, s32(2, 3)), "residual of type"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(3)), "scales of rank 2"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(0, 3)), "input, weights and scales"),
+    (ops.OutlierFullyConnected(0.0), (ROWS, QUANTIZED, f32(1, 3)), "threshold above 0"),
+    (ops.OutlierFullyConnected(1e-46), (ROWS, QUANTIZED, f32(1, 3)), "threshold above 0"),
+    (ops.OutlierFullyConnected(math.nan), (ROWS, QUANTIZED, f32(1, 3)), "threshold above 0"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(1, 2)), "scales of shape"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(4, 3)), "slices that divide 6"),
+    (ops.OutlierFullyConnected(), (f32(2, 5), QUANTIZED, f32(1, 3)), "rows of 6"),
+    (ops.OutlierFullyConnected(keep_dims=True), (f32(3, 4), QUANTIZED, f32(1, 3)), "rows of 6"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(1, 3), f32(6)), "bias of shape"),
+    (ops.OutlierFullyConnected(), (ROWS, QUANTIZED, f32(1, 3), s32(3)), "bias of type"),
+    (
+        ops.OutlierFullyConnected(),
+        (ROWS, QUANTIZED, f32(1, 3), None, f32(3, 2)),
+        "residual of shape",
+    ),
+    (
+        ops.OutlierFullyConnected(),
+        (ROWS, QUANTIZED, f32(1, 3), None, s32(2, 3)),
+        "residual of type",
+    ),
     (ops.MatMul(), (X,), r"input 1 \(second matrix\)"),
     (ops.MatMul(), (f64(2, 3), f64(3, 2)), "first matrix of type"),
     (ops.MatMul(), (f32(2, 3), f16(3, 2)), "second matrix of type f32"),
@@ -168,14 +176,14 @@ MOVES = [
     (ops.Gather(), (f32(), s32(2)), "axis from 0 to -1"),
     (ops.Gather(), (X, f32(2)), "indices of type"),
     (ops.Gather(1), (f32(2, 0), s32(2)), "size of the gathered axis"),
-    (ops.GatherCodes(), (u8(2, 6), s32(1), f32(2, 2)), "codes of type s8"),
-    (ops.GatherCodes(), (s8(2, 6), f32(1), f32(2, 2)), "indices of type"),
-    (ops.GatherCodes(), (s8(2, 6), s32(1), f16(2, 2)), "scales of type"),
-    (ops.GatherCodes(), (s8(6), s32(1), f32(2, 2)), "codes of rank 2"),
-    (ops.GatherCodes(), (s8(2, 6), s32(1), f32(2)), "scales of rank 2"),
-    (ops.GatherCodes(), (s8(2, 6), s32(1), f32(2, 0)), "codes and scales of at least 1"),
-    (ops.GatherCodes(), (s8(2, 6), s32(1), f32(3, 2)), "scales for 2 rows"),
-    (ops.GatherCodes(), (s8(2, 6), s32(1), f32(2, 4)), "groups that divide 6"),
+    (ops.GatherQuantized(), (u8(2, 6), s32(1), f32(2, 2)), "stored of type s8"),
+    (ops.GatherQuantized(), (s8(2, 6), f32(1), f32(2, 2)), "indices of type"),
+    (ops.GatherQuantized(), (s8(2, 6), s32(1), f16(2, 2)), "scales of type"),
+    (ops.GatherQuantized(), (s8(6), s32(1), f32(2, 2)), "stored of rank 2"),
+    (ops.GatherQuantized(), (s8(2, 6), s32(1), f32(2)), "scales of rank 2"),
+    (ops.GatherQuantized(), (s8(2, 6), s32(1), f32(2, 0)), "stored and scales of at least 1"),
+    (ops.GatherQuantized(), (s8(2, 6), s32(1), f32(3, 2)), "scales for 2 rows"),
+    (ops.GatherQuantized(), (s8(2, 6), s32(1), f32(2, 4)), "groups that divide 6"),
     (ops.BroadcastTo((3, 4)), (X,), "broadcasts to"),
     (ops.BroadcastTo((2, 3, 5)), (X,), "broadcasts to"),
     (ops.BitCast(DType.I16), (X,), "4 bytes that is not bool"),
@@ -215,8 +223,8 @@ ROWS_AND_PAIRS = [
     (ops.LayerNorm(2), (X, f32(4)), "factor of 12 values"),
     (ops.LayerNorm(), (X, None, f32(3)), "shift of 4 values"),
     (ops.LayerNorm(), (X, f16(4)), "factor of type f32"),
-    (ops.CodeSum((1,)), (f32(2, 3),), "input of type"),
-    (ops.CodeSum((2,)), ((s8(2, 3), 0.1),), "axis"),
+    (ops.QuantizedSum((1,)), (f32(2, 3),), "input of type"),
+    (ops.QuantizedSum((2,)), ((s8(2, 3), 0.1),), "axis"),
     (ops.MeanOfSums((1,)), (f32(2, 3),), "input of type"),
     (ops.MeanOfSums((2,)), (s32(2, 3),), "axis"),
     (ops.UnitLength(), ((s16(2, 3), 0.1),), "input of type"),
@@ -348,16 +356,16 @@ STEPS = [
 ]
 
 
-def with_codes(coded, operands):
-    return [coded(*o) if isinstance(o, tuple) else o for o in operands]
+def with_quantized(quantized, operands):
+    return [quantized(*o) if isinstance(o, tuple) else o for o in operands]
 
 
 @pytest.mark.parametrize(
     ("op", "operands", "message"), [*BOXES_AND_POSES, *PRODUCTS, *MOVES, *ROWS_AND_PAIRS, *STEPS]
 )
-def test_misfits_are_refused(infer, coded, op, operands, message):
+def test_misfits_are_refused(infer, quantized, op, operands, message):
     with pytest.raises(ShapeError, match=message):
-        infer(op, *with_codes(coded, operands))
+        infer(op, *with_quantized(quantized, operands))
 
 
 @pytest.mark.parametrize(
@@ -371,9 +379,9 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
         (ops.Conv2D16x8(padding=Padding(left=2**16)), (WIDE, TAPS), (1, 2, 2**16 + 2, 4)),
         (ops.Conv2D16x8(dilation=(2, 2)), (WIDE, TAPS, s32(4)), (1, 1, 1, 4)),
         (ops.Conv2D16x8(groups=2), (WIDE, (s8(4, 2, 2, 2), [0.1] * 4)), (1, 2, 2, 4)),
-        (ops.DynamicFullyConnected(), (ROWS, (CODES, [0.1] * 3), f32(3)), (2, 3)),
-        (ops.OutlierFullyConnected(1e-45), (f32(3, 4), CODES, f32(6, 3)), (2, 3)),
-        (ops.GatherCodes(), (s8(2, 6), s32(), f32(2, 6)), (6,)),
+        (ops.DynamicFullyConnected(), (ROWS, (QUANTIZED, [0.1] * 3), f32(3)), (2, 3)),
+        (ops.OutlierFullyConnected(1e-45), (f32(3, 4), QUANTIZED, f32(6, 3)), (2, 3)),
+        (ops.GatherQuantized(), (s8(2, 6), s32(), f32(2, 6)), (6,)),
         (ops.BroadcastTo((5, 2, 3, 4)), (X,), (5, 2, 3, 4)),
         (ops.Pad((0, 0, 2**24), (0, 0, 0)), (X,), (2, 3, 2**24 + 4)),
         (ops.SpaceToBatch(padding=(0, 0, 0, 2**24)), (f32(1, 2, 2, 1),), (1, 2, 2**24 + 2, 1)),
@@ -393,5 +401,5 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
         (ops.Loop(3, 0, 1, body=STATE), (f32(3, 2),), (3, 2)),
     ],
 )
-def test_limits_are_allowed(infer, coded, op, operands, shape):
-    assert infer(op, *with_codes(coded, operands))[0][0] == shape
+def test_limits_are_allowed(infer, quantized, op, operands, shape):
+    assert infer(op, *with_quantized(quantized, operands))[0][0] == shape

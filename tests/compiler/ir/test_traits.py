@@ -15,7 +15,7 @@ import pytest
 from edgekit.host.compiler.costs.layout_table import KERNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
-from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnQuantized
 from edgekit.host.compiler.ir.types import DType, Operator, Quant, ShapeError, Tensor
 from edgekit.host.compiler.lowering.lower import lowers  # imports the rules of all modules
 
@@ -43,7 +43,7 @@ def test_an_open_trait_is_found() -> None:
         arithmetic = Arithmetic.EXACT
         half = Half.NO
 
-    assert _open_traits(Forgetful) == ["cost_kind", "elementwise", "on_codes"]
+    assert _open_traits(Forgetful) == ["cost_kind", "elementwise", "on_quantized"]
 
 
 @pytest.mark.parametrize("operator", ops.every(), ids=lambda c: c.kind)
@@ -129,10 +129,10 @@ def test_a_moving_operator_invents_no_value() -> None:
     "op", [ops.Logistic(), ops.Tanh(), ops.HardSwish(), ops.HardSigmoid(), ops.HardSigmoid(0.5)],
     ids=lambda op: op.kind,
 )  # fmt: skip
-def test_results_are_the_same_codes_beyond_saturation(op: Operator) -> None:
+def test_results_are_the_same_quantized_values_beyond_saturation(op: Operator) -> None:
     ends = op.saturation()
     assert ends is not None
-    step, zero = op.fixed_codes or (1 / 256, -128)
+    step, zero = op.fixed_quantization or (1 / 256, -128)
     x = Tensor("x", (2,), DType.F32)
     for end in ends:
         if np.isfinite(end):
@@ -141,14 +141,14 @@ def test_results_are_the_same_codes_beyond_saturation(op: Operator) -> None:
             assert abs(first - second) <= 0.51
 
 
-def test_fixed_codes_are_a_scale_that_results_fit() -> None:
+def test_fixed_quantized_values_are_a_scale_that_results_fit() -> None:
     x = np.float32([-50, -1, 0, 1, 50])
     t = Tensor("x", (5,), DType.F32)
-    for operator in (c for c in ops.every() if c.fixed_codes is not None):
-        assert operator.fixed_codes is not None
-        step, zero = operator.fixed_codes
-        codes = np.rint(operator().reference([x], [t], [t])[0] / step + zero)
-        assert codes.min() >= -128 and codes.max() <= 128
+    for operator in (c for c in ops.every() if c.fixed_quantization is not None):
+        assert operator.fixed_quantization is not None
+        step, zero = operator.fixed_quantization
+        stored = np.rint(operator().reference([x], [t], [t])[0] / step + zero)
+        assert stored.min() >= -128 and stored.max() <= 128
 
 
 def test_what_keeps_its_scale_does() -> None:
@@ -158,7 +158,7 @@ def test_what_keeps_its_scale_does() -> None:
     same = np.full(image.shape, 7, np.int8)
     made: list[Operator] = [ops.AveragePool2D((2, 2), (2, 2)), ops.MaxPool2D((2, 2), (2, 2))]
     for op in made:
-        assert op.on_codes.keeps_scale
+        assert op.on_quantized.keeps_scale
         outs = [Tensor("y", shape, dtype, quant) for shape, dtype in op.infer([image])]
         assert set(op.reference([same], [image], outs)[0].reshape(-1)) == {7}
 
@@ -178,5 +178,5 @@ def test_operators_with_an_activation_can_clamp() -> None:
 
 
 def test_coded_weights_are_no_quantized_form() -> None:
-    for operator in (c for c in ops.every() if c.coded_weights):
-        assert operator.on_codes is OnCodes.NEVER
+    for operator in (c for c in ops.every() if c.quantized_weights):
+        assert operator.on_quantized is OnQuantized.NEVER

@@ -20,9 +20,9 @@ _K, _N = 64, 80
 
 
 def _dense(rows: int) -> Case:
-    codes = np.random.default_rng(1).integers(-127, 128, (_N, _K))
+    quantized = np.random.default_rng(1).integers(-127, 128, (_N, _K))
     x = tensor((rows, _K), DType.I8, quant(0.1))
-    weights = constant(codes, DType.I8, quant(0.01))
+    weights = constant(quantized, DType.I8, quant(0.01))
     return Case(ops.FullyConnected(), (x, weights), quant(0.2))
 
 
@@ -31,9 +31,9 @@ def _layer(rows: int = 1) -> Graph:
 
 
 def _split_layer(bits: int, groups: int) -> Graph:
-    codes = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, (_N, _K))
+    quantized = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, (_N, _K))
     scales = np.full((groups, _N), 0.01)
-    operands = tensor((1, _K)), constant(codes, DType.I8), constant(scales)
+    operands = tensor((1, _K)), constant(quantized, DType.I8), constant(scales)
     return graph_of([Case(ops.OutlierFullyConnected(6.0), operands)])
 
 

@@ -42,8 +42,8 @@ def _graph(dtype: str = "f32", shape: GemmShape = _SHAPE) -> Graph:
     if dtype == "f32":
         weights = constant(rng.standard_normal((shape.n, shape.k)).astype(np.float32) / 64)
         return graph_of([Case(ops.FullyConnected(), (tensor((shape.m, shape.k)), weights))])
-    codes = rng.integers(-127, 128, (shape.n, shape.k))
-    weights = constant(codes, DType.I8, quant(0.01, 0))
+    values = rng.integers(-127, 128, (shape.n, shape.k))
+    weights = constant(values, DType.I8, quant(0.01, 0))
     x = tensor((shape.m, shape.k), DType.I8, quant(0.05, 3))
     return graph_of([Case(ops.FullyConnected(), (x, weights), quant(4.0, -5))])
 

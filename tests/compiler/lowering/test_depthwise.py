@@ -44,11 +44,11 @@ def test_a_task_has_as_many_rows_as_scratch_holds(side, rows):
 )
 @pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
 def test_weights_of_8_bits_are_bytes(dtype, board):
-    info, codes = np.iinfo(dtype.numpy), quant(0.1, 7 if dtype is DType.U8 else 0)
+    info, quantized = np.iinfo(dtype.numpy), quant(0.1, 7 if dtype is DType.U8 else 0)
     data = np.random.default_rng(1).integers(info.min, info.max + 1, (96, 5, 5, 96))
-    x = tensor((1, 9, 9, 96), dtype, codes)
+    x = tensor((1, 9, 9, 96), dtype, quantized)
     for op, values in ((ops.Conv2D(), data), (ops.DepthwiseConv2D(), data[:1])):
-        case = Case(op, (x, constant(values, dtype, codes), None), codes)
+        case = Case(op, (x, constant(values, dtype, quantized), None), quantized)
         stored = len(lower(graph_of([case]), load_profile(board)).lowered.weights)
         others = 4 * 4 * 96 + x.elements // 9 + 512  # bias and factors, a row of x, alignment
         assert stored < values.size + others, op

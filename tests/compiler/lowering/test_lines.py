@@ -11,7 +11,7 @@ from edgekit.host.compiler.lowering.gemm.float_requant import Lines, codes_of, l
 from tests.support.op_cases import quant, tensor
 
 
-def _codes_by_floats(lines: Lines, sums, channel: int):
+def _requantized_in_float(lines: Lines, sums, channel: int):
     """Like the f32 kernel. A product of 24-bit floats is exact in f64, and the longer mantissa here
     means that each step is rounded only once."""
     x = (sums + lines.start[channel]).astype(np.int32).view(np.float32)
@@ -29,7 +29,7 @@ def _expected(factor: Multiplier, sums, y):
 @pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
 @pytest.mark.parametrize("real", [0.3, 0.0471, 0.00631, 0.0019])
 @pytest.mark.parametrize(("zero", "counts"), [(0, {1}), (117, {1, 2})])
-def test_all_sums_get_tflites_codes(dtype, real, zero, counts):
+def test_all_sums_get_tflites_quantized_values(dtype, real, zero, counts):
     info = np.iinfo(dtype.numpy)
     y = tensor((1, 1, 1, 1), dtype, quant(0.1, info.min + zero))
     found = 0
@@ -47,7 +47,7 @@ def test_all_sums_get_tflites_codes(dtype, real, zero, counts):
         exact = codes_of(lines, sums[:, None])
         assert exact is not None
         assert np.array_equal(np.clip(exact[:, 0], info.min, info.max), expected)
-        by_floats = np.clip(_codes_by_floats(lines, sums, 0), info.min, info.max)
+        by_floats = np.clip(_requantized_in_float(lines, sums, 0), info.min, info.max)
         assert np.array_equal(by_floats, expected)
     assert found >= 3
 
@@ -61,7 +61,7 @@ def test_each_channel_has_a_line_of_its_own():
     for c in range(5):
         sums = np.arange(least[c], most[c] + 1)
         of_channel = Multiplier(factor.multiplier[c : c + 1], factor.shift[c : c + 1])
-        found = np.clip(_codes_by_floats(lines, sums, c), -128, 127)
+        found = np.clip(_requantized_in_float(lines, sums, c), -128, 127)
         assert np.array_equal(found, _expected(of_channel, sums, y))
 
 
@@ -104,5 +104,5 @@ def test_halves_go_away_from_zero_on_two_lines(shift):
     assert lines is not None or shift > 9
     if lines is not None:
         sums = np.arange(ends[0][0], ends[1][0] + 1)
-        found = np.clip(_codes_by_floats(lines, sums, 0), -128, 127)
+        found = np.clip(_requantized_in_float(lines, sums, 0), -128, 127)
         assert np.array_equal(found, _expected(factor, sums, y))

@@ -60,13 +60,13 @@ def test_pruned_weights_are_stored_in_their_own_type(profile):
 
 def _file(kind: str, folder):
     """A product whose weights the file stores in `kind`, with scales per column for s8."""
-    codes = np.random.default_rng(0).integers(-127, 128, (256, 64)).astype(np.int8)
+    quantized = np.random.default_rng(0).integers(-127, 128, (256, 64)).astype(np.int8)
     scales = np.linspace(0.01, 0.02, 64, dtype=np.float32)
     if kind == "f16":
-        constants = {"stored": (codes * scales).astype(np.float16)}
+        constants = {"stored": (quantized * scales).astype(np.float16)}
         widen = node("Cast", ["stored"], ["w"], to=TensorProto.FLOAT)
     else:
-        constants = {"stored": codes, "scale": scales}
+        constants = {"stored": quantized, "scale": scales}
         widen = node("DequantizeLinear", ["stored", "scale"], ["w"], axis=1)
     nodes = [widen, node("MatMul", ["x", "w"], ["y"])]
     return save(model(nodes, [value("x", (40, 256))], ["y"], constants), folder)

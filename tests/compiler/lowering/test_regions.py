@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.runtime.errors import InputError as TableError
 from edgekit.host.compiler.costs.layout_table import (
     CHAIN,
-    CODES,
+    I8_KERNELS,
     KERNELS,
     WINDOWS,
     KernelWork,
@@ -274,8 +274,10 @@ def test_a_board_without_a_table_borrows_one_of_its_family_and_must_gain_by_it(
     assert found is not None and found.platform == platform
     lent = read_layouts(shipped_folder("layouts") / f"{platform}.json")
     dearer = {c.kernel for c, own in zip(found.cases, lent.cases, strict=True) if c.cost > own.cost}
-    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes", CHAIN}
-    assert dearer == (set() if name.startswith("x86") else {*KERNELS, *WINDOWS, *CODES} - usual)
+    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_i8", CHAIN}
+    assert dearer == (
+        set() if name.startswith("x86") else {*KERNELS, *WINDOWS, *I8_KERNELS} - usual
+    )
 
 
 def test_a_core_of_another_family_lends_nothing(monkeypatch, tmp_path):

@@ -189,12 +189,12 @@ def test_rows_of_several_threads_do_not_answer_for_one():
     assert table.operator_row("core", form, 2)[0] is not None
 
 
-def test_rows_of_signed_codes_answer_for_unsigned_ones():
+def test_rows_of_signed_quantized_values_answer_for_unsigned_ones():
     shape, near, far = GemmShape(256, 64, 64), GemmShape(256, 64, 96), GemmShape(9, 4000, 4000)
     signed, own = _operator_row(1, shape, 4, "s8"), _operator_row(1, near, 8, "u8")
     table = KnowledgeBase(("core",), operators=(signed, own))
     row, rule, why = table.operator_row("core", Form("conv", shape, "u8"))
-    assert row is not None and rule == "exact" and why.endswith("; measured on signed codes")
+    assert row is not None and rule == "exact" and why.endswith("; measured on s8")
     assert row.method == OperatorMethod("in_place", "u8", 8, 4)
     found, rule, why = table.operator_row("core", Form("conv", near, "u8"))
     assert (found, rule) == (own, "exact") and "signed" not in why

@@ -27,7 +27,7 @@ def _halves(bits: int, activation: Activation, y_zero: int) -> Case:
 
 
 @pytest.mark.parametrize("board", x86_params())
-def test_sums_halfway_between_codes_round_as_in_the_reference(board, tmp_path):
+def test_sums_halfway_between_quantized_values_round_as_in_the_reference(board, tmp_path):
     graph = graph_of(
         [
             _halves(bits, activation, y_zero)

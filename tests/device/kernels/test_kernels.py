@@ -46,7 +46,7 @@ _SHARED = [
     "depthwise_8bit",
     "pool",
     "sparse_window",
-    "pruned_codes",
+    "pruned_i8",
     "binary",
     "recurrent",
     "recurrent_8bit",
@@ -94,4 +94,4 @@ def test_the_table_of_instruction_sets_matches_the_headers():
         assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value
         assert ("vf_load_masked" in text) == isa.masks_loads
         assert ("#define EK_PAIRS" in text) == isa.multiplies_pairs
-        assert ("#define EK_LINES" in text) == isa.codes_by_lines
+        assert ("#define EK_LINES" in text) == isa.requantizes_in_float

@@ -57,13 +57,13 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
         ((301, 77), (64, 48)), ((2, 199), (31, 8)), ((64, 3), (5, 64)),
     ):  # fmt: skip
         pixels = rng.integers(0, 256, (source[1], source[0], 3)).astype(np.uint8)
-        codes = np.stack([np.arange(256)] * channels).astype(np.uint8)
+        table = np.stack([np.arange(256)] * channels).astype(np.uint8)
         placed = place(source, *size, fit)
         made = np.zeros((channels, *size[::-1]) if planes else (*size[::-1], channels), kind)
         picture = Picture(
             pixels.ctypes.data, *source, 3 * source[0], placed.left, placed.top, placed.width,
             placed.height, *size, channels, planes, False, 114,
-            codes.ctypes.data if kind is np.uint8 else None, (1, 1, 1), (0, 0, 0),
+            table.ctypes.data if kind is np.uint8 else None, (1, 1, 1), (0, 0, 0),
         )  # fmt: skip
         assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
         found = made.transpose(1, 2, 0) if planes else made
@@ -74,18 +74,18 @@ def test_every_pixel_is_where_numpy_puts_it(library, fit, planes, kind, channels
 @pytest.mark.parametrize("planes", [False, True])
 def test_factors_and_order_of_channels(library, planes):
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    codes = np.array([np.arange(256), 255 - np.arange(256), np.arange(256) // 2], np.uint8)
+    table = np.array([np.arange(256), 255 - np.arange(256), np.arange(256) // 2], np.uint8)
     for kind in (np.float32, np.uint8):
         made = np.zeros((3, 2, 4) if planes else (2, 4, 3), kind)
         picture = Picture(
             pixels.ctypes.data, 4, 2, 12, 0, 0, 4, 2, 4, 2, 3, planes, True, 0,
-            codes.ctypes.data if kind is np.uint8 else None, (2, 3, 5), (1, 0, -1),
+            table.ctypes.data if kind is np.uint8 else None, (2, 3, 5), (1, 0, -1),
         )  # fmt: skip
         assert library.ek_fit_picture(ctypes.byref(picture), ctypes.c_void_p(made.ctypes.data)) == 0
         found = made.transpose(1, 2, 0) if planes else made
         expected = pixels[..., ::-1] * np.float32([2, 3, 5]) + np.float32([1, 0, -1])
         if kind is np.uint8:
-            expected = np.stack([codes[c][pixels[..., 2 - c]] for c in range(3)], -1)
+            expected = np.stack([table[c][pixels[..., 2 - c]] for c in range(3)], -1)
         np.testing.assert_array_equal(found, expected)
 
 

@@ -16,7 +16,7 @@ from tests.support.sums import every_pair, sums_graph
 
 
 @pytest.mark.parametrize("board", x86_params())
-def test_every_pair_of_codes_has_the_sum_of_the_reference(board, tmp_path):
+def test_every_pair_of_quantized_values_has_the_sum_of_the_reference(board, tmp_path):
     graph = sums_graph((256, 256))
     inputs = every_pair(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
@@ -29,7 +29,7 @@ def test_sums_of_odd_sizes(board, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 
 
-def test_sums_halfway_between_codes_have_no_linear_form():
+def test_sums_halfway_between_quantized_values_have_no_linear_form():
     x, y = tensor((2,), DType.I8, quant(1.0, 0)), tensor((2,), DType.I8, quant(2.0, 0))
     assert linear_sum(ops.Add(), x, x, y, -128, 127) is None
 

@@ -3,7 +3,7 @@
  * a packed B comes from L3 at half the speed of L2. Other cores prefetch nothing. */
 #ifndef EK_GEMM_PREFETCH_H
 #define EK_GEMM_PREFETCH_H
-#include "../codes.h"
+#include "../microkernels.h"
 
 #define EK_GEMM_PREFETCH_B 1048576 /* bytes of a B that does not fit L2 */
 #define EK_GEMM_LINE_BYTES 64

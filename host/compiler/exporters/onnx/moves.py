@@ -8,7 +8,7 @@ from edgekit.host.compiler.exporters.onnx.sink import (
     FROM_IMAGE,
     TO_IMAGE,
     OnnxExportCall,
-    same_codes,
+    same_quantization,
     writes,
 )
 from edgekit.host.compiler.ir import ops
@@ -50,7 +50,7 @@ def pad(call: OnnxExportCall, op: ops.Pad) -> None:
 def concatenation(call: OnnxExportCall, op: ops.Concat) -> None:
     """Operands quantized with different scales are concatenated as real values."""
     image = call.image
-    real = not all(t is not None and same_codes(t, call.out) for t in call.operands)
+    real = not all(t is not None and same_quantization(t, call.out) for t in call.operands)
     axis = TO_IMAGE.index(op.axis) if image else op.axis
     call.sink.put(call.out, call.step("Concat", call.inputs(image, real), axis=axis), image, real)
 

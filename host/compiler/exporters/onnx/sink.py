@@ -13,7 +13,12 @@ from edgekit.host.compiler.exporters.halves import as_halves
 from edgekit.host.compiler.exporters.refusal import refused
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.names import fresh_name
-from edgekit.host.compiler.ir.quantization import code_range, dequantize, scale_of, zero_point_of
+from edgekit.host.compiler.ir.quantization import (
+    dequantize,
+    quantized_range,
+    scale_of,
+    zero_point_of,
+)
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -105,9 +110,9 @@ class OnnxSink:
             return [self.constant(scale[0]), self.constant(zero[0])]
         return [self.constant(scale), self.constant(np.resize(zero, scale.size))]
 
-    def dequantized(self, codes: str, quant: Quant, dtype: DType) -> str:
+    def dequantized(self, quantized: str, quant: Quant, dtype: DType) -> str:
         axis = {"axis": quant.axis} if quant.per_channel else {}
-        return self.step("DequantizeLinear", [codes, *self.scale(quant, dtype)], **axis)
+        return self.step("DequantizeLinear", [quantized, *self.scale(quant, dtype)], **axis)
 
     def step(self, kind: str, ins: Sequence[str], **attributes: Any) -> str:
         """Emits a node with one result; its name is temporary until `put` binds it to a tensor."""
@@ -195,8 +200,8 @@ class OnnxExportCall:
     def weights(self, t: Tensor, order: Sequence[int]) -> str:
         """Constant weights with their axes in `order`. Quantized weights stay quantized, with
         per-channel scales; float weights that record their quantization are quantized again."""
-        codes, quant = _stored_form(t)
-        data = np.ascontiguousarray(codes.transpose(order))
+        quantized, quant = _stored_form(t)
+        data = np.ascontiguousarray(quantized.transpose(order))
         name = self.sink.constant(data)
         if quant is None:
             return name
@@ -223,7 +228,7 @@ class OnnxExportCall:
         return self.step("Clip", [made, self.number(low, self.out), self.number(high, self.out)])
 
 
-def same_codes(a: Tensor, b: Tensor) -> bool:
+def same_quantization(a: Tensor, b: Tensor) -> bool:
     """Whether both tensors have the same quantization."""
     if not (a.is_quantized and b.is_quantized):
         return a.is_quantized is b.is_quantized
@@ -238,10 +243,10 @@ def _stored_form(t: Tensor) -> tuple[Array, Quant | None]:
     shape = [1] * t.data.ndim
     if t.quant.per_channel:
         shape[t.quant.axis] = t.quant.scale.size
-    low, high = code_range(DType.I8)
+    low, high = quantized_range(DType.I8)
     zero = t.quant.zero_point.reshape(shape)
-    codes = np.rint(t.data / t.quant.scale.reshape(shape)) + zero
-    stored = np.clip(codes, low, high).astype(np.int8)
+    quantized = np.rint(t.data / t.quant.scale.reshape(shape)) + zero
+    stored = np.clip(quantized, low, high).astype(np.int8)
     exact = np.array_equal(dequantize(stored, t.quant), t.data)
     return (stored, t.quant) if exact else (t.data, None)
 

@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.errors import InputError
 
 _OPSET = 17
-_OPSET_OF_16_BIT_CODES = 21
+_OPSET_OF_16_BIT = 21
 _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
 
 
@@ -78,8 +78,8 @@ def _build_model(onnx: Any, graph: Graph, sink: OnnxSink) -> Any:
         if name in used
     ]
     nodes = [_make_node(onnx, node) for node in sink.nodes]
-    coded = any(t.is_quantized and t.dtype is DType.I16 for t in graph.tensors.values())
-    opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
+    quantized = any(t.is_quantized and t.dtype is DType.I16 for t in graph.tensors.values())
+    opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT if quantized else _OPSET)]
     return helper.make_model(
         helper.make_graph(nodes, graph.name, *ends, constants),
         opset_imports=opsets,

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.host.compiler.exporters.tflite.sink import Fields, TfliteExportCall, in_floats, writes
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import code_range
+from edgekit.host.compiler.ir.quantization import quantized_range
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Padding, Quant, Tensor
 from edgekit.host.compiler.ir.windows import Pair, image_size, same_padding, span
 
@@ -99,7 +99,7 @@ def max_pool(call: TfliteExportCall, op: ops.MaxPool2D) -> None:
     x = call.operand(0)
     kind = _padding_mode(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is None:
-        least: float = -math.inf if x.dtype.is_float else code_range(x.dtype)[0]
+        least: float = -math.inf if x.dtype.is_float else quantized_range(x.dtype)[0]
         value = call.constant(np.array(least), x.dtype, x.quant)
         made = call.like(x, _padded_shape(x, op.padding))
         rows = _padding_constant(call, op.padding)

@@ -18,7 +18,7 @@ from edgekit.host.compiler.exporters.tflite.sink import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
 
-_CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # quantized since their first version
+_QUANTIZED_AT_ONCE = ("HARD_SWISH", "PRELU")  # quantized since their first version
 
 
 def by_name(call: TfliteExportCall, op: Operator) -> None:
@@ -29,7 +29,7 @@ def by_name(call: TfliteExportCall, op: Operator) -> None:
 
 def _emit_versioned(call: TfliteExportCall, code: str, options: str) -> None:
     """These operators support quantized types since version 2."""
-    version = 2 if call.operand(0).is_quantized and code not in _CODED_AT_ONCE else 1
+    version = 2 if call.operand(0).is_quantized and code not in _QUANTIZED_AT_ONCE else 1
     call.emit(code, call.operands, call.out, options, version)
 
 

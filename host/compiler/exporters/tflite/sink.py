@@ -225,13 +225,13 @@ def in_floats(call: TfliteExportCall) -> Iterator[TfliteExportCall]:
             real = call.like(t, dtype=DType.F32)
             call.emit("DEQUANTIZE", [t], real, "DequantizeOptions", 2)
             tensors[real.name], ins[i] = real, real.name
-    coded = [(i, t) for i, t in enumerate(call.outs) if t.is_quantized]
-    for i, t in coded:
+    quantized = [(i, t) for i, t in enumerate(call.outs) if t.is_quantized]
+    for i, t in quantized:
         real = call.like(t, dtype=DType.F32)
         tensors[real.name], outs[i] = real, real.name
     node = replace(call.node, inputs=tuple(ins), outputs=tuple(outs))
     yield TfliteExportCall(replace(call.graph, tensors=tensors), node, call.sink)
-    for i, t in coded:
+    for i, t in quantized:
         call.emit("QUANTIZE", [tensors[outs[i]]], t, "QuantizeOptions")
 
 

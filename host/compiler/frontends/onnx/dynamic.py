@@ -224,14 +224,14 @@ def _quantized_matrix(
         points = zero.data.reshape(-1).astype(np.int64)
     if (factors <= 0).any():
         return None
-    codes, points = _in_bytes(w.data.T, points)
+    quantized, points = _in_bytes(w.data.T, points)
     count = max(factors.size, points.size)
     scales = np.broadcast_to(factors.reshape(-1).astype(np.float32), (count,))
     quant = Quant(scales, np.broadcast_to(points, (count,)))
     names = ("dynamic", w.name, scale.name, None if zero is None else zero.name)
-    return call.builder.once(names, lambda: [call.builder.with_quant(call.constant(codes), quant)])[
-        0
-    ]
+    return call.builder.once(
+        names, lambda: [call.builder.with_quant(call.constant(quantized), quant)]
+    )[0]
 
 
 def dynamic_conv(call: OnnxCall) -> Tensor:
@@ -247,23 +247,23 @@ def dynamic_conv(call: OnnxCall) -> Tensor:
     s = sliding(call, x.shape[2:], window, False)
     points = np.zeros(1, np.int64) if zero is None else call.value(3, "zero point").reshape(-1)
     kernel = w if w.ndim == 4 else w[:, :, None, :]
-    codes, points = _in_bytes(kernel.reshape(len(w), -1), points.astype(np.int64))
-    codes = codes.reshape(kernel.shape).transpose(0, 2, 3, 1)
+    quantized, points = _in_bytes(kernel.reshape(len(w), -1), points.astype(np.int64))
+    quantized = quantized.reshape(kernel.shape).transpose(0, 2, 3, 1)
     scale = call.value(2, "scale").reshape(-1).astype(np.float32)
     if {scale.size, points.size} - {1, len(w)} or not (scale > 0).all():
         raise ShapeError(f"expected one positive scale and zero point, or {len(w)}, found others")
     count = max(scale.size, points.size)
     quant = Quant(np.broadcast_to(scale, (count,)), np.broadcast_to(points, (count,)))
-    weights = call.builder.with_quant(call.constant(np.ascontiguousarray(codes)), quant)
+    weights = call.builder.with_quant(call.constant(np.ascontiguousarray(quantized)), quant)
     terms = None if bias is None else call.constant(call.value(4, "bias").reshape(-1))
     op = ops.DynamicConv2D(pair(s.stride, 1), pair(s.dilation, 1), padding_of(s))
     y = call.nchw(call.emit(op, call.nhwc(as_image(call, x)), weights, terms))
     return y if w.ndim == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _in_bytes(codes: Array, points: Array) -> tuple[Array, Array]:
+def _in_bytes(quantized: Array, points: Array) -> tuple[Array, Array]:
     """Quantized values [n, k] with zero point 0 in s8 if all of them fit, else unchanged."""
-    real = codes.astype(np.int64) - points[:, None]
+    real = quantized.astype(np.int64) - points[:, None]
     if real.min() >= -128 and real.max() <= 127:
         return real.astype(np.int8), np.zeros(1, np.int64)
-    return codes, points
+    return quantized, points

@@ -145,16 +145,16 @@ def _dequantize_weights(call: OnnxCall) -> Array:
     if call.maybe(4) is not None:
         raise ShapeError("expected no g_idx, found one")
     blocks = -(-k // size)
-    codes = _unpack_bits(call.value(1, "weights"), bits).reshape(-1)
+    quantized = _unpack_bits(call.value(1, "weights"), bits).reshape(-1)
     scales = call.value(2, "scales").astype(np.float32).reshape(-1)
-    if codes.size != n * blocks * size or scales.size != n * blocks:
-        raise ShapeError(f"expected {n * blocks} blocks of {size} weights, found {codes.size}")
+    if quantized.size != n * blocks * size or scales.size != n * blocks:
+        raise ShapeError(f"expected {n * blocks} blocks of {size} weights, found {quantized.size}")
     zero: Array = np.full((n, blocks), 1 << (bits - 1), np.float32)
     if call.maybe(3) is not None:
         given = call.value(3, "zero points")
         plain = given if given.dtype.kind == "f" else _unpack_bits(given.reshape(n, -1), bits)
         zero = plain.reshape(n, -1)[:, :blocks].astype(np.float32)
-    real = codes.reshape(n, blocks, size).astype(np.float32) - zero[:, :, None]
+    real = quantized.reshape(n, blocks, size).astype(np.float32) - zero[:, :, None]
     real = real * scales.reshape(n, blocks, 1)
     return np.ascontiguousarray(real.reshape(n, blocks * size)[:, :k])
 

@@ -23,10 +23,10 @@ from edgekit.host.compiler.frontends.onnx.conv import (
 )
 from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
+from edgekit.host.compiler.ir.quantization import quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
-_CODES = (DType.U8, DType.I8, DType.U16, DType.I16)
+_QUANTIZED_TYPES = (DType.U8, DType.I8, DType.U16, DType.I16)
 _EXACT = 1 << 24  # f32 is exact for integers below this
 _LARGEST_PRODUCT = 256 * 256
 _Made = TypeVar("_Made")
@@ -50,13 +50,13 @@ def _scale_and_zero(call: OnnxCall, index: int) -> Quant:
     return Quant(scale, np.broadcast_to(zero.reshape(-1), scale.shape).astype(np.int64))
 
 
-def _code_type(call: OnnxCall, index: int) -> DType:
+def _quantized_dtype(call: OnnxCall, index: int) -> DType:
     """The quantized type: that of the zero point, else `output_dtype`, else u8."""
     zero = call.maybe(index)
     kind = DType.U8 if zero is None else zero.dtype
     if zero is None and call.integer("output_dtype", 0):
         kind = call.dtype(call.integer("output_dtype"))
-    if kind not in _CODES:
+    if kind not in _QUANTIZED_TYPES:
         raise ShapeError(f"expected 8- or 16-bit quantized values, found {kind.value}")
     return kind
 
@@ -67,7 +67,7 @@ def _align_to_axis(values: Array, axis: int, rank: int) -> Array:
 
 def quantize_linear(call: OnnxCall) -> Tensor:
     """8-bit quantization with one constant scale is one operator; all else is composed."""
-    x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
+    x, kind = call.convert(call.x(0), DType.F32), _quantized_dtype(call, 2)
     if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
         return call.emit(ops.Quantize(kind, True), x, quant=_scale_and_zero(call, 1))
     steps = call.emit(
@@ -76,7 +76,7 @@ def quantize_linear(call: OnnxCall) -> Tensor:
     if call.maybe(2) is not None:
         zero = _broadcast_param(call, call.convert(call.x(2), DType.F32), x)
         steps = call.emit(ops.Add(), steps, zero)
-    low, high = code_range(kind)
+    low, high = quantized_range(kind)
     return call.convert(call.emit(ops.Clip(low, high), steps), kind)
 
 
@@ -128,7 +128,7 @@ def dequantize_linear(call: OnnxCall) -> Tensor:
     return call.emit(ops.Mul(), wide, _broadcast_param(call, call.x(1), x))
 
 
-def of_codes(
+def on_quantized_values(
     row: Callable[[OnnxCall], _Made], every: bool = False
 ) -> Callable[[OnnxCall], _Made | Tensor]:
     """Wraps a handler that only moves or selects values: an input of known quantization is
@@ -154,17 +154,17 @@ def of_codes(
     return build
 
 
-def pad_of_codes(row: Callable[[OnnxCall], Tensor]) -> Callable[[OnnxCall], Tensor]:
-    """`of_codes` for Pad if the padding value is the zero point."""
-    moved = of_codes(row)
+def pad_quantized(row: Callable[[OnnxCall], Tensor]) -> Callable[[OnnxCall], Tensor]:
+    """`on_quantized_values` for Pad if the padding value is the zero point."""
+    moved = on_quantized_values(row)
 
     def build(call: OnnxCall) -> Tensor:
         x, value = call.x(0), call.maybe(2)
         if not x.is_quantized:
             return row(call)
         if call.text("mode", "constant") == "constant":
-            codes = (0.0,) if value is None else call.numbers(2, "value")
-            if codes != (zero_point_of(x),):
+            quantized = (0.0,) if value is None else call.numbers(2, "value")
+            if quantized != (zero_point_of(x),):
                 return row(call)
             call = replace(call, values=[*call.values[:2], None, *call.values[3:]])
         return moved(call)
@@ -179,18 +179,18 @@ def _is_quantized_like(t: Tensor | None, x: Tensor) -> bool:
     return t.dtype is x.dtype and _equal_scalar_quant(t.quant, x.quant)
 
 
-def _dequantized_constant(call: OnnxCall, x: Tensor, codes: Array, quant: Quant) -> Tensor:
+def _dequantized_constant(call: OnnxCall, x: Tensor, quantized: Array, quant: Quant) -> Tensor:
     """A dequantized 8-bit constant that keeps its quantization (as s8), so that a pass can make
     integer operators of it."""
     if x.dtype is DType.U8:
-        codes = codes.astype(np.int64) - 128
+        quantized = quantized.astype(np.int64) - 128
         quant = Quant(quant.scale, quant.zero_point - 128)
     axis = 0
     if quant.per_channel:
         axis = call.axis(call.integer("axis", 1), len(x.shape))
         _need_length(x, axis, quant)
     zero = _align_to_axis(quant.zero_point.astype(np.float32), axis, len(x.shape))
-    real = (codes - zero) * _align_to_axis(quant.scale, axis, len(x.shape))
+    real = (quantized - zero) * _align_to_axis(quant.scale, axis, len(x.shape))
     return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
 
 
@@ -204,9 +204,10 @@ def _equal_scalar_quant(a: Quant, b: Quant) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Dynamic:
-    """x quantized dynamically: x ≈ (codes − point) · scale. `codes` and `point` are in f32."""
+    """x quantized dynamically: x ≈ (quantized − point) · scale. `quantized` and `point` are in
+    f32."""
 
-    codes: Tensor
+    quantized: Tensor
     scale: Tensor
     point: Tensor
 
@@ -226,20 +227,24 @@ def _quantize_dynamic(call: OnnxCall, x: Tensor) -> _Dynamic:
     start = call.emit(ops.Div(), call.emit(ops.Neg(), low), scale)
     point = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.RoundEven(), start))
     steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, scale))
-    codes = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.Add(), steps, point))
-    return _Dynamic(codes, scale, point)
+    quantized = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.Add(), steps, point))
+    return _Dynamic(quantized, scale, point)
 
 
 def dynamic_quantize_linear(call: OnnxCall) -> list[Tensor]:
     """[quantized values, scale, zero point]; u8."""
     found = _quantize_dynamic(call, call.x(0))
-    return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
+    return [
+        call.convert(found.quantized, DType.U8),
+        found.scale,
+        call.convert(found.point, DType.U8),
+    ]
 
 
 def rounded(call: OnnxCall, x: Tensor) -> Tensor:
     """x quantized dynamically to u8 and dequantized, as products with quantized weights see it."""
     found = _quantize_dynamic(call, x)
-    return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
+    return call.emit(ops.Mul(), call.emit(ops.Sub(), found.quantized, found.point), found.scale)
 
 
 def without_zero(call: OnnxCall, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
@@ -305,10 +310,10 @@ def _exact_conv(call: OnnxCall, image: Tensor, w: Array, s: Sliding) -> Tensor:
 
 def _requantize(call: OnnxCall, sums: Tensor, factor: Array, index: int) -> Tensor:
     """s32 sums times `factor`, quantized to the type of the zero point in input `index`."""
-    kind = _code_type(call, index)
+    kind = _quantized_dtype(call, index)
     scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
     zero = np.asarray(call.value(index, "zero point"), np.float32)
-    low, high = code_range(kind)
+    low, high = quantized_range(kind)
     moved = call.emit(ops.Add(), call.emit(ops.RoundEven(), scaled), call.constant(zero))
     return call.convert(call.emit(ops.Clip(low, high), moved), kind)
 

@@ -30,7 +30,7 @@ _NEAREST: dict[str, Callable[[F64], F64]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-_CODES = (DType.U8, DType.I8, DType.I32)
+_INTEGERS = (DType.U8, DType.I8, DType.I32)
 _BY_DIRECTION = "ceil if smaller"  # nearest_mode before opset 11, where it is no attribute
 
 
@@ -138,7 +138,7 @@ def _resize_axes(
     if sizes == list(x.shape):  # copied, as in ONNX Runtime, even where a scale is 1.1
         return x
     antialias = bool(call.integer("antialias", 0))
-    if kind != "nearest" and x.dtype in _CODES:
+    if kind != "nearest" and x.dtype in _INTEGERS:
         return _resize_integers(call, x, sizes, scales, mode, kind, nearest)
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
@@ -164,7 +164,7 @@ def _resize_integers(
     nearest: str,
 ) -> Tensor:
     """Like ONNX Runtime in f32, truncated; with antialiasing axes are rounded, the last first.
-    Codes are integers, too."""
+    Quantized values are integers, too."""
     y = call.convert(x, DType.F32)
     if not call.integer("antialias", 0):
         y = _resize_axes(call, y, sizes, scales, mode, kind, nearest)

@@ -10,15 +10,15 @@ from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, softmax_factor
 from edgekit.host.compiler.ir.quantization import (
     Multiplier,
     add_multipliers,
-    code_range,
     convolution_multiplier,
     dense_multiplier,
     mean_multiplier,
+    quantized_range,
     scale_of,
     zero_point_of,
 )
 from edgekit.host.compiler.ir.softmax_16bit import difference_factor
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
 _CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.Conv2D16x8
@@ -71,8 +71,9 @@ def _is_quantized(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
 
 
 def _check_all_have_scales(op: Operator, tensors: Sequence[Tensor]) -> None:
-    """Codes have a scale in all operands and results of an operator that rescales, or in none."""
-    rescales = op.elementwise and op.on_codes in (OnCodes.IF_WRITTEN, OnCodes.RESCALES)
+    """Quantized tensors have a scale in all operands and results of an operator that rescales, or
+    in none."""
+    rescales = op.elementwise and op.on_quantized in (OnQuantized.IF_WRITTEN, OnQuantized.RESCALES)
     if rescales and any(t.quant for t in tensors):
         for t in tensors:
             scale_of(t)
@@ -90,7 +91,7 @@ def _check_weights(op: Operator, weights: Tensor) -> None:
         )
     if quant.per_channel and weights.dtype is DType.U8:
         raise ShapeError(f"expected one scale for u8 weights, found {quant.scale.size}")
-    low, high = (0, 0) if weights.dtype is DType.I8 else code_range(weights.dtype)
+    low, high = (0, 0) if weights.dtype is DType.I8 else quantized_range(weights.dtype)
     if quant.zero_point.min() < low or quant.zero_point.max() > high:
         raise ShapeError(
             f"expected {weights.dtype.value} weights with zero points from {low} to {high}, "
@@ -124,7 +125,7 @@ def _need_fraction(y: Tensor, scale: float, zero: int) -> None:
 
 
 def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
-    low, _ = code_range(y.dtype)
+    low, _ = quantized_range(y.dtype)
     _need_fraction(y, FRACTION_SCALE, low)
     # Coarse scales, which masks of -3e38 produce, are also correct: factors saturate at 2^31.
     if isinstance(op, ops.Softmax) and not softmax_factor(x, op.beta) > 1.0:

@@ -140,7 +140,7 @@ def _emit_transpose_conv(
         need_f32(x, w, bias)
         return computed(call, op, x, w, bias)
     if _is_hybrid(x, w):  # TFLite quantizes each image with a zero point
-        x, w = _at_image_codes(call, x), call.emit(ops.Cast(), w)
+        x, w = _fake_quantized_image(call, x), call.emit(ops.Cast(), w)
     return spread(call, op, x, w, bias) if overlapping(op, x, w) else call.result(op, x, w, bias)
 
 
@@ -157,7 +157,7 @@ def fully_connected(call: TfliteCall) -> Tensor:
     asymmetric = call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights)
     if asymmetric or (call.by_block.get(1) == "INT4" and x.dtype is DType.F32):
         k = weights.shape[-1]
-        x = at_codes(call, x, (x.elements // max(k, 1), k))
+        x = fake_quantized(call, x, (x.elements // max(k, 1), k))
         weights = call.emit(ops.Cast(), weights) if asymmetric else weights
     return call.result(op, x, weights, call.maybe(2))
 
@@ -184,13 +184,13 @@ def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
     return x.dtype is DType.F32 and weights.dtype is DType.I8
 
 
-def at_codes(call: TfliteCall, x: Tensor, rows: tuple[int, int]) -> Tensor:
+def fake_quantized(call: TfliteCall, x: Tensor, rows: tuple[int, int]) -> Tensor:
     """x with each row quantized around its own zero point and dequantized."""
     return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
 
 
-def _at_image_codes(call: TfliteCall, x: Tensor) -> Tensor:
-    return at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
+def _fake_quantized_image(call: TfliteCall, x: Tensor) -> Tensor:
+    return fake_quantized(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
 
 
 def _emit_convolution(call: TfliteCall, op: Convolution) -> Tensor:
@@ -203,7 +203,7 @@ def _emit_convolution(call: TfliteCall, op: Convolution) -> Tensor:
         # Only then does TFLite quantize each image with a zero point. A depthwise convolution
         # always has a scale per channel, of which there may be one.
         if per_channel or isinstance(op, ops.DepthwiseConv2D):
-            x = _at_image_codes(call, x)
+            x = _fake_quantized_image(call, x)
             weights = call.emit(ops.Cast(), weights)
     return call.result(op, x, weights, bias)
 
@@ -265,7 +265,7 @@ def _constant_matmul(call: TfliteCall, a: Tensor, b: Tensor) -> Tensor:
             raise ShapeError("expected one scale for a constant matrix, found several")
         weights = call.builder.with_quant(weights, b.quant)
     if weights.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
-        a = at_codes(call, a, (a.elements // a.shape[-1], a.shape[-1]))
+        a = fake_quantized(call, a, (a.elements // a.shape[-1], a.shape[-1]))
         weights = call.emit(ops.Cast(), weights)
     y = call.emit(ops.FullyConnected(True), a, weights, None)
     return call.reshape(y, (*lead, weights.shape[0]))

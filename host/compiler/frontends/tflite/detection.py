@@ -33,22 +33,22 @@ class _Options:
 def detections(call: TfliteCall) -> list[Tensor]:
     """[boxes, classes, scores, count], all f32: decodes boxes relative to anchors and applies
     non-maximum suppression."""
-    codes, scores, anchors = (_to_float(call, call.tensor(i, "operand")) for i in range(3))
+    offsets, scores, anchors = (_to_float(call, call.tensor(i, "operand")) for i in range(3))
     o = _read_options(call)
-    count = codes.shape[1] if len(codes.shape) == 3 else 0
+    count = offsets.shape[1] if len(offsets.shape) == 3 else 0
     background = scores.shape[-1] - o.classes
     if (
-        codes.shape[:1] != (1,)
-        or codes.shape[2:] != (4,)
+        offsets.shape[:1] != (1,)
+        or offsets.shape[2:] != (4,)
         or scores.shape[:2] != (1, count)
         or background not in (0, 1)
         or anchors.shape != (count, 4)
     ):
         raise ShapeError(
             f"expected boxes [1, n, 4], scores [1, n, classes] and anchors [n, 4], found "
-            f"{list(codes.shape)}, {list(scores.shape)} and {list(anchors.shape)}"
+            f"{list(offsets.shape)}, {list(scores.shape)} and {list(anchors.shape)}"
         )
-    boxes = _decode_boxes(call, codes, anchors, o.scales)
+    boxes = _decode_boxes(call, offsets, anchors, o.scales)
     extent = (1, count, o.classes)
     begin = (0, 0, background)
     if background:
@@ -88,12 +88,12 @@ def _to_float(call: TfliteCall, x: Tensor) -> Tensor:
     return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
 
 
-def _decode_boxes(call: TfliteCall, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
+def _decode_boxes(call: TfliteCall, offsets: Tensor, anchors: Tensor, scales: Array) -> Tensor:
     """Decodes (y, x, height, width) relative to anchors into corners [1, n, 4]."""
-    moved = call.emit(ops.Div(), codes, call.constant(scales))
+    moved = call.emit(ops.Div(), offsets, call.constant(scales))
     half = ops.Split(2, (2, 2))
     shift, growth = call.builder.emit_all(half, [moved])
-    center, size = call.builder.emit_all(half, [call.reshape(anchors, codes.shape)])
+    center, size = call.builder.emit_all(half, [call.reshape(anchors, offsets.shape)])
     center = call.emit(ops.Add(), call.emit(ops.Mul(), shift, size), center)
     reach = call.emit(ops.Mul(), call.scalar(0.5, size), call.emit(ops.Exp(), growth))
     reach = call.emit(ops.Mul(), reach, size)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
-from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir import quantized_elementwise as coded
-from edgekit.host.compiler.ir.checks import INTEGERS, equal_codes
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir import ops, quantized_elementwise
+from edgekit.host.compiler.ir.checks import INTEGERS, equal_quantization
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
 
 Build = Callable[[TfliteCall], Tensor]
@@ -24,12 +23,12 @@ def unary(op: Operator) -> Build:
 def binary(op: Operator, swapped: bool = False) -> Build:
     """A handler for two operands; `swapped` reverses their order.
 
-    Operators without a rule for codes get stored values, whatever their scales, as in LiteRT.
+    Operators without a rule for quantized get stored values, whatever their scales, as in LiteRT.
     """
 
     def build(call: TfliteCall) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
-        if op.on_codes is OnCodes.NEVER and not equal_codes(a, b):
+        if op.on_quantized is OnQuantized.NEVER and not equal_quantization(a, b):
             a, b = (call.plain(i, t.dtype) for i, t in enumerate((a, b)))
             return call.made(call.emit(op, *((b, a) if swapped else (a, b))))
         return call.result(op, *((b, a) if swapped else (a, b)))
@@ -73,8 +72,8 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
 
 def _to_common_scale(call: TfliteCall, x: Tensor) -> Tensor:
     """Maps s16 values to a common unit with a lookup table."""
-    codes = np.arange(-(1 << 15), 1 << 15)
-    table = call.constant(coded.comparable(codes, x).astype(np.int32))
+    values = np.arange(-(1 << 15), 1 << 15)
+    table = call.constant(quantized_elementwise.comparable(values, x).astype(np.int32))
     place = call.emit(
         ops.Add(), call.convert(x, DType.I32), call.constant(np.array(1 << 15, np.int32))
     )
@@ -199,7 +198,7 @@ def fake_quant(call: TfliteCall) -> Tensor:
     start, end = (np.float32(edge - zero) * step for edge in (0, last))
     shifted = call.emit(ops.Clip(float(start), float(end)), x)
     shifted = call.emit(ops.Sub(), shifted, call.scalar(float(start), x))
-    codes = call.emit(ops.Mul(), shifted, call.scalar(float(1 / step), x))
-    codes = call.emit(ops.Floor(), call.emit(ops.Add(), codes, call.scalar(0.5, x)))
-    grid = call.emit(ops.Mul(), codes, call.scalar(float(step), x))
+    quantized = call.emit(ops.Mul(), shifted, call.scalar(float(1 / step), x))
+    quantized = call.emit(ops.Floor(), call.emit(ops.Add(), quantized, call.scalar(0.5, x)))
+    grid = call.emit(ops.Mul(), quantized, call.scalar(float(step), x))
     return call.emit(ops.Add(), grid, call.scalar(float(start), x))

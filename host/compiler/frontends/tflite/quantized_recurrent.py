@@ -10,8 +10,8 @@ import numpy as np
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import (
-    code_range,
     quantize_multiplier,
+    quantized_range,
     scale_of,
     zero_point_of,
 )
@@ -24,7 +24,7 @@ _FIRST_WEIGHTS, _FIRST_RECURRENT, _FIRST_PEEPHOLE, _FIRST_BIAS = 1, 5, 9, 12
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL, _FIRST_NORM = 16, 17, 18, 19, 20
 _INTERMEDIATES = 5
 _NORM_SHIFT, _SHIFT_LIMIT = 12, 28
-_LOW, _HIGH = code_range(DType.I8)
+_LOW, _HIGH = quantized_range(DType.I8)
 
 
 def lstm(call: TfliteCall, x: Tensor) -> Tensor:
@@ -293,5 +293,5 @@ def _power_of_two(cell: Tensor) -> int:
 def _clip_limit(call: TfliteCall, option: str, of: Tensor, largest: int) -> int:
     limit = float(call.option(option))
     with np.errstate(all="ignore"):
-        codes = float(np.float32(limit) / _scale_f32(of))
-    return int(min(codes, largest)) if limit > 0 else 0
+        quantized = float(np.float32(limit) / _scale_f32(of))
+    return int(min(quantized, largest)) if limit > 0 else 0

@@ -13,9 +13,9 @@ from math import inf
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.tflite import quantized_recurrent as coded
+from edgekit.host.compiler.frontends.tflite import quantized_recurrent as quantized
 from edgekit.host.compiler.frontends.tflite.call import TfliteCall
-from edgekit.host.compiler.frontends.tflite.conv import at_codes
+from edgekit.host.compiler.frontends.tflite.conv import fake_quantized
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_shape
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Quant, ShapeError, Tensor
@@ -104,7 +104,7 @@ def sequence_lstm(call: TfliteCall) -> Tensor:
 
 
 def _forward_lstm(call: TfliteCall, x: Tensor) -> Tensor:
-    return coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
+    return quantized.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
 
 
 def lstm(call: TfliteCall) -> list[Tensor] | Tensor:
@@ -316,7 +316,7 @@ def dense(call: TfliteCall, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
     if w.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
-        x = at_codes(call, x, (x.elements // x.shape[-1], x.shape[-1]))
+        x = fake_quantized(call, x, (x.elements // x.shape[-1], x.shape[-1]))
         w = call.emit(ops.Cast(), w)
     return call.emit(ops.FullyConnected(True), x, w, bias)
 
@@ -364,7 +364,7 @@ def svdf(call: TfliteCall) -> Tensor:
     [batch, filters, frames] and summed with weights over time."""
     x, features = call.tensor(0, "input"), call.tensor(1, "weights of features")
     if x.dtype is DType.I8:
-        return coded.svdf(call, x)
+        return quantized.svdf(call, x)
     times, state, rank = call.tensor(2, "weights of time"), call.tensor(4, "state"), 0
     rank = int(call.option("Rank"))
     filters, frames = times.shape

@@ -118,7 +118,7 @@ def _fraction(x: Tensor, out: Output) -> bool:
 
 
 def _rescaled_softmax(call: TfliteCall, x: Tensor, beta: float) -> Tensor:
-    """Softmax of 8-bit codes in any unit, in the order of LiteRT's f32 kernel.
+    """Softmax of 8-bit values in any unit, in the order of LiteRT's f32 kernel.
 
     Like there, the zero point of u8 results is ignored.
     """
@@ -126,8 +126,8 @@ def _rescaled_softmax(call: TfliteCall, x: Tensor, beta: float) -> Tensor:
     if quant is None or quant.per_channel or x.quant is None or not x.shape:
         raise ShapeError("expected an input of rank 1 or more and an output with one scale")
     last = (len(x.shape) - 1,)
-    codes = call.convert(x, DType.I32)
-    below = call.emit(ops.Sub(), call.emit(ops.ReduceMax(last, True), codes), codes)
+    stored = call.convert(x, DType.I32)
+    below = call.emit(ops.Sub(), call.emit(ops.ReduceMax(last, True), stored), stored)
     step = -np.float32(x.quant.scale.flat[0]) * np.float32(beta)
     table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64))
     powers = call.emit(ops.Gather(0), call.constant(table.astype(np.float32)), below)

@@ -161,12 +161,12 @@ class TensorTable:
         parts = [np.left_shift(stored, up) >> (8 - bits) for up in range(8 - bits, -1, -bits)]
         return np.stack(parts, axis=1).reshape(-1)[: None if sparse else count]
 
-    def _dequantize_blocks(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
+    def _dequantize_blocks(self, index: int, blocks: FileBlocks, quantized: Array) -> Array:
         """f32 weights, dequantized with one scale per block."""
         try:
             scales = self._of_blocks(blocks.scales, _BLOCK_SCALES)
             zeros = None if blocks.zeros < 0 else self._of_blocks(blocks.zeros, _BLOCK_ZEROS)
-            return _block_values(codes, self.source(index).shape, blocks.size, scales, zeros)
+            return _block_values(quantized, self.source(index).shape, blocks.size, scales, zeros)
         except InputError as error:
             raise InputError(f"{self.shown(index)}: {error}") from error
 
@@ -213,22 +213,22 @@ def _unique_name(name: str, taken: dict[str, int]) -> str:
 
 
 def _block_values(
-    codes: Array, shape: Shape, size: int, scales: Array, zeros: Array | None
+    quantized: Array, shape: Shape, size: int, scales: Array, zeros: Array | None
 ) -> Array:
-    """(codes − zero) · scale in f32; each `size` values along the last axis share a scale.
+    """(quantized − zero) · scale in f32; each `size` values along the last axis share a scale.
 
-    `codes` has `shape`; scales and zeros are in block order. LiteRT's kernels only support f16
+    `quantized` has `shape`; scales and zeros are in block order. LiteRT's kernels only support f16
     scales without zero points; this implements the schema's definition.
     """
     if not shape or size < 1 or shape[-1] % size:
         raise InputError(f"expected blocks that divide the rows of {list(shape)}, found {size}")
-    blocks = codes.size // size
+    blocks = quantized.size // size
     if scales.size != blocks:
         raise InputError(f"expected {blocks} scales of blocks, found {scales.size}")
     scales = scales.astype(np.float32)
     if not (np.isfinite(scales).all() and (scales >= 0).all()):
         raise InputError("expected finite scales of blocks from 0, found others")
-    values = codes.reshape(blocks, size).astype(np.float32)
+    values = quantized.reshape(blocks, size).astype(np.float32)
     if zeros is not None:
         if zeros.size not in (1, blocks):
             raise InputError(f"expected {blocks} zero points of blocks, found {zeros.size}")

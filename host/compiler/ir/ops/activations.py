@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir import interpolated
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE
 from edgekit.host.compiler.ir.ops.functions import Function, erf
-from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
 __all__ = [
@@ -32,19 +32,19 @@ class Tanh(Function):
     kind: ClassVar[str] = "tanh"
     onnx = "Tanh"
     tflite = "TANH"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
-    fixed_codes = (1 / 128, 0)
+    fixed_quantization = (1 / 128, 0)
     recurrent = True
     epilogue_form = Epilogue.ON_ROWS
 
     def formula(self, x: Array) -> Array:
         return np.tanh(x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
         if out.dtype is DType.I16:
             return interpolated.tanh(x, source)
-        return coded.by_real(self.formula, x, source, out)
+        return quantized.by_real(self.formula, x, source, out)
 
     def saturation(self) -> tuple[float, float]:
         end = math.atanh(1 - FRACTION_SCALE)  # half a quantization step (1/128) from 1
@@ -57,19 +57,19 @@ class Gelu(Function):
 
     kind: ClassVar[str] = "gelu"
     arithmetic = Arithmetic.CANCELING
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
     epilogue_form = Epilogue.ON_ROWS
 
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.by_real(_gelu_f32, x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.by_real(_gelu_f32, x, source, out)
 
 
 def _gelu_f32(x: Array) -> Array:
-    """LiteRT's steps in f32: another order rounds ties of codes to the other side."""
+    """LiteRT's steps in f32: another order rounds ties to the other side."""
     real = x.astype(np.float32)
     below = (real * np.float32(-math.sqrt(0.5))).astype(np.float64)
     y: Array = np.float32(0.5) * real * (1.0 - erf(below)).astype(np.float32)
@@ -116,7 +116,7 @@ class Softplus(Function):
 class LeakyRelu(Function):
     kind: ClassVar[str] = "leaky_relu"
     onnx = "LeakyRelu"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     keeps_factors = True
     epilogue_form = Epilogue.IN_REGISTERS
@@ -125,8 +125,8 @@ class LeakyRelu(Function):
     def formula(self, x: Array) -> Array:
         return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.leaky_relu(self.alpha, x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.leaky_relu(self.alpha, x, source, out)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Elu(Function):
     """scale · x above 0, scale · alpha · (e^x − 1) below; includes SELU."""
 
     kind: ClassVar[str] = "elu"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
     alpha: float = 1.0
     scale: float = 1.0
@@ -149,7 +149,7 @@ class HardSigmoid(Function):
 
     kind: ClassVar[str] = "hard_sigmoid"
     onnx = "HardSigmoid"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
     recurrent = True
     epilogue_form = Epilogue.ON_ROWS

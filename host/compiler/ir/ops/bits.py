@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import INTEGERS
 from edgekit.host.compiler.ir.ops.functions import Function
 from edgekit.host.compiler.ir.ops.operands import Binary
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 @dataclass(frozen=True)
 class BitwiseNot(Function):
     kind: ClassVar[str] = "bitwise_not"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def formula(self, x: Array) -> Array:
@@ -95,7 +95,7 @@ class IntSqrt(Function):
     x below 2^32, else at most 2^32 - 1."""
 
     kind: ClassVar[str] = "int_sqrt"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.U64,)
 
     def formula(self, x: Array) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape, Tensor
 
 __all__ = ["ImageStem", "RowChain"]
@@ -27,7 +27,7 @@ class RowChain(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     members: tuple[Operator, ...] = ()
     between: tuple[Quant | None, ...] = ()

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
 from edgekit.host.compiler.ir.ops.conv import Conv2D, DepthwiseConv2D
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -75,7 +75,7 @@ class ChannelsFirstConv2D(ChannelsFirst):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     images: ClassVar[tuple[int, ...]] = (0, 3)
     stride: tuple[int, int] = (1, 1)
@@ -100,7 +100,7 @@ class ChannelsFirstDepthwiseConv2D(ChannelsFirst):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "window"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)

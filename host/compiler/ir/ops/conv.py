@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.quantization import convolution_multiplier
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -62,7 +62,7 @@ class Conv2D(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.SUMS
+    on_quantized = OnQuantized.SUMS
     half = Half.YES
     takes_epilogue = True
     takes_table = True
@@ -149,7 +149,7 @@ class DepthwiseConv2D(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "window"
-    on_codes = OnCodes.SUMS
+    on_quantized = OnQuantized.SUMS
     half = Half.YES
     takes_epilogue = True
     takes_table = True
@@ -211,7 +211,7 @@ class TransposeConv2D(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.SUMS
+    on_quantized = OnQuantized.SUMS
     half = Half.YES
     takes_epilogue = True
     stride: tuple[int, int] = (1, 1)

@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.quantization import Multiplier, convolution_multiplier, shortened
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -57,7 +57,7 @@ class Conv2D16x8(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)

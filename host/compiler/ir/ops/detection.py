@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["DetectionOutput"]
@@ -37,7 +37,7 @@ class DetectionOutput(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     keep: int = 1
     top_k: int = 1

@@ -24,7 +24,7 @@ from edgekit.host.compiler.ir.checks import (
 from edgekit.host.compiler.ir.checks import optional as optional_operand
 from edgekit.host.compiler.ir.ops.conv import Conv2D
 from edgekit.host.compiler.ir.quantization import zero_points_of
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -53,9 +53,9 @@ class DynamicFullyConnected(Operator):
     elementwise = False
     arithmetic = Arithmetic.QUANTIZED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
-    coded_weights = True
+    quantized_weights = True
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -79,9 +79,9 @@ class DynamicFullyConnected(Operator):
     ) -> list[Array]:
         w = operand(ins, 1, "weights")
         assert w.quant is not None
-        codes, scale = quantize_whole(sums.required(x, 0))
+        quantized, scale = quantize_whole(sums.required(x, 0))
         weights = sums.required(x, 1).astype(np.float64) - zero_points_of(w)
-        total = codes.astype(np.float64) @ weights.T
+        total = quantized.astype(np.float64) @ weights.T
         y = total.astype(np.float32) * (w.quant.scale.astype(np.float32) * scale)
         bias = sums.optional(x, 2)
         y = y if bias is None else y + bias
@@ -101,9 +101,9 @@ class DynamicConv2D(Operator):
     elementwise = False
     arithmetic = Arithmetic.QUANTIZED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
-    coded_weights = True
+    quantized_weights = True
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -123,11 +123,11 @@ class DynamicConv2D(Operator):
     ) -> list[Array]:
         w = operand(ins, 1, "weights")
         assert w.quant is not None
-        codes, scale = quantize_whole(sums.required(x, 0))
+        quantized, scale = quantize_whole(sums.required(x, 0))
         points = zero_points_of(w).reshape(-1, 1, 1, 1)
         weights = (sums.required(x, 1).astype(np.int64) - points).astype(np.float32)
         tensors = [operand(ins, 0, "input"), _of_floats(w)]
-        [total] = self._static_conv.reference([codes, weights], tensors, outs)
+        [total] = self._static_conv.reference([quantized, weights], tensors, outs)
         y = total * (w.quant.scale.astype(np.float32) * scale)
         bias = sums.optional(x, 2)
         y = y if bias is None else y + bias

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import (
     ARITHMETIC,
     FLOATS,
@@ -30,7 +30,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.sums import clamp_float, hard_swish, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -53,7 +53,7 @@ class Add(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     keeps_factors = True
     activation: Activation = Activation.NONE
@@ -85,7 +85,7 @@ class Mul(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     activation: Activation = Activation.NONE
 
@@ -115,7 +115,7 @@ class Clamp(Operator):
     elementwise = True
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     keeps_factors = True
     recurrent = True
@@ -133,7 +133,7 @@ class Clamp(Operator):
         x_tensor = operand(ins, 0, "input")
         low, high = activation_range(self.activation, out)
         offset = values.astype(np.int64) - zero_point_of(x_tensor)
-        scaled = coded.ratio32(x_tensor, out).apply(offset)
+        scaled = quantized.ratio32(x_tensor, out).apply(offset)
         return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
 
 
@@ -147,9 +147,9 @@ class Logistic(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
-    fixed_codes = (FRACTION_SCALE, -128)
+    fixed_quantization = (FRACTION_SCALE, -128)
     recurrent = True
     epilogue_form = Epilogue.ON_ROWS
 
@@ -165,7 +165,7 @@ class Logistic(Operator):
         source = operand(ins, 0, "input")
         if out.dtype is DType.I16:
             return [sigmoid(values, source)]
-        return [coded.by_real(_logistic_f32, values, source, out)]
+        return [quantized.by_real(_logistic_f32, values, source, out)]
 
     def saturation(self) -> tuple[float, float]:
         # Less than half a quantization step from 0 and 1, to which the ends must be rounded.
@@ -180,7 +180,7 @@ def _logistic(x: Array) -> Array:
 
 
 def _logistic_f32(x: Array) -> Array:
-    """LiteRT's steps in f32: another order rounds ties of codes to the other side."""
+    """LiteRT's steps in f32: another order rounds ties to the other side."""
     one = np.float32(1)
     y: Array = one / (one + np.exp(-x).astype(np.float32))
     return y
@@ -196,7 +196,7 @@ class HardSwish(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     epilogue_form = Epilogue.IN_REGISTERS
 
@@ -208,7 +208,7 @@ class HardSwish(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         if outs[0].is_quantized:
-            return [coded.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
+            return [quantized.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
         return [hard_swish(required(x, 0))]
 
     def saturation(self) -> tuple[float, float]:

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import FLOATS, SIGNED, need_dtype, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, Tensor
 
 __all__ = [
@@ -43,20 +43,21 @@ _SIGNED = (*FLOATS, *SIGNED)
 class Function(Operator):
     """y = formula(x); floats are computed in f64 and rounded once. Fields are parameters.
 
-    8-bit and 16-bit quantized tensors represent real values; `codes` computes quantized results.
+    8-bit and 16-bit quantized tensors represent real values; `quantized_reference` computes
+    quantized results.
     """
 
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
     half = Half.NO
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if not x.is_quantized or self.on_codes is OnCodes.NEVER:
+        if not x.is_quantized or self.on_quantized is OnQuantized.NEVER:
             need_dtype(x, self.dtypes, "input")
         return [(x.shape, x.dtype)]
 
@@ -65,13 +66,13 @@ class Function(Operator):
     ) -> list[Array]:
         values, source = required(x, 0), operand(ins, 0, "input")
         if source.is_quantized:
-            return [self.codes(values, source, outs[0])]
+            return [self.quantized_reference(values, source, outs[0])]
         wide = values.astype(np.float64) if source.dtype in FLOATS else values
         with np.errstate(all="ignore"):
             return [np.asarray(self.formula(wide)).astype(outs[0].dtype.numpy)]
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.by_real(self.formula, x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.by_real(self.formula, x, source, out)
 
     def formula(self, x: Array) -> Array:
         raise TypeError(f"{self.kind} has no formula")
@@ -106,8 +107,8 @@ class Sqrt(Function):
     def formula(self, x: Array) -> Array:
         return np.sqrt(x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.square_root(x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.square_root(x, source, out)
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ class Rsqrt(Function):
     def formula(self, x: Array) -> Array:
         return 1.0 / np.sqrt(x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.inverse_root(x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.inverse_root(x, source, out)
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,8 @@ class Abs(Function):
     def formula(self, x: Array) -> Array:
         return np.abs(x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        return coded.absolute(x, source, out)
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return quantized.absolute(x, source, out)
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,13 @@ class Neg(Function):
     tflite = "NEG"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
-    on_codes = OnCodes.NEVER  # LiteRT's negation ignores scales and zero points
+    on_quantized = OnQuantized.NEVER  # LiteRT's negation ignores scales and zero points
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, x: Array) -> Array:
         return np.negative(x)
 
-    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+    def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
         return np.asarray(np.negative(x))
 
 
@@ -267,7 +268,7 @@ class Not(Function):
     kind: ClassVar[str] = "not"
     onnx = "Not"
     tflite = "LOGICAL_NOT"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
     def formula(self, x: Array) -> Array:

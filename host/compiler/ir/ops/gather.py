@@ -17,10 +17,10 @@ from edgekit.host.compiler.ir.checks import (
 )
 from edgekit.host.compiler.ir.ops.layout import Moving
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["BroadcastTo", "Gather", "GatherCodes", "Scatter"]
+__all__ = ["BroadcastTo", "Gather", "GatherQuantized", "Scatter"]
 
 _JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -53,31 +53,31 @@ class Gather(Moving):
 
 
 @dataclass(frozen=True)
-class GatherCodes(Operator):
+class GatherQuantized(Operator):
     """ins: quantized values s8 [rows, run], indices as in Gather, scale f32 [rows, groups].
 
     Output f32 [*indices, run]: the selected rows, dequantized; each group of run / groups
     neighboring values in a row has a scale.
     """
 
-    kind: ClassVar[str] = "gather_codes"
+    kind: ClassVar[str] = "gather_quantized"
     elementwise = False
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "move"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
-    coded_weights = True
+    quantized_weights = True
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        codes, indices = operand(ins, 0, "codes"), operand(ins, 1, "indices")
+        table, indices = operand(ins, 0, "table"), operand(ins, 1, "indices")
         scale = operand(ins, 2, "scales")
-        need_dtype(codes, (DType.I8,), "codes")
+        need_dtype(table, (DType.I8,), "table")
         need_dtype(indices, (DType.I32, DType.I64), "indices")
         need_dtype(scale, (DType.F32,), "scales")
-        need_rank(codes, 2, "codes")
+        need_rank(table, 2, "table")
         need_rank(scale, 2, "scales")
-        need_positive((*codes.shape, *scale.shape), "codes and scales")
-        (rows, run), (of, groups) = codes.shape, scale.shape
+        need_positive((*table.shape, *scale.shape), "table and scales")
+        (rows, run), (of, groups) = table.shape, scale.shape
         if of != rows or run % groups:
             raise ShapeError(
                 f"expected scales for {rows} rows in groups that divide {run}, found "
@@ -88,12 +88,12 @@ class GatherCodes(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        codes, scale = required(x, 0), required(x, 2)
-        rows, run = codes.shape
+        table, scale = required(x, 0), required(x, 2)
+        rows, run = table.shape
         at = required(x, 1).astype(np.int64)
         at = np.clip(np.where(at < 0, at + rows, at), 0, rows - 1)
         groups = scale.shape[1]
-        picked = codes[at].reshape(*at.shape, groups, run // groups).astype(np.float32)
+        picked = table[at].reshape(*at.shape, groups, run // groups).astype(np.float32)
         return [(picked * scale[at][..., None]).reshape(outs[0].shape)]
 
 
@@ -110,7 +110,7 @@ class Scatter(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "move"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     join: str = "none"
 

@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.checks import (
     need_axis,
     need_dtype,
     need_elements,
-    need_known_codes,
+    need_known_scales,
     need_pairs,
     need_positive,
     need_rank,
@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.checks import (
 )
 from edgekit.host.compiler.ir.quantization import concat_rescale, zero_point_of
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -59,7 +59,7 @@ class Moving(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind: ClassVar[CostKind] = "move"
-    on_codes = OnCodes.MOVES
+    on_quantized = OnQuantized.MOVES
     half = Half.YES
 
 
@@ -93,7 +93,7 @@ class BitCast(Moving):
 
     kind: ClassVar[str] = "bit_cast"
     cost_kind = "none"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     to: DType = DType.I32
 
@@ -180,7 +180,7 @@ class Concat(Moving):
     """Concatenates along an axis; quantized inputs are rescaled to the output's quantization."""
 
     kind: ClassVar[str] = "concat"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     axis: int = 0
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -195,7 +195,7 @@ class Concat(Moving):
                     f"expected operands equal but for axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
                 )
-        need_known_codes(tensors, "an operand next to one with a scale")
+        need_known_scales(tensors, "an operand next to one with a scale")
         total = sum(t.shape[self.axis] for t in tensors)
         shape = (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :])
         return [(shape, first.dtype)]

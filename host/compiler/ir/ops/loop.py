@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_shape, operand
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -42,7 +42,7 @@ class Loop(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     steps: int = 1
     states: int = 0

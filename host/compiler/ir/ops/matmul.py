@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.compiler.ir.ops.operands import broadcast
 from edgekit.host.compiler.ir.quantization import matrix_multiplier, shortened
 from edgekit.host.compiler.ir.sums import half_product, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, Operator, Shape, Tensor
 
 __all__ = ["MatMul", "ViewedMatMul"]
@@ -34,7 +34,7 @@ class MatMul(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.YES
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -62,10 +62,10 @@ class MatMul(Operator):
             return [half_product(a, b).astype(np.float16)]
         if a.dtype in (np.int8, np.int16):
             left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
-            total = coded.offset(a, left) @ coded.offset(b, right)
+            total = quantized.offset(a, left) @ quantized.offset(b, right)
             factor = matrix_multiplier(left, right, outs[0])
             scaled = factor.apply(total) if a.dtype == np.int8 else shortened(total, factor)
-            return [coded.stored(scaled, outs[0])]
+            return [quantized.stored(scaled, outs[0])]
         wide = a.astype(np.int64) @ b.astype(np.int64)
         return [wide.astype(a.dtype)]
 

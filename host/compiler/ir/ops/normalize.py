@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import (
     FLOATS,
     need_dtype,
@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["LayerNorm", "UnitLength"]
@@ -38,7 +38,7 @@ class LayerNorm(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.WIDENED
     axes: int = 1
     epsilon: float = 1e-5
@@ -91,7 +91,7 @@ class UnitLength(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -106,4 +106,4 @@ class UnitLength(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        return [coded.unit_length(required(x, 0), operand(ins, 0, "input"), outs[0])]
+        return [quantized.unit_length(required(x, 0), operand(ins, 0, "input"), outs[0])]

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import (
     FLOATS,
     INTEGERS,
-    equal_codes,
+    equal_quantization,
     need_dtype,
-    need_known_codes,
+    need_known_scales,
     operand,
 )
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -60,13 +60,14 @@ ANY = (*NUMBERS, DType.BOOL)
 class Binary(Operator):
     """y = formula(a, b) of two operands of one dtype; comparisons return bool.
 
-    Unless `on_codes` is NEVER, operands may be 8-bit quantized; `codes` computes the result.
+    Unless `on_quantized` is NEVER, operands may be 8-bit quantized; `quantized_reference` computes
+    the result.
     """
 
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind: ClassVar[CostKind] = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
@@ -74,24 +75,24 @@ class Binary(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-        if not self.is_on_codes(a, b):
+        if not self.are_quantized(a, b):
             need_dtype(a, self.dtypes, "first operand")
         need_dtype(b, (a.dtype,), "second operand")
-        need_known_codes((a, b), "an operand next to one with a scale")
-        if not self.is_on_codes(a, b) and a.is_quantized and not equal_codes(a, b):
+        need_known_scales((a, b), "an operand next to one with a scale")
+        if not self.are_quantized(a, b) and a.is_quantized and not equal_quantization(a, b):
             raise ShapeError("expected operands of the same scale and zero point, found others")
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
 
-    def is_on_codes(self, a: Tensor, b: Tensor) -> bool:
-        return self.on_codes is not OnCodes.NEVER and a.is_quantized and b.is_quantized
+    def are_quantized(self, a: Tensor, b: Tensor) -> bool:
+        return self.on_quantized is not OnQuantized.NEVER and a.is_quantized and b.is_quantized
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
         left, right = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-        if self.is_on_codes(left, right):
-            return [self.codes(a, b, left, right, out)]
+        if self.are_quantized(left, right):
+            return [self.quantized_reference(a, b, left, right, out)]
         with np.errstate(all="ignore"):
             y = self.formula(a, b)
         return [np.asarray(y).astype(out.dtype.numpy)]
@@ -99,7 +100,9 @@ class Binary(Operator):
     def formula(self, a: Array, b: Array) -> Array:
         raise TypeError(f"{self.kind} has no formula")
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
         raise TypeError(f"{self.kind} does not support quantized values")
 
 
@@ -107,28 +110,32 @@ class Binary(Operator):
 class Comparison(Binary):
     """Compares quantized operands after rescaling them to a common unit."""
 
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
     gives: ClassVar[DType | None] = DType.BOOL
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        return self.formula(coded.comparable(a, left), coded.comparable(b, right))
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
+        return self.formula(quantized.comparable(a, left), quantized.comparable(b, right))
 
 
 @dataclass(frozen=True)
 class Sub(Binary):
     kind: ClassVar[str] = "sub"
     onnx = "Sub"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.subtract(a, b)
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        return coded.subtract(a, b, left, right, out)
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
+        return quantized.subtract(a, b, left, right, out)
 
 
 @dataclass(frozen=True)
@@ -137,13 +144,15 @@ class SquaredDifference(Binary):
 
     kind: ClassVar[str] = "squared_difference"
     tflite = "SQUARED_DIFFERENCE"
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.square(np.subtract(a, b))
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        return coded.squared_difference(a, b, left, right, out)
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
+        return quantized.squared_difference(a, b, left, right, out)
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class Div(Binary):
     kind: ClassVar[str] = "div"
     onnx = "Div"
     cost_kind = "function"
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
     half = Half.WIDENED
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
@@ -165,8 +174,10 @@ class Div(Binary):
         inexact = (below * safe != a) & ((a < 0) != (safe < 0))
         return np.where(b == 0, 0, below + inexact)
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        return coded.divide(a, b, left, right, out)
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
+        return quantized.divide(a, b, left, right, out)
 
 
 @dataclass(frozen=True)
@@ -248,7 +259,7 @@ class PRelu(Binary):
     kind: ClassVar[str] = "prelu"
     onnx = "PRelu"
     tflite = "PRELU"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     keeps_factors = True
     epilogue_form = Epilogue.IN_REGISTERS
@@ -257,8 +268,10 @@ class PRelu(Binary):
     def formula(self, a: Array, b: Array) -> Array:
         return np.where(a < 0, a * b, a)
 
-    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        return coded.prelu(a, b, left, right, out)
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
+        return quantized.prelu(a, b, left, right, out)
 
 
 @dataclass(frozen=True)
@@ -335,7 +348,7 @@ class Where(Operator):
     elementwise = True
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -363,7 +376,7 @@ class Convert(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     to: DType = DType.F32
     saturate: bool = False

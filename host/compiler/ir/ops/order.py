@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["TopK"]
@@ -29,7 +29,7 @@ class TopK(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     k: int = 1
     smallest: bool = False

@@ -17,7 +17,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.checks import optional as optional_operand
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -54,9 +54,9 @@ class OutlierFullyConnected(Operator):
     elementwise = False
     arithmetic = Arithmetic.QUANTIZED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
-    coded_weights = True
+    quantized_weights = True
     threshold: float = 6.0
     keep_dims: bool = False
     activation: Activation = Activation.NONE
@@ -111,13 +111,13 @@ class OutlierFullyConnected(Operator):
         # For tiny values the reciprocal would overflow.
         factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
         step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
-        codes = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
+        quantized = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
         total = np.zeros((len(rows), weights.shape[0]))
         depth = weights.shape[1] // len(scale)
         for i, part in enumerate(scale.astype(np.float64)):
             at = slice(i * depth, (i + 1) * depth)
             wide = weights[:, at].T.astype(np.float64) * part
-            total += codes[:, at] @ wide * step.astype(np.float64)
+            total += quantized[:, at] @ wide * step.astype(np.float64)
             total += np.where(inlier[at], 0, rows[:, at]).astype(np.float64) @ wide
         for extra in (sums.optional(x, 3), sums.optional(x, 4)):
             if extra is not None:

@@ -19,9 +19,9 @@ from edgekit.host.compiler.ir.checks import (
     need_scale,
 )
 from edgekit.host.compiler.ir.checks import operand as input_of
-from edgekit.host.compiler.ir.quantization import activation_range, code_range
+from edgekit.host.compiler.ir.quantization import activation_range, quantized_range
 from edgekit.host.compiler.ir.sums import clamp_float, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -74,7 +74,7 @@ class AveragePool2D(_Pool2D):
 
     kind: ClassVar[str] = "average_pool2d"
     arithmetic = Arithmetic.SUMMED
-    on_codes = OnCodes.KEEPS
+    on_quantized = OnQuantized.KEEPS
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -106,13 +106,13 @@ class AveragePool2D(_Pool2D):
 class MaxPool2D(_Pool2D):
     kind: ClassVar[str] = "max_pool2d"
     arithmetic = Arithmetic.EXACT
-    on_codes = OnCodes.MOVES
+    on_quantized = OnQuantized.MOVES
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        smallest = -np.inf if out.dtype.is_float else code_range(out.dtype)[0]
+        smallest = -np.inf if out.dtype.is_float else quantized_range(out.dtype)[0]
         padded = pad_image(values, self.padding, smallest)
         y = np.full(out.shape, smallest, values.dtype)
         for offset in np.ndindex(*self.window):

@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import KEYPOINTS
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_shape, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["DecodePoses"]
@@ -48,7 +48,7 @@ class DecodePoses(Operator):
     elementwise = False
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     keep: int = 1
     least: float = 0.5

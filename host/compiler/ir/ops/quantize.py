@@ -10,8 +10,8 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_rank, need_scale, operand
 from edgekit.host.compiler.ir.quantization import (
-    code_range,
     dequantize,
+    quantized_range,
     rescale_multiplier,
     round_half_away,
     saturate,
@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.sums import quantize_asymmetric, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["Cast", "FakeQuantize", "Quantize"]
@@ -38,7 +38,7 @@ class Quantize(Operator):
     elementwise = True
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     to: DType = DType.I8
     to_even: bool = False
@@ -55,7 +55,7 @@ class Quantize(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
-        low, high = code_range(out.dtype)
+        low, high = quantized_range(out.dtype)
         zero = zero_point_of(out)
         if source.dtype is DType.F32 or self.to_even:
             nearest = np.rint if self.to_even else round_half_away
@@ -63,8 +63,8 @@ class Quantize(Operator):
             scaled = nearest(reals / np.float32(scale_of(out))) + np.float32(zero)
             return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
         offset = values.astype(np.int64) - zero_point_of(source)
-        codes = rescale_multiplier(source, out).apply(offset)
-        return [saturate(codes, zero, low, high, out.dtype)]
+        quantized = rescale_multiplier(source, out).apply(offset)
+        return [saturate(quantized, zero, low, high, out.dtype)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Cast(Operator):
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     to: DType = DType.F32
 
@@ -106,7 +106,7 @@ class FakeQuantize(Operator):
     elementwise = False
     arithmetic = Arithmetic.QUANTIZED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

@@ -28,7 +28,7 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.quantized_elementwise import inverse_square_root
 from edgekit.host.compiler.ir.sums import optional, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["QuantizedLSTM", "QuantizedSVDF"]
@@ -60,7 +60,7 @@ class QuantizedLSTM(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     of_input: tuple[Factor, ...] = ()
     of_state: tuple[Factor, ...] = ()
@@ -218,7 +218,7 @@ class QuantizedSVDF(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     rank: int = 1
     of_input: Factor = (0, 0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_shape, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, Tensor
 
 __all__ = ["RandomBits"]
@@ -33,7 +33,7 @@ class RandomBits(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "function"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     words: int = 1
 

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.checks import optional as maybe
 from edgekit.host.compiler.ir.ops.activations import Tanh
 from edgekit.host.compiler.ir.ops.elementwise import Logistic
 from edgekit.host.compiler.ir.sums import optional, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
@@ -55,7 +55,7 @@ class Recurrent(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "matrix"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.YES
     halves = 2, 1
 

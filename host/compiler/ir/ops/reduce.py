@@ -21,17 +21,17 @@ from edgekit.host.compiler.ir.checks import (
 from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, softmax_8bit
 from edgekit.host.compiler.ir.ops.totals import reduced_shape
 from edgekit.host.compiler.ir.quantization import (
-    code_range,
     mean_multiplier,
+    quantized_range,
     saturate,
     zero_point_of,
 )
 from edgekit.host.compiler.ir.softmax_16bit import softmax_16bit
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["CodeSum", "Mean", "MeanOfSums", "Softmax"]
+__all__ = ["Mean", "MeanOfSums", "QuantizedSum", "Softmax"]
 
 _ROW_LIMIT = 1 << 16  # maximum number of Q15 values whose sum fits 31 bits
 
@@ -42,7 +42,7 @@ class Mean(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.YES
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
@@ -70,20 +70,20 @@ class Mean(Operator):
             return [(total / count).astype(out.dtype.numpy).reshape(out.shape)]
         offset = values.astype(np.int64) - zero_point_of(source)
         mean = mean_multiplier(source, out, count).apply(offset.sum(axis=self.axes))
-        low, high = code_range(out.dtype)
+        low, high = quantized_range(out.dtype)
         return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
 
 
 @dataclass(frozen=True)
-class CodeSum(Operator):
-    """Exact sums of codes along `axes`, without zero points and in the same scale; dimensions are
-    kept. Splitting makes it of a mean whose operand is not to exist completely."""
+class QuantizedSum(Operator):
+    """Exact sums of quantized values along `axes`, without zero points and in the same scale;
+    dimensions are kept. Splitting makes it of a mean whose operand is not to exist completely."""
 
-    kind: ClassVar[str] = "code_sum"
+    kind: ClassVar[str] = "quantized_sum"
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     axes: tuple[int, ...] = ()
 
@@ -102,13 +102,14 @@ class CodeSum(Operator):
 
 @dataclass(frozen=True)
 class MeanOfSums(Operator):
-    """The mean of `count` codes from their sums (CodeSum) along `axes`, as codes of `dtype`."""
+    """The mean of `count` quantized values from their sums (QuantizedSum) along `axes`, as
+    quantized values of `dtype`."""
 
     kind: ClassVar[str] = "mean_of_sums"
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
@@ -128,7 +129,7 @@ class MeanOfSums(Operator):
         source, out = operand(ins, 0, "input"), outs[0]
         total = required(x, 0).astype(np.int64).sum(axis=self.axes)
         mean = mean_multiplier(source, out, self.count).apply(total)
-        low, high = code_range(out.dtype)
+        low, high = quantized_range(out.dtype)
         return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
 
 
@@ -140,9 +141,9 @@ class Softmax(Operator):
     elementwise = False
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"
-    on_codes = OnCodes.RESCALES
+    on_quantized = OnQuantized.RESCALES
     half = Half.WIDENED
-    fixed_codes = (FRACTION_SCALE, -128)
+    fixed_quantization = (FRACTION_SCALE, -128)
     beta: float = 1.0
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

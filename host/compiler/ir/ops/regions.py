@@ -18,7 +18,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.sums import F32, required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["MaxRoiPool", "RoiAlign"]
@@ -42,7 +42,7 @@ class RoiAlign(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "window"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     size: tuple[int, int] = (1, 1)
     samples: int = 0
@@ -128,7 +128,7 @@ class MaxRoiPool(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "window"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     size: tuple[int, int] = (1, 1)
     scale: float = 1.0

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["ResizeBilinear"]
@@ -56,7 +56,7 @@ class ResizeBilinear(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "window"
-    on_codes = OnCodes.KEEPS
+    on_quantized = OnQuantized.KEEPS
     half = Half.YES
     size: tuple[int, int] = (1, 1)
     align_corners: bool = False
@@ -164,8 +164,8 @@ class ResizeBilinear(Operator):
         )
         half = np.where(total > 0, 1, -1) << (2 * RESIZE_BITS - 1)
         rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * RESIZE_BITS))
-        codes: Array = rounded.astype(image.dtype)
-        return codes
+        quantized: Array = rounded.astype(image.dtype)
+        return quantized
 
     def _fixed_samples(self, source: int, target: int) -> SourceRows:
         one = 1 << RESIZE_BITS

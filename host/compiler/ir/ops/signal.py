@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir.checks import (
 )
 from edgekit.host.compiler.ir.fixed_fourier import Transform
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["AutoScale", "AutomaticGain", "FixedFourier", "FixedLog"]
@@ -43,7 +43,7 @@ class AutoScale(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -90,7 +90,7 @@ class FixedFourier(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     LONGEST: ClassVar[int] = 1 << 15  # maximum number of points
     points: int = 4
@@ -132,7 +132,7 @@ class AutomaticGain(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     shift: int = 0
     ENTRIES: ClassVar[int] = 125  # for all 32-bit values
@@ -193,7 +193,7 @@ class FixedLog(Operator):
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     scale: int = 1
     bits: int = 0

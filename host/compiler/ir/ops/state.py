@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edgekit.host.compiler.ir.checks import operand
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import DType, Operator, Shape, Tensor
 
 __all__ = ["ReadState", "WriteState"]
@@ -24,7 +24,7 @@ class ReadState(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "move"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     state: str = ""
     shape: Shape = ()
@@ -42,7 +42,7 @@ class WriteState(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "move"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     state: str = ""
 

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir import quantized_elementwise as quantized
 from edgekit.host.compiler.ir.checks import (
     need_axis,
     need_dtype,
-    need_known_codes,
+    need_known_scales,
     need_positive,
     operand,
 )
 from edgekit.host.compiler.ir.ops.operands import ANY, NUMBERS
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Total"]
@@ -28,13 +28,13 @@ __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum",
 class Total(Operator):
     """Reduces the elements along `axes` to one value; f32 is computed in f64.
 
-    Unless `on_codes` is NEVER, 8-bit and 16-bit quantized tensors are reduced as real values.
+    Unless `on_quantized` is NEVER, 8-bit and 16-bit quantized tensors are reduced as real values.
     """
 
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
@@ -43,8 +43,8 @@ class Total(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_known_codes((x,), "input")
-        if not x.is_quantized or self.on_codes is OnCodes.NEVER:
+        need_known_scales((x,), "input")
+        if not x.is_quantized or self.on_quantized is OnQuantized.NEVER:
             need_dtype(x, self.dtypes, "input")
         for axis in self.axes:
             need_axis(axis, len(x.shape))
@@ -68,14 +68,14 @@ class Total(Operator):
 @dataclass(frozen=True)
 class ReduceSum(Total):
     kind: ClassVar[str] = "reduce_sum"
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         source = operand(ins, 0, "input")
         if source.is_quantized:
-            return [coded.total(required(x, 0), self.axes, source, outs[0])]
+            return [quantized.total(required(x, 0), self.axes, source, outs[0])]
         return super().reference(x, ins, outs)
 
     def combine(self, x: Array) -> Array:
@@ -86,7 +86,7 @@ class ReduceSum(Total):
 class ReduceProduct(Total):
     kind: ClassVar[str] = "reduce_product"
     arithmetic = Arithmetic.ROUNDED
-    on_codes = OnCodes.IF_WRITTEN
+    on_quantized = OnQuantized.IF_WRITTEN
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
@@ -99,7 +99,7 @@ class ReduceProduct(Total):
     ) -> list[Array]:
         source = operand(ins, 0, "input")
         if source.is_quantized:
-            return [coded.product(required(x, 0), self.axes, source, outs[0])]
+            return [quantized.product(required(x, 0), self.axes, source, outs[0])]
         return super().reference(x, ins, outs)
 
     def combine(self, x: Array) -> Array:
@@ -143,7 +143,7 @@ class ArgExtreme(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     axis: int = 0
     smallest: bool = False

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
 from edgekit.host.compiler.ir.sums import required
-from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnQuantized
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["TreeEnsemble"]
@@ -40,7 +40,7 @@ class TreeEnsemble(Operator):
     elementwise = False
     arithmetic = Arithmetic.EXACT
     cost_kind = "function"
-    on_codes = OnCodes.NEVER
+    on_quantized = OnQuantized.NEVER
     half = Half.NO
     targets: int = 1
     join: Join = "add"

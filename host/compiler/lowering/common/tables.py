@@ -10,12 +10,12 @@ from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
 from edgekit.host.compiler.ir.ops import Binary
 from edgekit.host.compiler.ir.quantization import lookup_table
 from edgekit.host.compiler.ir.sums import is_per_channel
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
-_CODES = {1: "uint8_t", 2: "uint16_t"}  # by size in bytes
+_C_TYPES = {1: "uint8_t", 2: "uint16_t"}  # by size in bytes
 
 
 def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> KernelCall:
@@ -23,7 +23,7 @@ def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> KernelCal
     bits, made = (8 if table.size == 256 else 16), 8 * table.itemsize
     macros: dict[str, str | int] = {"OP_BYTE_TABLE": 1}
     if (bits, made) != (8, 8):
-        macros = {"OP_TABLE": 1, "TX": _CODES[bits // 8], "TY": _CODES[table.itemsize]}
+        macros = {"OP_TABLE": 1, "TX": _C_TYPES[bits // 8], "TY": _C_TYPES[table.itemsize]}
     kernel = ctx.kernel(
         f"table_{bits}bit" + ("" if bits == made else f"_to_{made}bit"),
         "elementwise/unary.c",
@@ -60,8 +60,8 @@ def lower_single(ctx: Context, node: Node) -> list[KernelCall] | None:
 def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
     """Results for each value of the constant operand (rows) and each value of x (columns)."""
     a, b, y = (graph.tensors[name or ""] for name in (*node.inputs, *node.outputs))
-    codes, repeated = np.broadcast_arrays(codes_of(x), other.reshape(-1, 1))
-    pair = [codes, repeated] if x.name == a.name else [repeated, codes]
+    quantized, repeated = np.broadcast_arrays(every_value_of(x), other.reshape(-1, 1))
+    pair = [quantized, repeated] if x.name == a.name else [repeated, quantized]
     return node.op.reference(pair, [a, b], [y])[0]
 
 
@@ -75,7 +75,11 @@ def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
     y = graph.tensors[node.outputs[0]]
     if node.op.elementwise and len(node.inputs) == 1:
         return lookup_table(node.op, x, y)[None] if y.is_quantized else None
-    if not isinstance(node.op, Binary) or node.op.on_codes is OnCodes.NEVER or y.shape != x.shape:
+    if (
+        not isinstance(node.op, Binary)
+        or node.op.on_quantized is OnQuantized.NEVER
+        or y.shape != x.shape
+    ):
         return None
     others = [graph.tensors[name or ""] for name in node.inputs if name != x.name]
     if len(others) != 1 or others[0].data is None or not others[0].is_quantized:
@@ -96,11 +100,11 @@ def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str,
 
 def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:
     """Results for each pair of bytes: row a, column b, both as unsigned numbers."""
-    first, second = np.meshgrid(codes_of(a), codes_of(b), indexing="ij")
+    first, second = np.meshgrid(every_value_of(a), every_value_of(b), indexing="ij")
     return op.reference([first, second], [a, b], [y])[0]
 
 
-def codes_of(t: Tensor) -> Array:
+def every_value_of(t: Tensor) -> Array:
     """All values of a tensor's type, ordered by their bits as an unsigned number."""
     count = 1 << 8 * t.dtype.bytes
     unsigned = {1: np.uint8, 2: np.uint16}[t.dtype.bytes]

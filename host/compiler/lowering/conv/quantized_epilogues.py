@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
-from edgekit.host.compiler.lowering.common.tables import codes_of, tables_of
+from edgekit.host.compiler.lowering.common.tables import every_value_of, tables_of
 from edgekit.host.compiler.lowering.context import Context, LookUp
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Alias
@@ -60,7 +60,7 @@ def _combined_lookup(
             continue
         out = graph.tensors[gate.outputs[0]]
         if out.is_quantized:
-            given = {made.name: np.broadcast_to(codes_of(made), tables.shape)}
+            given = {made.name: np.broadcast_to(every_value_of(made), tables.shape)}
             given[first.outputs[0]] = tables
             names = [name or "" for name in gate.inputs]
             ins = [graph.tensors[name] for name in names]

@@ -33,8 +33,8 @@ from edgekit.host.compiler.ir.quantization import (
     activation_range,
     add_multipliers,
     add_shift,
-    code_range,
     mul_multiplier,
+    quantized_range,
     rounding_shift,
     scale_of,
     zero_point_of,
@@ -132,7 +132,7 @@ def _operand_field(ctx: Context, t: Tensor) -> Field:
 def _quantized_binary(
     a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub | PRelu
 ) -> dict[str, Field]:
-    low, high = code_range(y.dtype)
+    low, high = quantized_range(y.dtype)
     if isinstance(op, Add | Mul):
         low, high = activation_range(op.activation, y)
     fields: dict[str, Field] = {
@@ -211,7 +211,7 @@ def lower_convert(ctx: Context, node: Node) -> list[KernelCall]:
     if x.is_quantized and y.is_quantized:
         return lower_table(ctx, node)
     if x.dtype is DType.F32 and y.is_quantized:
-        low, high = code_range(y.dtype)
+        low, high = quantized_range(y.dtype)
         fields: dict[str, Field] = {
             "scale": scale_of(y),
             "zero": zero_point_of(y),

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import LayerNorm
-from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
+from edgekit.host.compiler.ir.quantization import quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.context import Context, lowers
@@ -41,7 +41,7 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[KernelCall]:
 @lowers(ops.UnitLength)
 def lower_unit_length(ctx: Context, node: Node) -> list[KernelCall]:
     x = ctx.tensor(node.inputs[0])
-    n, (low, high) = x.shape[-1], code_range(x.dtype)
+    n, (low, high) = x.shape[-1], quantized_range(x.dtype)
     fields: dict[str, Field] = {
         "n": n,
         "x_zero": zero_point_of(x),

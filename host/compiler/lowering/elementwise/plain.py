@@ -111,8 +111,8 @@ def lower_plain(
 def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
-    if isinstance(op, ops.Binary) and op.is_on_codes(a, b):
-        return _of_codes(ctx, node, op)
+    if isinstance(op, ops.Binary) and op.are_quantized(a, b):
+        return _quantized_binary(ctx, node, op)
     kind = op.kind
     if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
         kind = "floor_div_float"
@@ -126,7 +126,7 @@ def lower_binary(ctx: Context, node: Node) -> list[KernelCall]:
     return _call_map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 
 
-def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[KernelCall]:
+def _quantized_binary(ctx: Context, node: Node, op: ops.Binary) -> list[KernelCall]:
     """Looks results up in a table of all pairs of quantized values."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):
@@ -279,11 +279,11 @@ def lower_matmul(ctx: Context, node: Node) -> list[KernelCall]:
         tile = ctx.isa.f32_tiles[0]
         macros = {"MR": tile.mr, "NV": tile.nv}
         name = f"f32_matmul_{tile.mr}x{tile.nv * ctx.isa.vl}"
-    codes: dict[str, Field] = {}
+    quantized: dict[str, Field] = {}
     if a.is_quantized:
         kind = a.dtype.value
         macros, name = {"MR": 1, f"OP_{kind.upper()}": 1}, f"{kind}_matmul"
-        codes = code_fields(a, b, y)
+        quantized = quantized_fields(a, b, y)
     blocks = math.ceil(m / int(macros["MR"]))
     fields: dict[str, Field] = {
         "m": m,
@@ -296,13 +296,13 @@ def lower_matmul(ctx: Context, node: Node) -> list[KernelCall]:
         "a": operand_of(ctx, a),
         "b": operand_of(ctx, b),
         "y": Value(y.name),
-        **codes,
+        **quantized,
     }
     kernel = ctx.kernel(name, "product/matmul.c", "product/matmul.h", "ek_matmul_args", **macros)
     return [KernelCall(kernel, fields, math.prod(form.dims) * blocks)]
 
 
-def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+def quantized_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
     """The zero points of a quantized product, and the factor of its sums."""
     factor = matrix_multiplier(a, b, y)
     shift = int(factor.shift[0])

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from edgekit.device.runtime.kernel_facts import REDUCE_BLOCK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS
-from edgekit.host.compiler.ir.ops import CodeSum, Mean, MeanOfSums, ReduceProduct, ReduceSum
+from edgekit.host.compiler.ir.ops import Mean, MeanOfSums, QuantizedSum, ReduceProduct, ReduceSum
 from edgekit.host.compiler.ir.quantization import (
     Multiplier,
-    code_range,
     mean_multiplier,
     multiplier_of,
+    quantized_range,
     scale_of,
     short_factor,
     zero_point_of,
@@ -56,7 +56,7 @@ def lower_product(ctx: Context, node: Node) -> list[KernelCall]:
         return plain.lower_total(ctx, node)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
     multiplier, right = short_factor(product_multiplier(x, y, count))
-    low, high = code_range(y.dtype)
+    low, high = quantized_range(y.dtype)
     fields: dict[str, Field] = {
         "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name), "y": Value(y.name),
         "x_zero": zero_point_of(x), "y_zero": zero_point_of(y), "low": low, "high": high,
@@ -85,7 +85,7 @@ def lower_mean(ctx: Context, node: Node) -> list[KernelCall]:
     macros: dict[str, str | int] = {}
     name = f"{x.dtype.value}_mean"
     if x.dtype not in FLOATS:
-        low, high = code_range(y.dtype)
+        low, high = quantized_range(y.dtype)
         step, bias = total_line(x, y, count)
         exact = multiplier_of(scale_of(x) / scale_of(y))
         factor = mean_multiplier(x, y, count) if isinstance(op, Mean) else exact
@@ -106,10 +106,10 @@ def lower_mean(ctx: Context, node: Node) -> list[KernelCall]:
     return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
-@lowers(ops.CodeSum)
-def lower_code_sum(ctx: Context, node: Node) -> list[KernelCall]:
+@lowers(ops.QuantizedSum)
+def lower_quantized_sum(ctx: Context, node: Node) -> list[KernelCall]:
     op, x = node.op, ctx.tensor(node.inputs[0])
-    assert isinstance(op, CodeSum)
+    assert isinstance(op, QuantizedSum)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
     fields: dict[str, Field] = {
         "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name),
@@ -117,7 +117,7 @@ def lower_code_sum(ctx: Context, node: Node) -> list[KernelCall]:
         "low": -_LARGEST_SUM, "high": _LARGEST_SUM,
     }  # fmt: skip
     kernel = ctx.kernel(
-        f"{x.dtype.value}_code_sum", "reduce/i8_mean.c", "reduce/mean.h", "ek_mean_args",
+        f"{x.dtype.value}_quantized_sum", "reduce/i8_mean.c", "reduce/mean.h", "ek_mean_args",
         TX=C_TYPES[x.dtype], TY="int32_t", TO_SUMS=1,
     )  # fmt: skip
     return [KernelCall(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
@@ -128,7 +128,7 @@ def lower_mean_of_sums(ctx: Context, node: Node) -> list[KernelCall]:
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, MeanOfSums)
     outer, count, inner = _reduction_extents(ctx, node, op.axes)
-    low, high = code_range(y.dtype)
+    low, high = quantized_range(y.dtype)
     fields: dict[str, Field] = {
         "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name), "y": Value(y.name),
         "y_zero": zero_point_of(y), "low": low, "high": high,

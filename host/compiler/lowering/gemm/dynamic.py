@@ -62,16 +62,16 @@ def _lower_product(
     # VNNI multiplies unsigned by signed bytes.
     unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
     whole = window.whole
-    coded = Tensor(f"{x.name}:codes", whole.x, DType.U8 if unsigned else DType.I8)
+    stored = Tensor(f"{x.name}:quantized", whole.x, DType.U8 if unsigned else DType.I8)
     middle = 128 if unsigned else 0
-    product = float_product(ctx, node, whole, weights, coded, (middle, w_zero), False)
-    codes, scale = ctx.scratch(node, coded.elements), ctx.scratch(node, 4)
+    product = float_product(ctx, node, whole, weights, stored, (middle, w_zero), False)
+    quantized, scale = ctx.scratch(node, stored.elements), ctx.scratch(node, 4)
     zero, bias = ctx.scratch(node, 4), ctx.scratch(node, 4 * width)
     low, high = activation.bounds
     scales = np.broadcast_to(w.quant.scale.astype(np.float32), (n,))
     fields: dict[str, Field] = {
         **product.fields,
-        "x": codes,
+        "x": quantized,
         "weights": ctx.weights.add(product.weights),
         "bias": bias,
         "scale": ctx.weights.add(padded(scales, width, _F32)),
@@ -84,7 +84,7 @@ def _lower_product(
     found: dict[str, Field] = {
         "n": x.elements,
         "x": Value(x.name),
-        "y": codes,
+        "y": quantized,
         "scale": scale,
         "zero": zero,
         "channels": width,
@@ -94,10 +94,10 @@ def _lower_product(
         **_rows_of(window, whole),
     }
     bordered = window.padding.any
-    name = f"quantize_{coded.dtype.value}_{'image' if bordered else 'whole'}"
+    name = f"quantize_{stored.dtype.value}_{'image' if bordered else 'whole'}"
     macros = {"IMAGE": 1} if bordered else {}
     tasks = whole.x[0] * whole.x[1] if bordered else math.ceil(x.elements / UNARY_CHUNK)
-    quantize = _quantize_kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
+    quantize = _quantize_kernel(ctx, name, TQ=C_TYPES[stored.dtype], **macros)
     return [
         KernelCall(_quantize_kernel(ctx, "range_whole", RANGE=1), found, 1),
         KernelCall(quantize, found, tasks),
@@ -110,7 +110,7 @@ def _rows_of(window: Window, whole: Window) -> dict[str, Field]:
     (_, h, w, c), pad = window.x, window.padding
     return {
         "height": h,
-        "codes_height": whole.x[1],
+        "quantized_height": whole.x[1],
         "top": pad.top,
         "row": w * c,
         "left": pad.left * c,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
+from edgekit.host.compiler.ir.quantization import Multiplier, quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Tensor
 
 _LEAST, _END = 1 << 23, 1 << 24  # consecutive floats from _LEAST to _END differ by 1
@@ -48,10 +48,10 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The sums [codes, n] at which the output reaches each quantized value.
+    """The sums [values, n] at which the output reaches each quantized value.
 
-    `code` [codes, 1] holds the values less the zero point. Sums range from `least` to `most` [n]; a
-    step outside this range is never reached.
+    `code` [values, 1] holds the values less the zero point. Sums range from `least` to `most`
+    [n]; a step outside this range is never reached.
     """
 
     code: Array
@@ -115,7 +115,7 @@ def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
 
 
 def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Steps:
-    low, high = code_range(y.dtype)
+    low, high = quantized_range(y.dtype)
     code = np.arange(low + 1, high + 1, dtype=np.int64)[:, None] - zero_point_of(y)
     real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
     about = np.clip(np.floor((code - 0.5) / real), least - 8, most + 8).astype(np.int64)
@@ -125,7 +125,7 @@ def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Step
 
 
 def _fit_lines(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
-    """Fits lines with slopes near `real` [n] that cross `half` [codes, n] at the steps.
+    """Fits lines with slopes near `real` [n] that cross `half` [values, n] at the steps.
 
     Offsets are relative to `zero` [n].
     """
@@ -197,13 +197,13 @@ def _lines_are_exact(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor)
     """True if the quantized values match on both sides of each step and at both ends."""
     above, below = np.minimum(steps.above, steps.most), np.maximum(steps.below, steps.least)
     sums = np.concatenate([above, below, steps.least[None], steps.most[None]])
-    found = codes_of(lines, sums)
-    low, high = code_range(y.dtype)
+    found = outputs_of(lines, sums)
+    low, high = quantized_range(y.dtype)
     expected = np.clip(factor.apply(sums) + zero_point_of(y), low, high)
     return found is not None and np.array_equal(np.clip(found, low, high), expected)
 
 
-def codes_of(lines: Lines, sums: Array) -> Array | None:
+def outputs_of(lines: Lines, sums: Array) -> Array | None:
     """The kernel's unclamped output for `sums` (i64 [.., n]), in exact integer arithmetic.
 
     Returns None if a float leaves the range or an output exceeds 16 bits.
@@ -214,8 +214,8 @@ def codes_of(lines: Lines, sums: Array) -> Array | None:
         y = _on_line(y, *lines.second)
     if y is None or np.abs(y - _ZERO).max() >= 1 << 15:
         return None
-    codes: Array = y - _ZERO
-    return codes
+    quantized: Array = y - _ZERO
+    return quantized
 
 
 def _on_line(x: Array, slope: Array, offset: Array) -> Array | None:

@@ -46,11 +46,11 @@ class LinearSum:
     addend: int
     shift: int
 
-    def codes(self, a: Array, b: Array, low: int, high: int) -> Array:
+    def quantized(self, a: Array, b: Array, low: int, high: int) -> Array:
         """Evaluates the form on int64 values."""
         total = a * self.a_factor + b * self.b_factor + self.addend
-        codes: Array = np.clip(total >> self.shift, low, high)
-        return codes
+        quantized: Array = np.clip(total >> self.shift, low, high)
+        return quantized
 
 
 def linear_sum(
@@ -64,7 +64,7 @@ def linear_sum(
     every = np.arange(info.min, info.max + 1, dtype=y.dtype.numpy)
     pairs = [np.repeat(every, every.size), np.tile(every, every.size)]
     expected = op.reference(pairs, [a, b], [y])[0]
-    a_codes, b_codes = (pair.astype(np.int64) for pair in pairs)
+    a_values, b_values = (pair.astype(np.int64) for pair in pairs)
     reals = (scale_of(a) / scale_of(y), scale_of(b) / scale_of(y))
     shift = min(math.floor(math.log2(_MOST / max(reals))), LINEAR_SUM_BITS + _MOST_SHIFT)
     widening, lower = 0, 0
@@ -81,7 +81,7 @@ def linear_sum(
     sizes = [1 << max(shift - bits, 0) for bits in nudges]
     for nudge in (0, *(sign * size for size in sizes for sign in (1, -1))):
         form = LinearSum(a_factor, b_factor, addend + nudge, shift)
-        if np.array_equal(form.codes(a_codes, b_codes, low, high), expected):
+        if np.array_equal(form.quantized(a_values, b_values, low, high), expected):
             return form
     return None
 

@@ -60,7 +60,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     short = of_groups.bits == 16
     made = groups_product(ctx, node, m, short) if slices > 1 else _ungrouped_product(ctx, node, m)
     stored, part_bytes = _store_parts(ctx, made)
-    codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
+    quantized, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
     scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
     residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
     products = []
@@ -72,7 +72,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         holds_some = i > 0 or residual is not None
         fields: dict[str, Field] = {
             **part.fields,
-            "x": Value(codes.tensor, part.first * (k // slices)),
+            "x": Value(quantized.tensor, part.first * (k // slices)),
             "weights": Weights(stored.offset + i * part_bytes),
             scale_field: Weights(scales_at.offset + part.first * of_groups.values[0].nbytes),
             "x_scale": row_scale,
@@ -97,7 +97,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "columns": made.columns,
         "n_padded": scales.shape[1],
         "bits": made.bits,
-        "x1": codes,
+        "x1": quantized,
         "row_scale": row_scale,
         "marks": ctx.scratch(node, round_up(k, _MARK_BITS) // 8),
         "channel": ctx.scratch(node, 4 * k),

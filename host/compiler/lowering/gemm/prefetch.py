@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.host.compiler.costs.methods.rule import LINE
-from edgekit.host.compiler.ir.ops import Gather, GatherCodes
+from edgekit.host.compiler.ir.ops import Gather, GatherQuantized
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.kb.targets.board import last_cache
@@ -56,7 +56,7 @@ def bytes_per_run(graph: Graph) -> int:
     names = {
         name
         for node in graph.nodes
-        for name in node.inputs[1 if isinstance(node.op, Gather | GatherCodes) else 0 :]
+        for name in node.inputs[1 if isinstance(node.op, Gather | GatherQuantized) else 0 :]
         if name is not None
     }
     data = (graph.tensors[name].data for name in names)

@@ -310,22 +310,22 @@ def hybrid_product(
     one = dataclasses.replace(window, x=(1, *window.x[1:]), y=(1, *window.y[1:]))
     image = math.prod(one.x)
     chunks = math.ceil(image / UNARY_CHUNK)
-    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4 * (1 + chunks))
+    quantized, scale = ctx.scratch(node, image), ctx.scratch(node, 4 * (1 + chunks))
     width = round_up(weights.shape[0], vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
     low, high = activation.bounds
     calls = []
     for i in range(window.x[0]):
-        coded: dict[str, Field] = {
+        passed: dict[str, Field] = {
             "n": image,
             "x": Value(x.name, i * image * 4),
-            "y": codes,
+            "y": quantized,
             "x_scale": scale,
         }
-        calls += [KernelCall(measure, coded, chunks), KernelCall(quantize, coded, chunks)]
+        calls += [KernelCall(measure, passed, chunks), KernelCall(quantize, passed, chunks)]
         fields = _i8_fields(ctx, node, one, packed, method, depth, 0)
         fields |= {
-            "x": codes,
+            "x": quantized,
             "weights": ctx.weights.add(packed.weights),
             "bias": ctx.weights.add(wrap_i32(correction)),
             "scale": ctx.weights.add(padded(w.quant.scale, width, _F32)),

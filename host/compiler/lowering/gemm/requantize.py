@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
+from edgekit.host.compiler.ir.quantization import Multiplier, quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context, padded
@@ -61,10 +61,10 @@ def lines_for(
     On in-order cores each float product stalls longer than the integer path, so only one line is
     worth using, and only with dot product instructions.
     """
-    if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
+    if not ctx.isa.requantizes_in_float or (ctx.board.in_order and not ctx.isa.i8.is_dot):
         return None
     x = ctx.tensor(node.inputs[0])
-    low, high = (code - zero_point_of(x) for code in code_range(x.dtype))
+    low, high = (code - zero_point_of(x) for code in quantized_range(x.dtype))
     signed = weights.astype(np.int64) - w_zero
     bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
     least = bias + np.minimum(signed * low, signed * high).sum(axis=1)

@@ -133,9 +133,9 @@ def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value,
     """x rescaled to the scale of y, with the table lookup that does so if the scales differ."""
     if not x.dtype.is_quantized:
         return Value(x.name), []
-    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
-    table = concat_rescale(codes, x, y)
-    if np.array_equal(table, codes):
+    quantized = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    table = concat_rescale(quantized, x, y)
+    if np.array_equal(table, quantized):
         return Value(x.name), []
     target = ctx.scratch(node, x.bytes)
     return target, [look_up(ctx, table, x.elements, Value(x.name), target)]

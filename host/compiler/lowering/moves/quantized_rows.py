@@ -15,20 +15,20 @@ from edgekit.host.compiler.lowering.packing import pack_int4
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 
 
-@lowers(ops.GatherCodes)
-def lower_gather_codes(ctx: Context, node: Node) -> list[KernelCall]:
+@lowers(ops.GatherQuantized)
+def lower_gather_quantized(ctx: Context, node: Node) -> list[KernelCall]:
     """Lowers a gather of quantized rows.
 
     If a product uses the table as its weights, as the last layer of a language model often does,
     rows are read from the packed weights. Other tables with values in [-8, 7] are stored two per
     byte if rows have even length.
     """
-    codes = ctx.constant(node, 0, "codes")
+    table = ctx.constant(node, 0, "table")
     scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
     indices = ctx.tensor(node.inputs[1])
-    rows, run = codes.shape
+    rows, run = table.shape
     packed = packed_rows(ctx, str(node.inputs[0]))
-    is_int4 = packed is None and run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
+    is_int4 = packed is None and run % 2 == 0 and bool(np.all((table >= -8) & (table <= 7)))
     fields: dict[str, Field] = {
         "size": rows,
         "run": run,
@@ -42,17 +42,17 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[KernelCall]:
     form = "s8"
     if packed is not None:
         fields |= {"depth": packed.depth, "columns": packed.columns, "padded": packed.padded}
-        fields["codes"] = packed.weights
+        fields["table"] = packed.weights
         macros["PACKED"], form = ctx.isa.i8.group, f"s8_by_{ctx.isa.i8.group}"
     else:
-        fields["codes"] = ctx.weights.add(pack_int4(codes.reshape(-1), run) if is_int4 else codes)
+        fields["table"] = ctx.weights.add(pack_int4(table.reshape(-1), run) if is_int4 else table)
     if is_int4:
         macros["INT4"], form = 1, "i4"
     kernel = ctx.kernel(
         f"gather_{form}_{scale.bits}_{indices.dtype.value}",
-        "layout/gather_codes.c",
-        "layout/gather_codes.h",
-        "ek_gather_codes_args",
+        "layout/gather_quantized.c",
+        "layout/gather_quantized.h",
+        "ek_gather_quantized_args",
         TI=C_NAMES[indices.dtype],
         **macros,
     )
@@ -66,7 +66,7 @@ def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[KernelCall]:
         "size": size,
         "run": run,
         "group": run,
-        "codes": ctx.weights.add(rows.values),
+        "table": ctx.weights.add(rows.values),
         "indices": operand_of(ctx, indices),
         "y": Value(node.outputs[0]),
     }
@@ -77,9 +77,9 @@ def gather_narrow(ctx: Context, node: Node, rows: Narrow) -> list[KernelCall]:
         fields["scale"] = ctx.weights.add(rows.scales)
     kernel = ctx.kernel(
         f"gather_{name}_{indices.dtype.value}",
-        "layout/gather_codes.c",
-        "layout/gather_codes.h",
-        "ek_gather_codes_args",
+        "layout/gather_quantized.c",
+        "layout/gather_quantized.h",
+        "ek_gather_quantized_args",
         TI=C_NAMES[indices.dtype],
         **macros,
     )

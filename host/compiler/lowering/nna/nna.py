@@ -25,7 +25,7 @@ from edgekit.host.compiler.lowering.broadcast import collapse
 from edgekit.host.compiler.lowering.common.arguments import operand_of
 from edgekit.host.compiler.lowering.common.window import Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.elementwise.plain import code_fields
+from edgekit.host.compiler.lowering.elementwise.plain import quantized_fields
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
 
@@ -180,7 +180,7 @@ def lower_nna_product(ctx: Context, node: Node) -> list[KernelCall]:
         "b_stride": tuple(s * k * n for s in stacked.strides[1]),
         "a": operand_of(ctx, a),
         "b": operand_of(ctx, b),
-        **code_fields(a, b, y),
+        **quantized_fields(a, b, y),
         "features": ctx.scratch(node, ins * m * CHANNELS if by_columns else k * n),
         "weights": ctx.scratch(node, outs * ins * CHANNELS * CHANNELS) if by_columns else None,
         "sums": ctx.scratch(node, 4 * m * (outs * CHANNELS if by_columns else n)),

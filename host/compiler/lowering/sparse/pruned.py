@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.device.runtime.arrays.sparse_blocks import default_settings
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
 from edgekit.device.runtime.kernel_facts import STRIP_PARTIAL_BYTES
-from edgekit.host.compiler.costs.layout_table import CODES, KernelWork, LayoutTable
+from edgekit.host.compiler.costs.layout_table import I8_KERNELS, KernelWork, LayoutTable
 from edgekit.host.compiler.costs.methods.operators import Form, MethodCost, OperatorMethod
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
@@ -25,7 +25,7 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.groups import MethodGroups
 from edgekit.host.compiler.lowering.methods import zero_tenths
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value
-from edgekit.host.compiler.lowering.sparse.sparse_i8 import lower_codes, signed_codes
+from edgekit.host.compiler.lowering.sparse.sparse_i8 import lower_sparse_i8, prunable_i8_weights
 from edgekit.host.compiler.lowering.sparse.strips import Sparse, build_strips, strip_height
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile, last_cache
@@ -80,8 +80,8 @@ def _prune_if_cheaper(
     strips: SpmvTable,
     groups: MethodGroups | None,
 ) -> Node:
-    layer = pruned_row(graph, node, board, table) or pruned_codes(graph, node, board, table)
-    if layer is None or why_dense_codes(graph, node, board):
+    layer = pruned_row(graph, node, board, table) or pruned_i8(graph, node, board, table)
+    if layer is None or why_dense_i8(graph, node, board):
         return node
     is_chosen = layer.sparse * layer.margin < layer.dense
     if groups is not None:
@@ -123,33 +123,33 @@ def pruned_row(
     return LayerCosts(weights, "f32", dense, sparse)
 
 
-def pruned_codes(
+def pruned_i8(
     graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
 ) -> LayerCosts | None:
     """A quantized layer that has a sparse kernel; None for other nodes, without costs of quantized
     layers in the table, and on boards with an NNA."""
-    is_known = table.knows(CODES[1]) and board.nna is None
+    is_known = table.knows(I8_KERNELS[1]) and board.nna is None
     if not is_known or type(node.op) not in _PRUNABLE:
         return None
-    weights = signed_codes(graph, node)
+    weights = prunable_i8_weights(graph, node)
     if weights is None:
         return None
     x = graph.tensors[node.inputs[0] or ""]
     points = x.elements // weights.shape[1]
     dense, sparse = (
-        table.cost(name, codes_work(weights, points, name == CODES[1], board.isa.vl))
-        for name in CODES
+        table.cost(name, quantized_work(weights, points, name == I8_KERNELS[1], board.isa.vl))
+        for name in I8_KERNELS
     )
     dtype = "u8" if x.dtype is DType.U8 else "s8"
     return LayerCosts(weights, dtype, dense, sparse, _POINTS_MUST_GAIN if points > 1 else 1.0)
 
 
-def why_dense_codes(graph: Graph, node: Node, board: BoardProfile) -> str:
+def why_dense_i8(graph: Graph, node: Node, board: BoardProfile) -> str:
     """Why a quantized layer stays dense whatever the table says; "" for other layers.
 
     With a single point, the weights must come from memory, as they did when the table was measured.
     """
-    weights = signed_codes(graph, node) if type(node.op) in _PRUNABLE else None
+    weights = prunable_i8_weights(graph, node) if type(node.op) in _PRUNABLE else None
     if weights is None:
         return ""
     if 2 * np.count_nonzero(weights) > weights.size:
@@ -204,7 +204,7 @@ def row_work(weights: Array, sparse: bool, vl: int) -> KernelWork:
     return KernelWork(k * round_up(n, vl), round_up(n, vl))
 
 
-def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> KernelWork:
+def quantized_work(weights: Array, points: int, sparse: bool, vl: int) -> KernelWork:
     """The work of a quantized layer at `points` points; see `row_work`."""
     one = row_work(weights, sparse, vl)
     values = one.values if sparse else one.values * points
@@ -217,7 +217,7 @@ def lower_pruned(ctx: Context, node: Node) -> list[KernelCall]:
     assert isinstance(op, ops.PrunedFullyConnected)
     x = ctx.tensor(node.inputs[0])
     if x.dtype is not DType.F32:
-        return lower_codes(ctx, node)
+        return lower_sparse_i8(ctx, node)
     data = ctx.constant(node, 1, "weights")
     n, k = data.shape
     strips = build_strips(Sparse.of(data), op.how, ctx.isa)

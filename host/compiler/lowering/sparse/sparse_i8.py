@@ -1,4 +1,4 @@
-"""Quantized layers that skip zero weights (device/kernels/sparse/codes.c)."""
+"""Quantized layers that skip zero weights (device/kernels/sparse/i8_layer.c)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _I32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
-class CodeStrips:
-    """Weights in the layout of ek_sparse_codes_args, in groups of `slots` slots."""
+class QuantizedStrips:
+    """Weights in the layout of ek_sparse_i8_args, in groups of `slots` slots."""
 
     slots: int
     first: Array
@@ -62,7 +62,7 @@ class CodeStrips:
         return np.concatenate([[0], cuts - nearer, [len(self.first) - 1]])
 
 
-def signed_codes(graph: Graph, node: Node) -> Array | None:
+def prunable_i8_weights(graph: Graph, node: Node) -> Array | None:
     """The s8 weights [n, k] of a quantized dense layer or 1x1 convolution, less their zero point.
 
     Returns None for other operators, and for weights that are not constant, do not fit s8, or have
@@ -86,14 +86,14 @@ def _is_of_points(graph: Graph, node: Node) -> bool:
     return len(node.inputs) < 4 and graph.tensors[node.inputs[1] or ""].shape[1:3] == (1, 1)
 
 
-def code_strips(weights: Array, isa: Isa) -> CodeStrips:
+def quantized_strips(weights: Array, isa: Isa) -> QuantizedStrips:
     """s8 weights [n, k] with the number of slots per group that reads the fewest bytes."""
     dots = isa.i8.is_signed_dot
     made = [_pack_strips(weights, slots, dots) for slots in _SLOTS]
     return min(made, key=lambda strips: strips.bytes_read)
 
 
-def _pack_strips(weights: Array, slots: int, dots: bool) -> CodeStrips:
+def _pack_strips(weights: Array, slots: int, dots: bool) -> QuantizedStrips:
     """Packs outputs with similar weight counts into a strip; groups of all strips are built at
     once."""
     rows, k = weights.shape
@@ -117,7 +117,7 @@ def _pack_strips(weights: Array, slots: int, dots: bool) -> CodeStrips:
     if dots:  # four slots of a row are contiguous
         groups = groups.reshape(-1, 2, slots // 4, 4, STRIP_ROWS).swapaxes(-1, -2)
     whole = np.concatenate([order, np.repeat(order[-1:], strips * STRIP_ROWS - rows)])
-    return CodeStrips(slots, first, base[sort], groups, whole)
+    return QuantizedStrips(slots, first, base[sort], groups, whole)
 
 
 def _rows_of(weights: Array, strips: int) -> tuple[Array, Array]:
@@ -158,23 +158,23 @@ def _next_group(
 
 
 @lowers(ops.PrunedConv2D)
-def lower_codes(ctx: Context, node: Node) -> list[KernelCall]:
-    """Lowers a layer whose weights are accepted by `signed_codes`."""
+def lower_sparse_i8(ctx: Context, node: Node) -> list[KernelCall]:
+    """Lowers a layer whose weights are accepted by `prunable_i8_weights`."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    weights = signed_codes(ctx.graph, node)
+    weights = prunable_i8_weights(ctx.graph, node)
     assert weights is not None
     assert isinstance(node.op, ops.FullyConnected | ops.Conv2D)
     rows, k = weights.shape
-    strips = code_strips(weights, ctx.isa)
+    strips = quantized_strips(weights, ctx.isa)
     dense = isinstance(node.op, ops.FullyConnected)
     macros: dict[str, str | int] = {"ROWS": STRIP_ROWS, "WINDOW": WINDOW}
     macros |= {"SLOTS": strips.slots, "TX": C_TYPES[x.dtype]}
     macros |= {"ROUND_ONCE": 1} if dense else {}
     kernel = ctx.kernel(
         f"sparse_{x.dtype.value}_{'dense' if dense else 'conv'}_{strips.slots}",
-        "sparse/codes.c",
-        "sparse/codes.h",
-        "ek_sparse_codes_args",
+        "sparse/i8_layer.c",
+        "sparse/i8_layer.h",
+        "ek_sparse_i8_args",
         **macros,
     )
     points = x.elements // k

@@ -14,9 +14,9 @@ from edgekit.host.compiler.ir.evaluate import run_node
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Shape, Tensor
 from edgekit.host.compiler.options import WeightBits
-from edgekit.host.compiler.transforms.passes.codes import MOST, compensated, scales_of
 from edgekit.host.compiler.transforms.passes.compress import matrix_of
 from edgekit.host.compiler.transforms.passes.thresholds import FittedSplit, choose
+from edgekit.host.compiler.transforms.passes.weight_scales import MOST, compensated, scales_of
 from edgekit.host.errors import InputError
 
 Sample = Mapping[str, Array]
@@ -31,7 +31,7 @@ _PART = 384
 
 def calibrate(
     floats: Graph,
-    coded: Graph,
+    compressed: Graph,
     bits: WeightBits,
     samples: Sequence[Sample],
     cost: Cost,
@@ -39,8 +39,8 @@ def calibrate(
     *,
     accurate: bool = False,
 ) -> tuple[Graph, dict[str, FittedSplit]]:
-    """Fit constants and thresholds of `coded`, the result of compress_weights(`floats`), layer by
-    layer to activations computed from `samples` by the layers fitted before.
+    """Fit constants and thresholds of `compressed`, the result of compress_weights(`floats`), layer
+    by layer to activations computed from `samples` by the layers fitted before.
 
     Returns the graph and the outlier splits of its products by name. Splits are chosen by their
     `cost` on a board, with `accurate` only among those with nearly the least error. Weights have
@@ -53,17 +53,17 @@ def calibrate(
             f"{floats.name}: expected a model without states to fit to samples, found "
             f"{len(floats.states)}; leave --samples out"
         )
-    fit = _Fit(floats, coded, samples, cost, accurate)
-    pairs = zip(floats.nodes, coded.nodes, strict=True)
+    fit = _Fit(floats, compressed, samples, cost, accurate)
+    pairs = zip(floats.nodes, compressed.nodes, strict=True)
     nodes = tuple(
         node
         for plain, each in pairs
         for node in fit.step(plain, each, "int8" if each.name in eight else bits)
     )
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
-    used |= {*coded.inputs, *coded.outputs}
+    used |= {*compressed.inputs, *compressed.outputs}
     tensors = {name: t for name, t in fit.tensors.items() if name in used}
-    return dataclasses.replace(coded, tensors=tensors, nodes=nodes), fit.splits
+    return dataclasses.replace(compressed, tensors=tensors, nodes=nodes), fit.splits
 
 
 class _Fit:
@@ -72,17 +72,17 @@ class _Fit:
     def __init__(
         self,
         floats: Graph,
-        coded: Graph,
+        compressed: Graph,
         samples: Sequence[Sample],
         cost: Cost,
         accurate: bool,
     ) -> None:
         self._floats, self._cost, self._accurate = floats, cost, accurate
         self.splits = dict[str, FittedSplit]()
-        self.tensors = dict(coded.tensors)
-        self._names = set(coded.tensors)
+        self.tensors = dict(compressed.tensors)
+        self._names = set(compressed.tensors)
         self._constants = {n: t.data for n, t in floats.tensors.items() if t.data is not None}
-        self._constants |= {n: t.data for n, t in coded.tensors.items() if t.data is not None}
+        self._constants |= {n: t.data for n, t in compressed.tensors.items() if t.data is not None}
         self._exact = [ChainMap(dict(each), self._constants) for each in samples]
         self._made = [ChainMap(dict(each), self._constants) for each in samples]
         self._last = {name: i for i, n in enumerate(floats.nodes) for name in n.inputs}
@@ -150,14 +150,14 @@ class _Fit:
         some = rows[:: -(-len(rows) // _MOST_ROWS)]
         moment, most = some.T @ some / len(some), MOST[bits]
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
-        codes = compensated(weights, scale, most, moment)
-        stored = self._add_constant(f"{node.name}.codes", DType.I8, codes)
+        quantized = compensated(weights, scale, most, moment)
+        stored = self._add_constant(f"{node.name}.quantized", DType.I8, quantized)
         scales = self._add_constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
         named = dataclasses.replace(node, inputs=(x, stored, scales, *node.inputs[3:]))
         fitted = choose(
             given[:_TRIED],
             weights,
-            _floats_of(codes, scale),
+            _floats_of(quantized, scale),
             lambda count: self._cost(self.tensors, _with_threshold(named, math.inf, count)),
             self._accurate,
         )
@@ -195,10 +195,10 @@ class _Fit:
         return own
 
 
-def _floats_of(codes: Array, scale: Array) -> Array:
+def _floats_of(quantized: Array, scale: Array) -> Array:
     """Dequantize weights [n, k] with scales [n, slices]."""
-    depth = codes.shape[1] // scale.shape[1]
-    return np.asarray(codes * np.repeat(scale, depth, axis=1), np.float32)
+    depth = quantized.shape[1] // scale.shape[1]
+    return np.asarray(quantized * np.repeat(scale, depth, axis=1), np.float32)
 
 
 def _with_threshold(node: Node, threshold: float, outliers: int) -> Node:

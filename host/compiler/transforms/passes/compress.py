@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import WeightBits
-from edgekit.host.compiler.transforms.passes.codes import (
+from edgekit.host.compiler.transforms.passes.weight_scales import (
     MOST,
     byte_scales,
     rounded,
@@ -130,7 +130,7 @@ def _compress_table(
         _add_constant(made, stored, DType.I8, rounded(table.data, scale, MOST[bits]))
         _add_constant(made, f"{stored}.rows", DType.F32, scale)
     inputs = (stored, indices.name, f"{stored}.rows")
-    return Node(node.name, ops.GatherCodes(), inputs, node.outputs)
+    return Node(node.name, ops.GatherQuantized(), inputs, node.outputs)
 
 
 def _product_by(graph: Graph, table: Array) -> Node | None:

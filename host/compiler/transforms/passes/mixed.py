@@ -33,7 +33,7 @@ class Mixed:
 
 def mixed(
     floats: Graph,
-    coded: Graph,
+    compressed: Graph,
     fit: Callable[[frozenset[str]], Graph],
     shown: Sequence[Sample],
     held_out: Sequence[Sample],
@@ -43,11 +43,15 @@ def mixed(
     `held_out` to reach `target`, or to all operators if it is not reached.
 
     `fit` builds the graph from the set of names with 8 bits. Operators are ranked by the cosine
-    that their 4-bit weights in `coded` cost on the samples `shown`, per additional byte at 8 bits.
-    Cosine losses are assumed to add up and to shrink uniformly when weights are fitted.
+    that their 4-bit weights in `compressed` cost on the samples `shown`, per additional byte at 8
+    bits. Cosine losses are assumed to add up and to shrink uniformly when weights are fitted.
     """
-    loss = _operator_losses(floats, coded, shown[:: max(len(shown) // _TRIED, 1)][:_TRIED])
-    sizes = {n.name: coded.tensors[_codes_of(n)].elements for n in coded.nodes if n.name in loss}
+    loss = _operator_losses(floats, compressed, shown[:: max(len(shown) // _TRIED, 1)][:_TRIED])
+    sizes = {
+        n.name: compressed.tensors[_weights_of(n)].elements
+        for n in compressed.nodes
+        if n.name in loss
+    }
     order = sorted(loss, key=lambda name: -loss[name] / sizes[name])
     left = np.cumsum([0.0, *(loss[name] for name in reversed(order))])[::-1]  # loss by count
     least_step = -(-len(order) // _STEPS)
@@ -75,15 +79,17 @@ def mixed_note(made: Mixed, target: float) -> str:
     return note if made.cosine >= target else note + missed
 
 
-def _operator_losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str, float]:
+def _operator_losses(
+    floats: Graph, compressed: Graph, samples: Sequence[Sample]
+) -> dict[str, float]:
     """Mean cosine loss per operator if only its weights are replaced by the rounded ones of
-    `coded`."""
+    `compressed`."""
     exact = [evaluate(floats, each, keep_tensors=True).tensors for each in samples]
     found = dict[str, float]()
-    for i, (plain, node) in enumerate(zip(floats.nodes, coded.nodes, strict=True)):
-        if not isinstance(node.op, ops.OutlierFullyConnected | ops.GatherCodes):
+    for i, (plain, node) in enumerate(zip(floats.nodes, compressed.nodes, strict=True)):
+        if not isinstance(node.op, ops.OutlierFullyConnected | ops.GatherQuantized):
             continue
-        name, weights = _rounded_constant(floats, plain, coded, node)
+        name, weights = _rounded_constant(floats, plain, compressed, node)
         tensor = dataclasses.replace(floats.tensors[name], data=weights)
         tensors = {**floats.tensors, name: tensor}
         losses = []
@@ -102,18 +108,20 @@ def _operator_losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> 
     return found
 
 
-def _codes_of(node: Node) -> str:
-    return node.inputs[0 if isinstance(node.op, ops.GatherCodes) else 1] or ""
+def _weights_of(node: Node) -> str:
+    return node.inputs[0 if isinstance(node.op, ops.GatherQuantized) else 1] or ""
 
 
-def _rounded_constant(floats: Graph, plain: Node, coded: Graph, node: Node) -> tuple[str, Array]:
+def _rounded_constant(
+    floats: Graph, plain: Node, compressed: Graph, node: Node
+) -> tuple[str, Array]:
     """Return the name of the constant of `plain` that `node` quantizes, and its rounded values."""
-    codes = coded.tensors[_codes_of(node)].data
-    scale = coded.tensors[node.inputs[2] or ""].data
-    assert codes is not None and scale is not None
-    is_table = isinstance(node.op, ops.GatherCodes)
+    quantized = compressed.tensors[_weights_of(node)].data
+    scale = compressed.tensors[node.inputs[2] or ""].data
+    assert quantized is not None and scale is not None
+    is_table = isinstance(node.op, ops.GatherQuantized)
     wide = scale if is_table else scale.T  # [rows, groups]
-    values = codes * np.repeat(wide, codes.shape[1] // wide.shape[1], axis=1)
+    values = quantized * np.repeat(wide, quantized.shape[1] // wide.shape[1], axis=1)
     name = plain.inputs[0 if is_table else 1] or ""
     whole = values.T if isinstance(plain.op, ops.MatMul) else values
     return name, np.ascontiguousarray(whole.reshape(floats.tensors[name].shape), np.float32)

@@ -14,7 +14,7 @@ from edgekit.host.compiler.frontends.tflite.checks import check_scales
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, ShapeError, Tensor
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine
 from edgekit.host.compiler.transforms.passes.dead import dead
@@ -46,36 +46,43 @@ def _u8_to_s8(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         if isinstance(node.op, ops.Quantize) and node.op.to is DType.U8:
-            codes = tensors[node.outputs[0]]
-            inside = codes.name not in graph.outputs and codes.quant is not None
-            if inside and all(isinstance(u.op, ops.Cast) for u in users[codes.name]):
-                assert codes.quant is not None
-                quant = replace(codes.quant, zero_point=codes.quant.zero_point - 128)
-                tensors[codes.name] = replace(codes, dtype=DType.I8, quant=quant)
+            quantized = tensors[node.outputs[0]]
+            inside = quantized.name not in graph.outputs and quantized.quant is not None
+            if inside and all(isinstance(u.op, ops.Cast) for u in users[quantized.name]):
+                assert quantized.quant is not None
+                quant = replace(quantized.quant, zero_point=quantized.quant.zero_point - 128)
+                tensors[quantized.name] = replace(quantized, dtype=DType.I8, quant=quant)
                 node = replace(node, op=replace(node.op, to=DType.I8))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
-def _move_codes(graph: Graph) -> Graph:
+def _move_quantized(graph: Graph) -> Graph:
     """Apply operators that move or select dequantized values before dequantizing."""
     tensors, producer = dict(graph.tensors), graph.producer()
     taken = {*tensors, *(node.name for node in graph.nodes)}
     nodes: list[Node] = []
     for node in graph.nodes:
         before = producer.get(node.inputs[0] or "") if node.inputs else None
-        codes = None
-        moves = node.op.on_codes is OnCodes.MOVES
+        quantized = None
+        moves = node.op.on_quantized is OnQuantized.MOVES
         if moves and before is not None and isinstance(before.op, ops.Cast):
-            codes = tensors[before.inputs[0] or ""]
-        if before is None or codes is None or codes.dtype is not DType.I8 or codes.data is not None:
+            quantized = tensors[before.inputs[0] or ""]
+        if (
+            before is None
+            or quantized is None
+            or quantized.dtype is not DType.I8
+            or quantized.data is not None
+        ):
             nodes.append(node)
             continue
-        inputs = (codes.name, *node.inputs[1:])
-        names = [fresh_name(f"{name}.codes", taken) for name in node.outputs]
-        nodes.append(Node(fresh_name(f"{node.name}.codes", taken), node.op, inputs, tuple(names)))
+        inputs = (quantized.name, *node.inputs[1:])
+        names = [fresh_name(f"{name}.quantized", taken) for name in node.outputs]
+        nodes.append(
+            Node(fresh_name(f"{node.name}.quantized", taken), node.op, inputs, tuple(names))
+        )
         for i, (name, real) in enumerate(zip(names, node.outputs, strict=True)):
-            tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
+            tensors[name] = replace(quantized, name=name, shape=tensors[real].shape)
             own = node.name if i == 0 else fresh_name(f"{node.name}.{i}", taken)
             cast = Node(own, before.op, (name,), (real,))
             nodes.append(cast)
@@ -99,10 +106,10 @@ def _quantize_parts(graph: Graph) -> Graph:
             nodes.append(node)
         else:
             together = last[node.name]
-            codes, parts = tensors[node.outputs[0]], []
+            quantized, parts = tensors[node.outputs[0]], []
             for i, name in enumerate(together.inputs):
                 part = fresh_name(f"{node.outputs[0]}.{i}", taken)
-                tensors[part] = replace(codes, name=part, shape=tensors[name or ""].shape)
+                tensors[part] = replace(quantized, name=part, shape=tensors[name or ""].shape)
                 parts.append(part)
                 nodes.append(Node(fresh_name(f"{node.name}.{i}", taken), node.op, (name,), (part,)))
             nodes.append(Node(together.name, together.op, tuple(parts), node.outputs))
@@ -127,15 +134,15 @@ def _quantize_unmoved(graph: Graph) -> Graph:
             source = before.inputs[0] or ""
         else:
             continue
-        if not moves or producer[source].op.on_codes is OnCodes.NEVER:
+        if not moves or producer[source].op.on_quantized is OnQuantized.NEVER:
             continue
-        codes = tensors[node.outputs[0]]
+        quantized = tensors[node.outputs[0]]
         reals = [source, *(move.outputs[0] for move in moves[:-1])]
-        names = [fresh_name(f"{real}.codes", taken) for real in reals]
+        names = [fresh_name(f"{real}.quantized", taken) for real in reals]
         for name, real in zip(names, reals, strict=True):
-            tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
+            tensors[name] = replace(quantized, name=name, shape=tensors[real].shape)
         made = [replace(node, inputs=(source,), outputs=(names[0],))]
-        for move, name, out in zip(moves, names, [*names[1:], codes.name], strict=True):
+        for move, name, out in zip(moves, names, [*names[1:], quantized.name], strict=True):
             made.append(replace(move, inputs=(name, *move.inputs[1:]), outputs=(out,)))
         instead |= {node.name: made, **{move.name: [] for move in moves}}
     nodes = [each for node in graph.nodes for each in instead.get(node.name, [node])]
@@ -156,7 +163,7 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
         return None
     if isinstance(node.op, ops.Cast):
         return _drop_quantize_pair(users, node, quantized[0])
-    if node.op.on_codes is OnCodes.NEVER:
+    if node.op.on_quantized is OnQuantized.NEVER:
         return None
     inputs = quantized_operands(users, node, outs[0])
     if inputs is None or not _has_integer_op(users, node.op, inputs, outs):
@@ -167,10 +174,12 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
 
 def _drop_quantize_pair(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
     """Replace Dequantize and Quantize in sequence by nothing or by a change of scale."""
-    codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
-    if codes.dtype is not DType.I8 or not codes.is_quantized:
+    quantized, out = (
+        users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0])
+    )
+    if quantized.dtype is not DType.I8 or not quantized.is_quantized:
         return None
-    same = _scale_and_zero(codes) == _scale_and_zero(out)
+    same = _scale_and_zero(quantized) == _scale_and_zero(out)
     op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8, True)
     return {node.name: Node(node.name, op, node.inputs, after.outputs), after.name: None}
 
@@ -182,7 +191,7 @@ def _has_integer_op(
     ins = [tensor_of(users, name) for name in inputs]
     first = ins[0]
     assert first is not None
-    if op.on_codes.keeps_scale and any(
+    if op.on_quantized.keeps_scale and any(
         _scale_and_zero(first) != _scale_and_zero(out) for out in outs
     ):
         return False
@@ -199,7 +208,7 @@ def _scale_and_zero(t: Tensor) -> tuple[float, int]:
 
 
 _STEPS = (
-    push_transposes, _u8_to_s8, _move_codes, use_reciprocals, fuse_gelu, fuse_hard_swish, fuse_silu,
-    fuse_affine, fuse_activation, _fuse_integer_ops, _quantize_unmoved, _quantize_parts,
+    push_transposes, _u8_to_s8, _move_quantized, use_reciprocals, fuse_gelu, fuse_hard_swish,
+    fuse_silu, fuse_affine, fuse_activation, _fuse_integer_ops, _quantize_unmoved, _quantize_parts,
     _fuse_integer_ops, dead,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.quantization import code_range, scale_of, zero_point_of
+from edgekit.host.compiler.ir.quantization import quantized_range, scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Quant, Tensor
 from edgekit.host.compiler.transforms.passes.rewrite import Users
 
@@ -20,24 +20,28 @@ def tensor_of(users: Users, name: str | None) -> Tensor | None:
     return users.made.get(name) or users.graph.tensors[name]
 
 
-def codes_behind(users: Users, name: str | None) -> Tensor | None:
+def quantized_source(users: Users, name: str | None) -> Tensor | None:
     """Return the s8 tensor that a dequantized tensor was computed from, or None."""
     made_by = users.producer.get(name) if name is not None else None
     if made_by is None or not isinstance(made_by.op, ops.Cast):
         return None
-    codes = users.graph.tensors[made_by.inputs[0] or ""]
-    usable = codes.dtype is DType.I8 and codes.quant is not None and not codes.quant.per_channel
-    return codes if usable else None
+    quantized = users.graph.tensors[made_by.inputs[0] or ""]
+    usable = (
+        quantized.dtype is DType.I8
+        and quantized.quant is not None
+        and not quantized.quant.per_channel
+    )
+    return quantized if usable else None
 
 
 def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
     """Return the node's quantized inputs for outputs like `out`; None if one is not quantized."""
-    x = codes_behind(users, node.inputs[0])
+    x = quantized_source(users, node.inputs[0])
     if isinstance(node.op, ops.Weighted):
         return None if x is None or len(node.inputs) > 3 else _with_weights(users, node, x)
     if isinstance(node.op, ops.Gather):
         return None if x is None else (x.name, *node.inputs[1:])
-    found = [codes_behind(users, name) for name in node.inputs]
+    found = [quantized_source(users, name) for name in node.inputs]
     if all(t is None for t in found):
         return None
     room = _max_operand_error(node.op, [t for t in found if t is not None], out)
@@ -48,14 +52,14 @@ def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | Non
     return None if None in names else tuple(names)
 
 
-def _max_operand_error(op: Operator, coded: list[Tensor], out: Tensor) -> float:
+def _max_operand_error(op: Operator, quantized: list[Tensor], out: Tensor) -> float:
     """Maximum error of a constant operand: it may change the output by half a step."""
     if isinstance(op, ops.Add | ops.Sub | ops.Maximum | ops.Minimum):
         return scale_of(out) / 2
     if not isinstance(op, ops.Mul | ops.PRelu):
         return 0.0
-    low, high = code_range(DType.I8)
-    zeros = [(scale_of(t), zero_point_of(t)) for t in coded]
+    low, high = quantized_range(DType.I8)
+    zeros = [(scale_of(t), zero_point_of(t)) for t in quantized]
     return scale_of(out) / 2 / max(step * max(high - z, z - low) for step, z in zeros)
 
 
@@ -71,12 +75,12 @@ def _quantize_constant(users: Users, name: str | None, room: float) -> str | Non
         if not np.isfinite(largest) or largest / _I8.max / 2 > room:
             return None
         quant = Quant(np.array([(largest or 1) / _I8.max], np.float32), np.zeros(1, np.int64))
-    codes = np.rint(data / quant.scale).astype(np.int64)
-    points = None if quant.per_channel else _zero_points(codes.reshape(1, -1), 0)
+    quantized = np.rint(data / quant.scale).astype(np.int64)
+    points = None if quant.per_channel else _zero_points(quantized.reshape(1, -1), 0)
     if points is None:
         return None
     like = replace(found, dtype=DType.I8)
-    made = users.constant(f"{found.name}.codes", like, (codes + points).astype(np.int8))
+    made = users.constant(f"{found.name}.quantized", like, (quantized + points).astype(np.int8))
     users.made[made] = replace(users.made[made], quant=Quant(quant.scale, points))
     return made
 
@@ -91,26 +95,26 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
     axis = 3 if isinstance(node.op, ops.DepthwiseConv2D) else 0
     shape = [1] * len(w.shape)
     shape[axis] = w.quant.scale.size
-    codes = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)
-    points = _zero_points(codes, axis)
+    quantized = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)
+    points = _zero_points(quantized, axis)
     if points is None or (np.ptp(points) and isinstance(node.op, ops.DepthwiseConv2D)):
         return None
     shape[axis] = points.size
-    stored = (codes + points.reshape(shape)).astype(np.int8)
+    stored = (quantized + points.reshape(shape)).astype(np.int8)
     count = max(points.size, w.quant.scale.size)
     scale, zero = (np.resize(v, count) for v in (w.quant.scale, points))
-    name = users.constant(f"{w.name}.codes", replace(w, dtype=DType.I8), stored)
+    name = users.constant(f"{w.name}.quantized", replace(w, dtype=DType.I8), stored)
     users.made[name] = replace(users.made[name], quant=Quant(scale, zero, axis))
     sums = None if bias is None else _quantize_bias(users, node, x, w.quant, bias.data)
     return (x.name, name, sums)
 
 
-def _zero_points(codes: Array, axis: int) -> Array | None:
-    """Zero points with which `codes` fit s8: if possible a single one (0 if that fits), else one
-    per channel along `axis`; None if there are none."""
-    if not codes.size:
+def _zero_points(quantized: Array, axis: int) -> Array | None:
+    """Zero points with which `quantized` fit s8: if possible a single one (0 if that fits), else
+    one per channel along `axis`; None if there are none."""
+    if not quantized.size:
         return np.zeros(1, np.int64)
-    rows = np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)
+    rows = np.moveaxis(quantized, axis, 0).reshape(quantized.shape[axis], -1)
     low, high = -128 - rows.min(axis=1), 127 - rows.max(axis=1)
     if low.max() <= high.min():
         return np.clip(np.zeros(1, np.int64), low.max(), high.min())
@@ -120,6 +124,6 @@ def _zero_points(codes: Array, axis: int) -> Array | None:
 def _quantize_bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Array | None) -> str:
     assert bias is not None
     unit = scale_of(x) * weights.scale.astype(np.float64)
-    codes = np.clip(np.rint(bias / unit), _I32.min, _I32.max).astype(np.int32)
-    like = Tensor("", codes.shape, DType.I32)
-    return users.constant(f"{node.name}.sums", like, codes)
+    quantized = np.clip(np.rint(bias / unit), _I32.min, _I32.max).astype(np.int32)
+    like = Tensor("", quantized.shape, DType.I32)
+    return users.constant(f"{node.name}.sums", like, quantized)

@@ -41,7 +41,7 @@ def use_reciprocals(graph: Graph) -> Graph:
 
 def _tensors_before_steps(graph: Graph) -> set[str]:
     """Tensors from whose values a step is reached without a sum in between. Quantization is none:
-    kernels of codes replace it and the functions before it."""
+    quantized kernels replace it and the functions before it."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
         ins = [graph.tensors[name].dtype for name in node.inputs if name is not None]

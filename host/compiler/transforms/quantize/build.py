@@ -11,8 +11,8 @@ from edgekit.host.compiler.frontends.tflite.checks import check_quantized
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import (
-    code_range,
     dequantize,
+    quantized_range,
     round_half_away,
     scale_of,
     zero_point_of,
@@ -34,27 +34,28 @@ class UnquantizableError(Exception):
 
 
 @dataclass(frozen=True)
-class Coded:
+class QuantizedGraph:
     """A quantized graph, and its quantized tensors by the names of the float tensors."""
 
     graph: Graph
-    codes: Mapping[str, str]
+    tensors: Mapping[str, str]
 
 
 def build(
     graph: Graph,
-    coded: Collection[str],
+    quantized: Collection[str],
     scales: Mapping[str, Quant],
     moments: Mapping[str, Array],
-) -> Coded:
-    """Quantize the nodes named in `coded` with these scales; inputs, outputs and node names do not
-    change. Recurrent layers named in `coded` only have their weights rounded. Where `moments` of a
-    node's inputs are known, they guide the rounding of its weights. Raises MisfitError."""
+) -> QuantizedGraph:
+    """Quantize the nodes named in `quantized` with these scales; inputs, outputs and node names do
+    not change. Recurrent layers named in `quantized` only have their weights rounded. Where
+    `moments` of a node's inputs are known, they guide the rounding of its weights. Raises
+    MisfitError."""
     builder = _Builder(graph, scales, moments)
     for node in graph.nodes:
-        if node.name in coded and isinstance(node.op, ops.Recurrent):
+        if node.name in quantized and isinstance(node.op, ops.Recurrent):
             builder.add_rounded(node)
-        elif node.name in coded:
+        elif node.name in quantized:
             builder.add_quantized(node)
         else:
             builder.add_float(node)
@@ -69,7 +70,7 @@ class _Builder:
         self._tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
         self._taken, self._nodes = {*graph.tensors}, list[Node]()
         self._node_names = {n.name for n in graph.nodes}
-        self._codes: dict[str, str] = {}
+        self._quantized: dict[str, str] = {}
         self._constants: dict[str, str] = {}
 
     def add_float(self, node: Node) -> None:
@@ -89,9 +90,11 @@ class _Builder:
         assert weights.data is not None
         rows = weights.data.astype(np.float64)
         scale = _raise_scales(scales_by_power(rows, None), np.zeros(len(rows)), 1.0)
-        codes = rounded(rows, scale.astype(np.float64), None)
+        quantized = rounded(rows, scale.astype(np.float64), None)
         quant = Quant(scale, np.zeros(scale.size, np.int64), 0)
-        made = replace(weights, name=f"{name}.rounded", quant=quant, data=dequantize(codes, quant))
+        made = replace(
+            weights, name=f"{name}.rounded", quant=quant, data=dequantize(quantized, quant)
+        )
         inputs = (node.inputs[0], self._add_tensor(made), *node.inputs[2:])
         self.add_float(replace(node, inputs=inputs))
 
@@ -104,7 +107,7 @@ class _Builder:
             inputs = tuple(self._quantized_operand(name, same) for name in node.inputs)
         outs = [
             replace(
-                self._graph.tensors[n], name=f"{n}.codes", dtype=DType.I8, quant=self._scales[n]
+                self._graph.tensors[n], name=f"{n}.quantized", dtype=DType.I8, quant=self._scales[n]
             )
             for n in node.outputs
         ]
@@ -117,16 +120,16 @@ class _Builder:
         if inferred != [(t.shape, t.dtype) for t in outs]:
             raise UnquantizableError(node.name)
         for name, out in zip(node.outputs, outs, strict=True):
-            self._codes[name] = self._add_tensor(out)
-        made = tuple(self._codes[name] for name in node.outputs)
+            self._quantized[name] = self._add_tensor(out)
+        made = tuple(self._quantized[name] for name in node.outputs)
         self._nodes.append(Node(node.name, node.op, inputs, made))
 
-    def finished(self) -> Coded:
+    def finished(self) -> QuantizedGraph:
         """Return the graph, with float outputs."""
         for name in self._graph.outputs:
             self._need_float(name)
         made = replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
-        return Coded(made, self._codes)
+        return QuantizedGraph(made, self._quantized)
 
     def _add_tensor(self, tensor: Tensor) -> str:
         """Add a tensor under its own name or, if that is taken, a similar one."""
@@ -143,8 +146,8 @@ class _Builder:
             return
         tensor = self._graph.tensors[name]
         self._tensors[name] = tensor
-        if name in self._codes:
-            self._add_node(f"{name}.dequantize", ops.Cast(), self._codes[name], name)
+        if name in self._quantized:
+            self._add_node(f"{name}.dequantize", ops.Cast(), self._quantized[name], name)
 
     def _quantized_operand(self, name: str | None, quant: Quant | None = None) -> str:
         """Return the quantized form of an operand, rescaled to `quant` if given."""
@@ -155,11 +158,11 @@ class _Builder:
             return name
         if tensor.data is not None:
             return self._quantize_constant(tensor, quant)
-        if name not in self._codes:
-            codes = Tensor(f"{name}.codes", tensor.shape, DType.I8, self._scales[name])
-            self._codes[name] = self._add_tensor(codes)
-            self._add_node(f"{name}.quantize", ops.Quantize(DType.I8), name, self._codes[name])
-        own = self._codes[name]
+        if name not in self._quantized:
+            quantized = Tensor(f"{name}.quantized", tensor.shape, DType.I8, self._scales[name])
+            self._quantized[name] = self._add_tensor(quantized)
+            self._add_node(f"{name}.quantize", ops.Quantize(DType.I8), name, self._quantized[name])
+        own = self._quantized[name]
         if quant is None or _same_quant(quant, self._tensors[own].quant):
             return own
         made = self._add_tensor(replace(self._tensors[own], name=f"{name}.rescaled", quant=quant))
@@ -170,8 +173,8 @@ class _Builder:
         assert tensor.data is not None
         if quant is None:
             quant = constant_quant(tensor.data)
-        like = Tensor(f"{tensor.name}.codes", tensor.shape, DType.I8, quant)
-        return self._add_tensor(replace(like, data=codes_of(tensor.data, like)))
+        like = Tensor(f"{tensor.name}.quantized", tensor.shape, DType.I8, quant)
+        return self._add_tensor(replace(like, data=quantize_like(tensor.data, like)))
 
     def _product_inputs(self, node: Node) -> tuple[str | None, ...]:
         x = self._tensors[self._quantized_operand(node.inputs[0])]
@@ -184,11 +187,13 @@ class _Builder:
         bias = np.zeros(len(rows)) if given is None else np.asarray(given.data, np.float64)
         moments = self._moments.get(node.name)
         scale = _raise_scales(scales_by_power(rows, moments), bias, scale_of(x))
-        codes = rounded(rows, scale.astype(np.float64), moments)
+        quantized = rounded(rows, scale.astype(np.float64), moments)
         others = tuple(n for i, n in enumerate(w.shape) if i != axis)
-        codes = np.ascontiguousarray(np.moveaxis(codes.reshape(-1, *others), 0, axis))
+        quantized = np.ascontiguousarray(np.moveaxis(quantized.reshape(-1, *others), 0, axis))
         quant = Quant(scale, np.zeros(scale.size, np.int64), axis)
-        weights = self._add_tensor(Tensor(f"{w.name}.codes", w.shape, DType.I8, quant, codes))
+        weights = self._add_tensor(
+            Tensor(f"{w.name}.quantized", w.shape, DType.I8, quant, quantized)
+        )
         unit = scale.astype(np.float64) * scale_of(x)
         sums = Tensor(f"{node.name}.sums", bias.shape, DType.I32, sums_quant(unit))
         sums = replace(sums, data=np.rint(bias / unit).astype(np.int32))
@@ -215,12 +220,12 @@ def constant_quant(data: Array) -> Quant:
     return range_quant(float(data.min(initial=0.0)), float(data.max(initial=0.0)))
 
 
-def codes_of(values: Array, like: Tensor) -> Array:
+def quantize_like(values: Array, like: Tensor) -> Array:
     """Quantize f32 values with the scale of `like`."""
-    low, high = code_range(DType.I8)
+    low, high = quantized_range(DType.I8)
     scaled = round_half_away(values / np.float32(scale_of(like))) + zero_point_of(like)
-    codes: Array = np.clip(scaled, low, high).astype(np.int8)
-    return codes
+    quantized: Array = np.clip(scaled, low, high).astype(np.int8)
+    return quantized
 
 
 def _same_quant(a: Quant, b: Quant | None) -> bool:

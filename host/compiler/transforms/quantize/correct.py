@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, last_uses, run_node
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.quantize.build import Coded
+from edgekit.host.compiler.transforms.quantize.build import QuantizedGraph
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
 _FEWEST = 64  # sums per channel needed for a significant mean
@@ -21,17 +21,19 @@ _FEWEST = 64  # sums per channel needed for a significant mean
 Means = Mapping[str, NDArray[np.float64]]
 
 
-def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Coded:
-    """Adjust the biases of `coded` so that each sum's mean over samples and positions equals that
-    of the float graph (`wanted`, the `float_means` of the same samples). Layers are corrected in
-    order, on the inputs that corrected layers produce."""
-    if coded.graph.states:
-        return coded  # states would require running the samples in sequence
-    tensors = dict(coded.graph.tensors)
+def correct_biases(
+    quantized: QuantizedGraph, wanted: Means, samples: Sequence[Sample]
+) -> QuantizedGraph:
+    """Adjust the biases of `quantized` so that each sum's mean over samples and positions equals
+    that of the float graph (`wanted`, the `float_means` of the same samples). Layers are corrected
+    in order, on the inputs that corrected layers produce."""
+    if quantized.graph.states:
+        return quantized  # states would require running the samples in sequence
+    tensors = dict(quantized.graph.tensors)
     constants = {name: t.data for name, t in tensors.items() if t.data is not None}
     values: list[dict[str, Array]] = [{**constants, **sample} for sample in samples]
-    ends = last_uses(coded.graph)
-    for index, node in enumerate(coded.graph.nodes):
+    ends = last_uses(quantized.graph)
+    for index, node in enumerate(quantized.graph.nodes):
         if _is_quantized_product(node, tensors) and node.name in wanted:
             found = _channel_means([_real_sums(node, tensors, each) for each in values])
             if found is not None:
@@ -40,7 +42,7 @@ def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Co
             each.update(zip(node.outputs, run_node(node, tensors, each), strict=True))
             for name in ends.get(index, ()):
                 del each[name]
-    return replace(coded, graph=replace(coded.graph, tensors=tensors))
+    return replace(quantized, graph=replace(quantized.graph, tensors=tensors))
 
 
 def _is_quantized_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:

@@ -78,7 +78,7 @@ def _fixed_output_steps(graph: Graph) -> dict[str, float]:
     producer, steps = graph.producer(), {}
     for name in graph.outputs:
         node = producer.get(name)
-        while node is not None and node.op.on_codes.keeps_scale:
+        while node is not None and node.op.on_quantized.keeps_scale:
             node = producer.get(node.inputs[0] or "")
         quant = None if node is None else fixed_quant(node)
         if quant is not None:

@@ -23,11 +23,11 @@ _PASSES = (
 def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
     """Return an equivalent graph with fewer operators. Raises InputError if it is quantized or has
     nothing to process; `purpose` is the verb for the message."""
-    coded = next((t for t in graph.tensors.values() if t.quant is not None), None)
-    if coded is not None:
+    quantized = next((t for t in graph.tensors.values() if t.quant is not None), None)
+    if quantized is not None:
         raise InputError(
             f"{graph.name}: expected a model of floats, found an already quantized one "
-            f"(tensor {coded.name} of {coded.dtype.value}); compile it unchanged"
+            f"(tensor {quantized.name} of {quantized.dtype.value}); compile it unchanged"
         )
     for apply in _PASSES:
         graph = apply(graph)

@@ -24,7 +24,11 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import Target, run_pipeline
 from edgekit.host.compiler.placement import placements
 from edgekit.host.compiler.tables.gemm import table_of
-from edgekit.host.compiler.transforms.quantize.build import Coded, UnquantizableError, build
+from edgekit.host.compiler.transforms.quantize.build import (
+    QuantizedGraph,
+    UnquantizableError,
+    build,
+)
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
@@ -78,7 +82,7 @@ class Quantized:
 class _Trial:
     recipe: Recipe
     base: Graph  # the float graph
-    coded: Coded
+    quantized: QuantizedGraph
     noise: float  # mean of all outputs, relative to their power
     cosine: float  # of the worst output
 
@@ -126,36 +130,36 @@ class _Evaluator:
         key = recipe.equalized, recipe.floats
         if key not in self.costs:
             bare = replace(recipe, compensated=False)
-            coded, _ = self._build_graph(bare)
-            self.costs[key] = self.cost(coded.graph)
+            quantized, _ = self._build_graph(bare)
+            self.costs[key] = self.cost(quantized.graph)
         return self.costs[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
         """Build and evaluate a recipe."""
         base = self.bases[recipe.equalized]
-        coded, floats = self._build_graph(recipe)
+        quantized, floats = self._build_graph(recipe)
         if recipe.corrected:
             if recipe.equalized not in self.means:
                 self.means[recipe.equalized] = float_means(base, self.correctors)
-            coded = correct_biases(coded, self.means[recipe.equalized], self.correctors)
-        outputs = [evaluate(coded.graph, each).outputs for each in self.validation]
+            quantized = correct_biases(quantized, self.means[recipe.equalized], self.correctors)
+        outputs = [evaluate(quantized.graph, each).outputs for each in self.validation]
         found = compared(self.plain, self.exact, outputs)
         noise = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
         cosine = worst(found).cosine
-        trial = _Trial(replace(recipe, floats=floats), base, coded, noise, cosine)
+        trial = _Trial(replace(recipe, floats=floats), base, quantized, noise, cosine)
         _LOG.info("%s: %s: cosine %.6f", self.plain.name, recipe, cosine)
         return trial
 
-    def _build_graph(self, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
+    def _build_graph(self, recipe: Recipe) -> tuple[QuantizedGraph, frozenset[str]]:
         """Return the quantized graph and the nodes that stay in float."""
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
         floats = set(recipe.floats)
         moments = observed.moments if recipe.compensated else {}
         while True:
-            coded = quantized_nodes(base, floats, observed.broken)
-            scales = scales_of(base, coded, observed, recipe.method)
+            quantized = quantized_nodes(base, floats, observed.broken)
+            scales = scales_of(base, quantized, observed, recipe.method)
             try:
-                chosen = coded | rounded_layers(base, floats)
+                chosen = quantized | rounded_layers(base, floats)
                 return build(base, chosen, scales, moments), frozenset(floats)
             except UnquantizableError as misfit:
                 floats.add(misfit.node)
@@ -192,9 +196,9 @@ def quantize(
     best = _move_to_float(evaluator, best, 1 - (1 - target) * _MARGIN, target)
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
-    report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
+    report = report_of(plain, best.base, best.quantized, unseen, truth, len(seen))
     report = replace(report, target=target, recipe=_describe(best.recipe))
-    return Quantized(best.coded.graph, report)
+    return Quantized(best.quantized.graph, report)
 
 
 def _move_to_float(evaluator: _Evaluator, best: _Trial, goal: float, target: float) -> _Trial:
@@ -203,7 +207,7 @@ def _move_to_float(evaluator: _Evaluator, best: _Trial, goal: float, target: flo
     left, return the first trial that reaches the target, else the best trade."""
     if best.cosine >= goal:
         return best
-    noise = noises(best.base, best.coded, evaluator.validation[:2])
+    noise = noises(best.base, best.quantized, evaluator.validation[:2])
     most, floats, step = evaluator.cost(evaluator.plain), best.recipe.floats, 1
     tried = [best]
     while tried[-1].cosine < goal:

@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Array, DType, Graph
-from edgekit.host.compiler.transforms.quantize.build import Coded
+from edgekit.host.compiler.transforms.quantize.build import QuantizedGraph
 from edgekit.host.compiler.transforms.quantize.measure import (
     Classes,
     QuantizationError,
@@ -32,7 +32,7 @@ class QuantizedLayer:
 
     name: str
     kind: str
-    coded: bool
+    quantized: bool
     difference: QuantizationError
 
 
@@ -65,29 +65,29 @@ class QuantizeReport:
     @property
     def floats(self) -> tuple[QuantizedLayer, ...]:
         """The operators that compute in float."""
-        return tuple(layer for layer in self.layers if not layer.coded)
+        return tuple(layer for layer in self.layers if not layer.quantized)
 
 
 def report_of(
     graph: Graph,
     base: Graph,
-    coded: Coded,
+    quantized: QuantizedGraph,
     samples: Sequence[Sample],
     labels: NDArray[np.int64] | None,
     seen: int,
 ) -> QuantizeReport:
-    """Compare the outputs of `coded` and `graph` on `samples`, and the tensors of `coded` with
-    those of `base`, the float graph it was built from."""
+    """Compare the outputs of `quantized` and `graph` on `samples`, and the tensors of `quantized`
+    with those of `base`, the float graph it was built from."""
     exact = [evaluate(graph, each).outputs for each in samples]
-    other = [evaluate(coded.graph, each).outputs for each in samples]
+    other = [evaluate(quantized.graph, each).outputs for each in samples]
     return QuantizeReport(
         compared(graph, exact, other),
-        _compare_layers(base, coded, samples[:_LAYER_SAMPLES]),
+        _compare_layers(base, quantized, samples[:_LAYER_SAMPLES]),
         classes_compared(graph, exact, other, labels),
         seen,
         len(samples),
         constant_bytes(graph),
-        constant_bytes(coded.graph),
+        constant_bytes(quantized.graph),
     )
 
 
@@ -97,36 +97,36 @@ def constant_bytes(graph: Graph) -> int:
 
 
 def _compare_layers(
-    graph: Graph, coded: Coded, samples: Sequence[Sample]
+    graph: Graph, quantized: QuantizedGraph, samples: Sequence[Sample]
 ) -> tuple[QuantizedLayer, ...]:
     values: dict[str, tuple[list[Array], list[Array]]] = {}
     shown = [
         n for n in graph.nodes
-        if not n.op.on_codes.keeps_scale and graph.tensors[n.outputs[0]].dtype is DType.F32
+        if not n.op.on_quantized.keeps_scale and graph.tensors[n.outputs[0]].dtype is DType.F32
     ]  # fmt: skip
     for sample in samples:
         exact = evaluate(graph, sample, keep_tensors=True).tensors
-        other = evaluate(coded.graph, sample, keep_tensors=True).tensors
+        other = evaluate(quantized.graph, sample, keep_tensors=True).tensors
         for node in shown:
             name = node.outputs[0]
             pair = values.setdefault(node.name, ([], []))
             pair[0].append(exact[name])
-            pair[1].append(_real_values(coded, name, other))
-    kinds = {n.name: n for n in coded.graph.nodes}
+            pair[1].append(_real_values(quantized, name, other))
+    kinds = {n.name: n for n in quantized.graph.nodes}
     return tuple(
         QuantizedLayer(
             node.name,
             node.op.kind,
-            coded.graph.tensors[kinds[node.name].outputs[0]].dtype is DType.I8,
+            quantized.graph.tensors[kinds[node.name].outputs[0]].dtype is DType.I8,
             difference(*values[node.name]),
         )
         for node in shown
     )
 
 
-def _real_values(coded: Coded, name: str, values: Mapping[str, Array]) -> Array:
-    if name not in coded.codes:
+def _real_values(quantized: QuantizedGraph, name: str, values: Mapping[str, Array]) -> Array:
+    if name not in quantized.tensors:
         return values[name]
-    codes = coded.graph.tensors[coded.codes[name]]
-    assert codes.quant is not None
-    return dequantize(values[codes.name], codes.quant)
+    tensor = quantized.graph.tensors[quantized.tensors[name]]
+    assert tensor.quant is not None
+    return dequantize(values[tensor.name], tensor.quant)

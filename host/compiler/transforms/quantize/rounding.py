@@ -94,12 +94,12 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
     share = shares(moments + damping(moments))
     if share is None:
         return _round_to_nearest(rows, scale[:, None])
-    left, codes = rows.copy(), np.empty(rows.shape, np.int8)
+    left, quantized = rows.copy(), np.empty(rows.shape, np.int8)
     for i in range(rows.shape[1]):
-        codes[:, i] = np.where(rows[:, i] != 0, _round_to_nearest(left[:, i], scale), 0)
-        error = (left[:, i] - codes[:, i] * scale) / share[..., i, i]
+        quantized[:, i] = np.where(rows[:, i] != 0, _round_to_nearest(left[:, i], scale), 0)
+        error = (left[:, i] - quantized[:, i] * scale) / share[..., i, i]
         left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
-    return codes
+    return quantized
 
 
 def damping(moments: Array) -> F64:

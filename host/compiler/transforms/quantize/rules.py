@@ -7,14 +7,14 @@ from collections.abc import Collection
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.traits import OnCodes
+from edgekit.host.compiler.ir.traits import OnQuantized
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Quant, Tensor
 from edgekit.host.compiler.transforms.quantize.ranges import quant_of
 
 
 def fixed_quant(node: Node) -> Quant | None:
     """The quantization that all engines' kernels require for functions with a known range."""
-    return None if node.op.fixed_codes is None else quant_of(*node.op.fixed_codes)
+    return None if node.op.fixed_quantization is None else quant_of(*node.op.fixed_quantization)
 
 
 def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
@@ -34,12 +34,12 @@ def can_be_quantized(graph: Graph, node: Node, broken: Collection[str]) -> bool:
         return False
     if any(name in broken for name in node.inputs) or not node.inputs or node.inputs[0] is None:
         return False
-    on_codes = node.op.on_codes
-    if on_codes is OnCodes.SUMS:
+    on_quantized = node.op.on_quantized
+    if on_quantized is OnQuantized.SUMS:
         return has_weights(graph, node)
-    if on_codes.keeps_scale:
+    if on_quantized.keeps_scale:
         return graph.tensors[node.inputs[0]].data is None
-    if on_codes is not OnCodes.RESCALES or None in node.inputs:
+    if on_quantized is not OnQuantized.RESCALES or None in node.inputs:
         return False
     ins = [graph.tensors[name or ""] for name in node.inputs]
     floats = all(t.dtype is DType.F32 for t in ins) and any(t.data is None for t in ins)
@@ -78,7 +78,7 @@ def quantized_nodes(graph: Graph, floats: Collection[str], broken: Collection[st
     Operators that only move values are also quantized if all their readers are.
     """
     able = [n for n in graph.nodes if n.name not in floats and can_be_quantized(graph, n, broken)]
-    chosen = {n.name for n in able if n.op.on_codes is OnCodes.SUMS}
+    chosen = {n.name for n in able if n.op.on_quantized is OnQuantized.SUMS}
     producer, consumers = graph.producer(), graph.consumers()
     grown = True
     while grown:
@@ -89,7 +89,7 @@ def quantized_nodes(graph: Graph, floats: Collection[str], broken: Collection[st
             before = [producer.get(name) for name in computed_floats(graph, node.inputs)]
             after = [c for name in node.outputs for c in consumers[name]]
             fed = any(n is not None and n.name in chosen for n in before)
-            moves = node.op.on_codes.keeps_scale and not {*node.outputs} & {*graph.outputs}
+            moves = node.op.on_quantized.keeps_scale and not {*node.outputs} & {*graph.outputs}
             read = moves and bool(after) and all(n.name in chosen for n in after)
             if fed or read:
                 chosen.add(node.name)

@@ -34,13 +34,13 @@ class ScaleGroups:
 
 
 def scales_of(
-    graph: Graph, coded: Collection[str], observed: Observed, method: Method
+    graph: Graph, quantized: Collection[str], observed: Observed, method: Method
 ) -> dict[str, Quant]:
     """Return the quantization of every float tensor that a quantized operator reads or writes."""
-    nodes = [n for n in graph.nodes if n.name in coded]
+    nodes = [n for n in graph.nodes if n.name in quantized]
     groups = ScaleGroups()
     for node in nodes:
-        if node.op.on_codes.keeps_scale:
+        if node.op.on_quantized.keeps_scale:
             for made in node.outputs:
                 groups.join(node.inputs[0] or "", made)
     fixed = {groups.of(n.outputs[0]): q for n in nodes if (q := fixed_quant(n)) is not None}

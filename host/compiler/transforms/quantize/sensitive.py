@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.quantize.build import Coded, codes_of
+from edgekit.host.compiler.transforms.quantize.build import QuantizedGraph, quantize_like
 from edgekit.host.compiler.transforms.quantize.measure import compared
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
@@ -18,25 +18,25 @@ _LOUDEST = 12  # noisiest nodes considered at a time
 _NOTHING = 1e-3  # of the total cost
 
 
-def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, float]:
+def noises(graph: Graph, quantized: QuantizedGraph, samples: Sequence[Sample]) -> dict[str, float]:
     """Relative output noise power of each quantized node if it alone is quantized and all others
     compute in float."""
     if graph.states:
         return {}
     noise: dict[str, float] = {}
-    nodes = {n.name: n for n in coded.graph.nodes}
+    nodes = {n.name: n for n in quantized.graph.nodes}
     for sample in samples:
         exact = evaluate(graph, sample, keep_tensors=True)
         for index, node in enumerate(graph.nodes):
             alone = nodes.get(node.name)
             if (
                 alone is None
-                or node.op.on_codes.keeps_scale
-                or not _is_quantized(alone, coded.graph)
+                or node.op.on_quantized.keeps_scale
+                or not _is_quantized(alone, quantized.graph)
             ):
                 continue
             values = dict(exact.tensors)
-            made = _run_quantized_node(alone, coded.graph.tensors, values, node)
+            made = _run_quantized_node(alone, quantized.graph.tensors, values, node)
             values.update(zip(node.outputs, made, strict=True))
             rerun(graph, index, values)
             found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
@@ -89,7 +89,7 @@ def _run_quantized_node(
             ins[name] = tensor.data
         elif source is not None:
             x = values[source]
-            ins[name] = codes_of(x, tensor) if tensor.dtype is DType.I8 else x
+            ins[name] = quantize_like(x, tensor) if tensor.dtype is DType.I8 else x
     # A bias that exists only in the quantized graph.
     ins |= {
         n: t.data for n in node.inputs if n and (t := tensors[n]).data is not None and n not in ins

@@ -298,13 +298,13 @@ def _strided_slice(site: Site, cut: Cut) -> Piece | None:
     return Piece(part, (source,))
 
 
-@_cuts(ops.CodeSum, ops.Mean, ops.Total)
+@_cuts(ops.QuantizedSum, ops.Mean, ops.Total)
 def _cut_reduction(site: Site, cut: Cut) -> Piece | None:
     """Cut axes that are not reduced; `cut` refers to output axes."""
     op = site.node.op
-    assert isinstance(op, ops.CodeSum | ops.Mean | ops.Total)
+    assert isinstance(op, ops.QuantizedSum | ops.Mean | ops.Total)
     rank = len(site.operand(0).shape)
-    keeps = isinstance(op, ops.CodeSum) or op.keep_dims
+    keeps = isinstance(op, ops.QuantizedSum) or op.keep_dims
     kept = range(rank) if keeps else [a for a in range(rank) if a not in op.axes]
     axis = kept[cut.axis]
     return None if axis in op.axes else Piece(op, (Cut(axis, cut.begin, cut.end),))
@@ -358,8 +358,8 @@ def _picked(site: Site, picks: Cut) -> Piece:
     return Piece(op, (source, picks), {1: (chosen - begin).astype(data.dtype)})
 
 
-@_cuts(ops.GatherCodes)
-def _gather_codes(site: Site, cut: Cut) -> Piece | None:
+@_cuts(ops.GatherQuantized)
+def _gather_quantized(site: Site, cut: Cut) -> Piece | None:
     """Cut the indices only: table rows are read in full."""
     among = len(site.operand(1).shape)
     return Piece(site.node.op, (None, cut, None)) if cut.axis < among else None

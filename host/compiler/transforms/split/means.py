@@ -10,13 +10,13 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Quant, Tensor
 
-_CODES = (DType.I8, DType.U8, DType.I16)
+_QUANTIZED_TYPES = (DType.I8, DType.U8, DType.I16)
 
 
 def with_means_of_rows(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """Reduce each row before all of them. Returns the nodes that do, with the mean they belong to.
 
-    Codes are the same, because their sums are exact; f32 is rounded once more.
+    Quantized results are the same, because their sums are exact; f32 is rounded once more.
     """
     tensors = dict(graph.tensors)
     nodes: list[Node] = []
@@ -56,15 +56,15 @@ def _divided(tensors: dict[str, Tensor], node: Node) -> tuple[Node, Node] | None
     x, out = tensors[node.inputs[0] or ""], tensors[node.outputs[0]]
     long = [axis for axis, size in enumerate(x.shape) if size > 1]
     inner = tuple(axis for axis in op.axes if axis in long[1:])
-    if not inner or long[0] not in op.axes or x.dtype not in (DType.F32, *_CODES):
+    if not inner or long[0] not in op.axes or x.dtype not in (DType.F32, *_QUANTIZED_TYPES):
         return None
     first: Operator = ops.Mean(inner, keep_dims=True)
     last: Operator = op
     quant = None
-    if x.dtype in _CODES:
+    if x.dtype in _QUANTIZED_TYPES:
         assert x.quant is not None
         quant = Quant(x.quant.scale, np.zeros_like(x.quant.zero_point))
-        first = ops.CodeSum(inner)
+        first = ops.QuantizedSum(inner)
         count = int(np.prod([x.shape[axis] for axis in op.axes]))
         last = ops.MeanOfSums(op.axes, op.keep_dims, count, out.dtype)
     rows = f"{out.name}/rows"

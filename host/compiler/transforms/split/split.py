@@ -60,8 +60,8 @@ def split(
     which `bands_of` finds. Without `operators`, that is all: parameters, inputs and outputs are not
     in the arena.
 
-    Codes do not change; floats may differ by rounding. Raises InputError with the operator, its
-    bytes and the limit if no axis makes it fit.
+    Quantized values do not change; floats may differ by rounding. Raises InputError with the
+    operator, its bytes and the limit if no axis makes it fit.
     """
     if limit is None:
         return SplitGraph(graph, {})

@@ -24,10 +24,10 @@ _WIDTH, _ROWS = 96, 20
 
 
 def calibrate(
-    floats: Graph, coded: Graph, bits: WeightBits, samples: list[dict[str, Array]]
+    floats: Graph, quantized: Graph, bits: WeightBits, samples: list[dict[str, Array]]
 ) -> Graph:
     """Calibrate with outlier channels at no cost."""
-    return calibrate_for(floats, coded, bits, samples, lambda *_: 1.0)[0]
+    return calibrate_for(floats, quantized, bits, samples, lambda *_: 1.0)[0]
 
 
 def _layers() -> Graph:
@@ -72,10 +72,10 @@ def _error(graph: Graph, exact: Graph, samples: list[dict[str, Array]]) -> float
 @pytest.mark.parametrize(("bits", "gain"), [("int8", 1.5), ("int4", 2.0)])
 def test_outputs_come_closer_on_samples_not_seen(bits, gain):
     floats = _layers()
-    coded = compress_weights(floats, bits)
-    fitted = calibrate(floats, coded, bits, _samples(16, 2))
+    quantized = compress_weights(floats, bits)
+    fitted = calibrate(floats, quantized, bits, _samples(16, 2))
     unseen = _samples(8, 3)
-    assert gain * _error(fitted, floats, unseen) < _error(coded, floats, unseen)
+    assert gain * _error(fitted, floats, unseen) < _error(quantized, floats, unseen)
 
 
 @pytest.mark.parametrize(("changed", "fitted"), [(1, True), (4, False)])
@@ -104,19 +104,19 @@ def test_the_mean_of_outputs_is_that_of_floats():
 def test_thresholds_are_where_outliers_are():
     """At 4.5 the default threshold of 6 would miss the outliers; at 1 there is nothing to split."""
     floats = _layers()
-    coded = compress_weights(floats, "int8")
-    first = calibrate(floats, coded, "int8", _samples(8, 2)).nodes[0].op
+    quantized = compress_weights(floats, "int8")
+    first = calibrate(floats, quantized, "int8", _samples(8, 2)).nodes[0].op
     assert 1 < first.threshold < 4.5 and first.outliers == 2  # its cost depends on them
-    level = calibrate(floats, coded, "int4", _samples(8, 2, largest=1)).nodes[0].op
+    level = calibrate(floats, quantized, "int4", _samples(8, 2, largest=1)).nodes[0].op
     assert level.threshold > 1
 
 
 def test_channels_are_apart_where_it_wins_more_than_it_costs():
     floats, samples = _layers(), _samples(8, 2)
-    coded = compress_weights(floats, "int8")
+    quantized = compress_weights(floats, "int8")
     counts = []
     for each in (0.0, 10.0):
-        graph, splits = calibrate_for(floats, coded, "int8", samples, _costed(each))
+        graph, splits = calibrate_for(floats, quantized, "int8", samples, _costed(each))
         assert {name: s.chosen.threshold for name, s in splits.items()} == {
             node.name: node.op.threshold for node in graph.nodes
         }
@@ -128,8 +128,8 @@ def test_four_bits_take_fewer_channels_apart():
     """The error of 4-bit weights is so large that finer activations gain little."""
     floats, samples, counts = _layers(), _samples(8, 2), []
     for bits in ("int8", "int4"):
-        coded = compress_weights(floats, bits)
-        fitted = calibrate_for(floats, coded, bits, samples, _costed(0.05))[0]
+        quantized = compress_weights(floats, bits)
+        fitted = calibrate_for(floats, quantized, bits, samples, _costed(0.05))[0]
         counts.append(fitted.nodes[0].op.outliers)
     assert counts == [2, 0]
 
@@ -151,8 +151,8 @@ def test_fitted_layers_run(tmp_path):
 
 def test_the_same_samples_make_the_same_weights():
     floats = _layers()
-    coded = compress_weights(floats, "int4")
-    a, b = (calibrate(floats, coded, "int4", _samples(8, 2)) for _ in range(2))
+    quantized = compress_weights(floats, "int4")
+    a, b = (calibrate(floats, quantized, "int4", _samples(8, 2)) for _ in range(2))
     for name, tensor in a.tensors.items():
         if tensor.data is not None:
             np.testing.assert_array_equal(tensor.data, b.tensors[name].data)
@@ -244,8 +244,8 @@ def _uneven_layers() -> Graph:
 
 def _mixed(floats: Graph, target: float) -> Mixed:
     def fit(eight: frozenset[str]) -> Graph:
-        coded = compress_weights(floats, "int4", 32, eight)
-        return calibrate_for(floats, coded, "int4", shown, lambda *_: 1.0, eight)[0]
+        quantized = compress_weights(floats, "int4", 32, eight)
+        return calibrate_for(floats, quantized, "int4", shown, lambda *_: 1.0, eight)[0]
 
     shown, held_out = _samples(8, 2), _samples(4, 3)
     return mixed(floats, compress_weights(floats, "int4", 32), fit, shown, held_out, target)
@@ -260,8 +260,8 @@ def test_layers_that_4_bits_cost_most_get_8():
     assert _error(some.graph, floats, _samples(8, 4)) < 0.5 * _error(
         few.graph, floats, _samples(8, 4)
     )
-    codes = [some.graph.tensors[n.inputs[1]].data for n in some.graph.nodes]
-    assert np.abs(codes[0]).max() > 8 and np.abs(codes[1]).max() <= 8
+    stored = [some.graph.tensors[n.inputs[1]].data for n in some.graph.nodes]
+    assert np.abs(stored[0]).max() > 8 and np.abs(stored[1]).max() <= 8
     every = _mixed(floats, 0.9999999)
     assert set(every.eight) == {"first", "second"}
     assert "8 bits in 2 of 2 operators: first, second; the target of" in mixed_note(

@@ -177,8 +177,8 @@ def test_real_layers_are_as_close_as_8_bits_allow(path, tmp_path):
     inputs = {f"x_{i}": np.ascontiguousarray(x) for i, (x, _) in enumerate(pairs)}
     made = run_here(build(graph, load_board("local"), tmp_path), inputs)
     for i, (x, _) in enumerate(pairs):
-        codes, scale = (graph.tensors[f"{t}_{i}"].data for t in ("w.int8", "w.int8.scale"))
-        exact = x.astype(np.float64) @ (codes.astype(np.float64) * scale.T).T
+        stored, scale = (graph.tensors[f"{t}_{i}"].data for t in ("w.int8", "w.int8.scale"))
+        exact = x.astype(np.float64) @ (stored.astype(np.float64) * scale.T).T
         errors.append(_relative(made[f"y_{i}"], exact))
     assert statistics.median(errors) <= _MEDIAN and max(errors) <= _WORST
 
@@ -195,12 +195,12 @@ def _embedding(table: Array, indices: Array | None = None) -> Graph:
 
 @pytest.mark.parametrize(("bits", "error", "size"), [("int8", 0.01, 1.1), ("int4", 0.1, 0.58)])
 @pytest.mark.parametrize("board", x86_params())
-def test_embeddings_are_codes(bits, error, size, board, tmp_path):
+def test_embeddings_are_quantized_values(bits, error, size, board, tmp_path):
     table = np.random.default_rng(6).standard_normal((50, 96)).astype(np.float32)
     table[7] *= 1000  # must not coarsen any other row
     graph = _embedding(table)
     after = compress_weights(graph, bits)
-    assert isinstance(after.nodes[0].op, ops.GatherCodes)
+    assert isinstance(after.nodes[0].op, ops.GatherQuantized)
     inputs = {"at": np.array([[0, 49, -1, 7, 1000]], np.int64)}
     made = run_here(build(after, board, tmp_path), inputs)["y"]
     np.testing.assert_array_equal(made, evaluate(after, inputs).outputs["y"])
@@ -247,14 +247,14 @@ def test_constant_picks_stay():
     assert compress_weights(graph, "int8").nodes == graph.nodes
 
 
-def test_codes_of_4_bits_use_all_16_and_clip_none():
+def test_quantized_values_of_4_bits_use_all_16_and_clip_none():
     """The side that reaches further gets the extra value, whichever it is."""
     w = np.random.default_rng(8).standard_normal((64, 96)).astype(np.float32)
     after = compress_weights(_layer(w, (1, 9, 96)), "int4", 32)
-    codes, scale = (after.tensors[name].data for name in after.nodes[0].inputs[1:3])
-    assert codes.min() == -8 and codes.max() == 7 and (scale < 0).any() and (scale > 0).any()
+    stored, scale = (after.tensors[name].data for name in after.nodes[0].inputs[1:3])
+    assert stored.min() == -8 and stored.max() == 7 and (scale < 0).any() and (scale > 0).any()
     wide = np.repeat(scale.T, 32, axis=1)
-    assert np.all(np.abs(codes * wide - w) <= 0.5001 * np.abs(wide))
+    assert np.all(np.abs(stored * wide - w) <= 0.5001 * np.abs(wide))
     symmetric = np.abs(w.reshape(64, 3, 32)).max(axis=2) / 7
     next_above = (symmetric.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)
     assert np.all(np.abs(scale.T) <= next_above.view(np.float32))  # bfloat16
@@ -274,7 +274,7 @@ def test_8_bits_have_groups_too(size, tmp_path):
 
 @pytest.mark.parametrize(("bits", "group", "error"), [("int4", None, 0.15), ("int8", 32, 0.01)])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_table_and_a_product_by_it_have_codes_of_their_own(bits, group, error, first):
+def test_a_table_and_a_product_by_it_have_quantized_values_of_their_own(bits, group, error, first):
     """They get separate quantized values if these differ, whichever comes first."""
     table = np.random.default_rng(7).standard_normal((40, 64)).astype(np.float32)
     graph = _embedding(table)

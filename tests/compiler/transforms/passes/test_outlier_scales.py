@@ -57,13 +57,13 @@ def test_inputs_of_any_scale_are_mostly_bytes(scale: float, far: bool, tmp_path:
     """Outlier channels are 40 times as large; if they stay below the threshold of 6, none is
     split."""
     graph, x = _layer(96), _rows(96, scale, far)
-    coded = compress_weights(graph, "int8")
+    quantized = compress_weights(graph, "int8")
     exact = evaluate(graph, {"x": x}).outputs["y"]
-    expected = evaluate(coded, {"x": x}).outputs["y"]
-    assert _apart(coded, x) == (list(_FAR) if far and scale >= 1 else [])
+    expected = evaluate(quantized, {"x": x}).outputs["y"]
+    assert _apart(quantized, x) == (list(_FAR) if far and scale >= 1 else [])
     assert _off(expected, exact) < 0.02
     for board in x86_boards():
-        made = run_here(build(coded, board, tmp_path / board.simd), {"x": x})["y"]
+        made = run_here(build(quantized, board, tmp_path / board.simd), {"x": x})["y"]
         assert _off(made, expected) < 1e-6
 
 
@@ -80,27 +80,29 @@ def test_a_quarter_of_the_channels_at_most_is_apart(
 ) -> None:
     """Channels of magnitudes from 2^-30 to 2^60; then all channels also contain a NaN or infinity,
     and the rows with those are ignored."""
-    coded = compress_weights(_layer(k), "int8")
+    quantized = compress_weights(_layer(k), "int8")
     split = ops.OutlierFullyConnected(threshold, keep_dims=True)
-    coded = dataclasses.replace(coded, nodes=(dataclasses.replace(coded.nodes[0], op=split),))
+    quantized = dataclasses.replace(
+        quantized, nodes=(dataclasses.replace(quantized.nodes[0], op=split),)
+    )
     rng = np.random.default_rng(k)
     x = rng.uniform(-1, 1, (_ROWS, k)) * np.exp2(rng.uniform(-30, 60, k))
     x = x.astype(np.float32)
-    assert len(_apart(coded, x)) <= k // 4
+    assert len(_apart(quantized, x)) <= k // 4
     for bad in (False, True):
         if bad:
             x[-2, ::2], x[-1, 1::2] = np.nan, np.inf
-            assert len(_apart(coded, x)) == k
-        expected = evaluate(coded, {"x": x}).outputs["y"][:-2]
+            assert len(_apart(quantized, x)) == k
+        expected = evaluate(quantized, {"x": x}).outputs["y"][:-2]
         for board in x86_boards():
             folder = tmp_path / f"{board.simd}{bad}"
-            made = run_here(build(coded, board, folder), {"x": x})["y"][:-2]
+            made = run_here(build(quantized, board, folder), {"x": x})["y"][:-2]
             assert _off(made, expected) < 1e-5
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1e-60, -1.0, float("nan")])
 def test_a_threshold_is_above_0(threshold: float) -> None:
-    coded = compress_weights(_layer(8), "int8")
-    ins = [coded.tensors[name] if name else None for name in coded.nodes[0].inputs]
+    quantized = compress_weights(_layer(8), "int8")
+    ins = [quantized.tensors[name] if name else None for name in quantized.nodes[0].inputs]
     with pytest.raises(ShapeError, match="expected a threshold above 0"):
         ops.OutlierFullyConnected(threshold).infer(ins)

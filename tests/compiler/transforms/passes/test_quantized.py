@@ -24,7 +24,7 @@ def rng():
     return np.random.default_rng(17)
 
 
-def _coded(name, scale, zero):
+def _quantized(name, scale, zero):
     """Nodes that quantize `name` and dequantize it to `name`_d."""
     ends = [f"{name}_s", f"{name}_z"]
     nodes = [
@@ -38,13 +38,13 @@ def _weights(rng, shape, per_channel, axis=0, kind="s8"):
     """Nodes and constants of weights: s8, or u8 that overflow s8 after subtracting their zero
     points."""
     scale = rng.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
-    codes = rng.integers(-127, 128, shape).astype(np.int8)
+    stored = rng.integers(-127, 128, shape).astype(np.int8)
     zero = np.zeros(scale.shape, np.int8)
     if kind == "u8":
-        codes = (codes.astype(np.int16) + 128).astype(np.uint8)
+        stored = (stored.astype(np.int16) + 128).astype(np.uint8)
         zero = np.linspace(90, 250, scale.size).astype(np.uint8).reshape(scale.shape)
     made = node("DequantizeLinear", ["w_q", "w_s", "w_z"], ["w_d"], axis=axis)
-    return [made], {"w_q": codes, "w_s": scale, "w_z": zero}
+    return [made], {"w_q": stored, "w_s": scale, "w_z": zero}
 
 
 def _imported(parts, shape, folder, output="y_d"):
@@ -74,21 +74,23 @@ _ZEROS = {"u8": np.array(120, np.uint8), "s8": np.array(-8, np.int8)}
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("codes", ["u8", "s8"])
+@pytest.mark.parametrize("stored", ["u8", "s8"])
 @pytest.mark.parametrize("groups", [1, 6])
 @pytest.mark.parametrize("weights", ["s8", "u8"])
-def test_a_convolution_works_on_codes(rng, weights, codes, per_channel, groups, tmp_path):
-    zero, shape = _ZEROS[codes], (1, 6, 7, 8)
+def test_a_convolution_works_on_quantized_values(
+    rng, weights, stored, per_channel, groups, tmp_path
+):
+    zero, shape = _ZEROS[stored], (1, 6, 7, 8)
     bias = rng.standard_normal(6).astype(np.float32)
     middle = [
         node("Conv", ["x_d", "w_d", "b"], ["c"], group=groups, pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["y"]),
     ]
     parts = [
-        _coded("x", 0.02, zero),
+        _quantized("x", 0.02, zero),
         _weights(rng, (6, 6 // groups, 3, 3), per_channel, kind=weights),
         (middle, {"b": bias}),
-        _coded("y", _STEP, zero),
+        _quantized("y", _STEP, zero),
     ]
     after = _both(rng, _imported(parts, shape, tmp_path), shape)
     kind = ops.Conv2D if groups == 1 else ops.DepthwiseConv2D
@@ -98,26 +100,26 @@ def test_a_convolution_works_on_codes(rng, weights, codes, per_channel, groups, 
     assert not any(isinstance(n.op, ops.Clamp) for n in after.nodes)
 
 
-def test_a_product_works_on_codes(rng, tmp_path):
+def test_a_product_works_on_quantized_values(rng, tmp_path):
     parts = [
-        _coded("x", 0.02, _ZEROS["u8"]),
+        _quantized("x", 0.02, _ZEROS["u8"]),
         _weights(rng, (40, 9), True, axis=1),
         ([node("MatMul", ["x_d", "w_d"], ["p"]), node("Add", ["p", "b"], ["y"])],
          {"b": rng.standard_normal(9).astype(np.float32)}),
-        _coded("y", _STEP, _ZEROS["u8"]),
+        _quantized("y", _STEP, _ZEROS["u8"]),
     ]  # fmt: skip
     after = _both(rng, _imported(parts, (3, 40), tmp_path), (3, 40))
     assert _dtypes(after, ops.FullyConnected) == [DType.I8]
 
 
-def test_a_sum_and_a_pool_work_on_codes(rng, tmp_path):
+def test_a_sum_and_a_pool_work_on_quantized_values(rng, tmp_path):
     step = float(_STEP)
     parts = [
-        _coded("x", step, _ZEROS["s8"]),
+        _quantized("x", step, _ZEROS["s8"]),
         ([node("MaxPool", ["x_d"], ["m"], kernel_shape=[2, 2])], {}),
-        _coded("m", step, _ZEROS["s8"]),
+        _quantized("m", step, _ZEROS["s8"]),
         ([node("Add", ["m_d", "m_d"], ["y"])], {}),
-        _coded("y", step, _ZEROS["s8"]),
+        _quantized("y", step, _ZEROS["s8"]),
     ]
     after = _both(rng, _imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
     assert _dtypes(after, ops.MaxPool2D) == [DType.I8]
@@ -177,21 +179,25 @@ _MOVES = {
 
 def _between(rng, middle, constants, folder, step=_STEP, kind="s8"):
     """The operators `middle` between quantized x and quantized y."""
-    parts = [_coded("x", 0.02, _ZEROS[kind]), (middle, constants), _coded("y", step, _ZEROS[kind])]
+    parts = [
+        _quantized("x", 0.02, _ZEROS[kind]),
+        (middle, constants),
+        _quantized("y", step, _ZEROS[kind]),
+    ]
     return _both(rng, _imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
 
 
-def _all_on_codes(after):
+def _all_quantized(after):
     """Whether floats are only quantized at the start and dequantized at the end."""
     floats = [n.op for n in after.nodes if after.tensors[n.outputs[0]].dtype is DType.F32]
     return [type(op) for op in floats if not isinstance(op, ops.Transpose)] == [ops.Cast]
 
 
-@pytest.mark.parametrize("codes", ["u8", "s8"])
+@pytest.mark.parametrize("stored", ["u8", "s8"])
 @pytest.mark.parametrize("name", _FUNCTIONS)
-def test_a_function_works_on_codes(rng, name, codes, tmp_path):
-    after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), codes)
-    assert _all_on_codes(after)
+def test_a_function_works_on_quantized_values(rng, name, stored, tmp_path):
+    after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), stored)
+    assert _all_quantized(after)
 
 
 _CLASSES = [c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Function)]
@@ -199,13 +205,13 @@ _ONE_OPERAND = sorted(c.onnx for c in _CLASSES if c.onnx and DType.F32 in c.dtyp
 
 
 @pytest.mark.parametrize("name", _ONE_OPERAND)
-def test_a_function_with_or_without_codes_is_within_a_step(rng, name, tmp_path):
+def test_a_function_with_or_without_quantized_values_is_within_a_step(rng, name, tmp_path):
     """Input and output have other scales and zero points."""
     step = 0.03
     parts = [
-        _coded("x", 0.02, np.array(-8, np.int8)),
+        _quantized("x", 0.02, np.array(-8, np.int8)),
         ([node(name, ["x_d"], ["y"])], {}),
-        _coded("y", step, np.array(11, np.int8)),
+        _quantized("y", step, np.array(11, np.int8)),
     ]
     graph = _imported(parts, (1, 4, 6, 6), tmp_path)
     x = {"x": rng.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)}
@@ -217,10 +223,10 @@ def test_a_function_with_or_without_codes_is_within_a_step(rng, name, tmp_path):
 
 @pytest.mark.parametrize("step", [0.02, 0.05])
 @pytest.mark.parametrize("name", _MOVES)
-def test_what_moves_values_moves_codes(rng, name, step, tmp_path):
+def test_what_moves_values_moves_quantized_values(rng, name, step, tmp_path):
     """With the same scale, or with requantization."""
     after = _between(rng, *_MOVES[name], tmp_path, np.float32(step))
-    assert _all_on_codes(after)
+    assert _all_quantized(after)
 
 
 @pytest.mark.parametrize(
@@ -234,18 +240,20 @@ def test_what_moves_values_moves_codes(rng, name, step, tmp_path):
     ],
 )
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_transposed_convolution_works_on_codes(rng, shape, options, per_channel, tmp_path):
+def test_a_transposed_convolution_works_on_quantized_values(
+    rng, shape, options, per_channel, tmp_path
+):
     made, constants = _weights(rng, shape, per_channel, axis=1)
     middle = [*made, node("ConvTranspose", ["x_d", "w_d"], ["y"], **options)]
-    assert _all_on_codes(_between(rng, middle, constants, tmp_path))
+    assert _all_quantized(_between(rng, middle, constants, tmp_path))
 
 
-def test_a_grouped_convolution_works_on_codes(rng, tmp_path):
+def test_a_grouped_convolution_works_on_quantized_values(rng, tmp_path):
     made, constants = _weights(rng, (6, 2, 3, 3), True)
     middle = [*made, node("Conv", ["x_d", "w_d"], ["y"], group=2)]
     after = _between(rng, middle, constants, tmp_path)
     assert _dtypes(after, ops.Conv2D) == [DType.I8, DType.I8]
-    assert _all_on_codes(after)
+    assert _all_quantized(after)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +272,7 @@ def test_parts_are_quantized_before_they_are_together(rng, other, tmp_path):
     ]
     after = _between(rng, middle, constants, tmp_path)
     assert {*_dtypes(after, ops.Conv2D)} == {DType.I8}
-    assert _all_on_codes(after)
+    assert _all_quantized(after)
 
 
 def test_blocks_are_quantized_before_they_become_pixels(rng, tmp_path):
@@ -272,7 +280,7 @@ def test_blocks_are_quantized_before_they_become_pixels(rng, tmp_path):
     blocks = node("DepthToSpace", ["c"], ["y"], blocksize=2)
     after = _between(rng, [*made, node("Conv", ["x_d", "w_d"], ["c"]), blocks], constants, tmp_path)
     assert _dtypes(after, ops.Conv2D) == [DType.I8]
-    assert _all_on_codes(after)
+    assert _all_quantized(after)
 
 
 def test_parts_take_no_name_of_another_tensor(rng, tmp_path):
@@ -286,7 +294,7 @@ def test_parts_take_no_name_of_another_tensor(rng, tmp_path):
     assert _dtypes(_between(rng, middle, constants, tmp_path), ops.Conv2D) == [DType.I8]
 
 
-def test_a_constant_that_codes_cannot_hold_stays_in_f32(rng, tmp_path):
+def test_a_constant_that_quantized_values_cannot_hold_stays_in_f32(rng, tmp_path):
     """Its step of 40 / 127 would be larger than y's."""
     low = np.array([40, -1.5, -1.2, -0.5], np.float32).reshape(4, 1, 1)
     after = _between(
@@ -297,12 +305,12 @@ def test_a_constant_that_codes_cannot_hold_stays_in_f32(rng, tmp_path):
 
 def test_what_has_no_integer_form_stays_in_f32(rng, tmp_path):
     parts = [
-        _coded("x", 0.02, _ZEROS["s8"]),
+        _quantized("x", 0.02, _ZEROS["s8"]),
         ([node("CumSum", ["x_d", "axis"], ["y"])], {"axis": np.array(2)}),
-        _coded("y", _STEP, _ZEROS["s8"]),
+        _quantized("y", _STEP, _ZEROS["s8"]),
     ]
     after = _both(rng, _imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
-    assert not _all_on_codes(after)
+    assert not _all_quantized(after)
 
 
 def test_a_model_in_f32_stays(tmp_path):
@@ -314,14 +322,14 @@ def test_a_model_in_f32_stays(tmp_path):
 
 @pytest.mark.parametrize("step", [0.031, 0.05, 0.07])
 def test_a_change_of_scale_rounds_once(step, tmp_path):
-    """LiteRT's fixed-point factors would round some codes twice."""
-    codes = np.arange(-128, 128, dtype=np.int8)
+    """LiteRT's fixed-point factors would round some values twice."""
+    stored = np.arange(-128, 128, dtype=np.int8)
     parts = [
-        _coded("x", 0.02, np.array(-8, np.int8)),
+        _quantized("x", 0.02, np.array(-8, np.int8)),
         ([node("Identity", ["x_d"], ["y"])], {}),
-        _coded("y", step, np.array(11, np.int8)),
+        _quantized("y", step, np.array(11, np.int8)),
     ]
-    graph = _imported(parts, codes.shape, tmp_path)
-    x = {"x": (codes.astype(np.float32) + 8) * np.float32(0.02)}
+    graph = _imported(parts, stored.shape, tmp_path)
+    x = {"x": (stored.astype(np.float32) + 8) * np.float32(0.02)}
     real, made = (evaluate(g, x).outputs["y_d"] for g in (graph, integer_form(graph)))
     np.testing.assert_array_equal(real, made)

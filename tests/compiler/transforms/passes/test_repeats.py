@@ -49,10 +49,10 @@ def test_axes_that_repeat_and_that_another_operand_has_are_stored_once(shape, ax
     np.testing.assert_array_equal(evaluate(after, x).outputs["y"], evaluate(before, x).outputs["y"])
 
 
-def test_codes_keep_their_scale():
-    codes = np.full((1, 64, 64, 8), 3, np.int8)
+def test_quantized_values_keep_their_scale():
+    quantized = np.full((1, 64, 64, 8), 3, np.int8)
     quant = Quant(np.float32([0.5]), np.int64([1]))
-    after = share_repeats(graph_with(codes, codes.shape, dtype=DType.I8, quant=quant))
+    after = share_repeats(graph_with(quantized, quantized.shape, dtype=DType.I8, quant=quant))
     (part,) = (t for t in dead(after).tensors.values() if t.data is not None)
     assert part.shape == (1, 1, 1, 1)
     assert part.quant is quant

@@ -58,7 +58,9 @@ def test_channels_far_from_0_are_moved_to_it(tmp_path: Path) -> None:
     assert "centered" in made.report.recipe
 
 
-def test_values_that_a_relu_behind_an_addition_drops_take_no_codes(tmp_path: Path) -> None:
+def test_values_that_a_relu_behind_an_addition_drops_take_no_quantized_values(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(2)
     graph = _made(
         tmp_path,
@@ -90,8 +92,8 @@ def _by_layer(graph: Graph) -> float:
     """Quantization costs 10; float layers have costs by name."""
     costs = {"dear.conv2d": 100.0, "cheap.conv2d": 5.0}
     floats = [n.name for n in graph.nodes if graph.tensors[n.outputs[0]].dtype is DType.F32]
-    coded = any(t.dtype is DType.I8 for t in graph.tensors.values())
-    return 10.0 * coded + sum(costs.get(name, 0.0) for name in floats)
+    quantized = any(t.dtype is DType.I8 for t in graph.tensors.values())
+    return 10.0 * quantized + sum(costs.get(name, 0.0) for name in floats)
 
 
 def test_of_layers_as_noisy_the_cheaper_one_stays_in_floats(tmp_path: Path) -> None:
@@ -117,8 +119,8 @@ def test_a_target_out_of_reach_takes_no_more_time_than_it_is_worth(tmp_path: Pat
 
     def cost(graph: Graph) -> float:
         floats = [n.name for n in graph.nodes if graph.tensors[n.outputs[0]].dtype is DType.F32]
-        coded = any(t.dtype is DType.I8 for t in graph.tensors.values())
-        return 10.0 * coded + sum(costs.get(name, 0.0) for name in floats)
+        quantized = any(t.dtype is DType.I8 for t in graph.tensors.values())
+        return 10.0 * quantized + sum(costs.get(name, 0.0) for name in floats)
 
     # a and b would cost 55 of 95, more than half of what quantization saves, for a third of the
     # noise.
@@ -137,10 +139,10 @@ def test_weights_that_are_zero_stay_so(tmp_path: Path) -> None:
         w1=weights,
     )
     made = quantize(graph, _samples(), _free, target=0.5)
-    (codes,) = (t.data for t in made.graph.tensors.values() if t.shape == (16, 1, 1, 48))
-    assert codes is not None
-    assert not codes[:, 0, 0][weights[:, :, 0, 0] == 0].any()
-    assert np.count_nonzero(codes) > 0.95 * np.count_nonzero(weights)
+    (stored,) = (t.data for t in made.graph.tensors.values() if t.shape == (16, 1, 1, 48))
+    assert stored is not None
+    assert not stored[:, 0, 0][weights[:, :, 0, 0] == 0].any()
+    assert np.count_nonzero(stored) > 0.95 * np.count_nonzero(weights)
     assert _snr(made) > 30
 
 
@@ -148,7 +150,7 @@ def test_weights_that_are_zero_stay_so(tmp_path: Path) -> None:
     ("equation", "names", "shape"),
     [("bchw,co->bohw", ["x", "w"], (3, 5)), ("oc,bchw->bohw", ["w", "x"], (5, 3))],
 )
-def test_weights_of_an_einsum_get_codes(
+def test_weights_of_an_einsum_get_quantized_values(
     tmp_path: Path, equation: str, names: list[str], shape: tuple[int, int]
 ) -> None:
     weights = np.random.default_rng(9).standard_normal(shape)
@@ -162,7 +164,7 @@ def test_weights_of_an_einsum_get_codes(
     assert _snr(made) > 30
 
 
-def test_a_transposed_convolution_of_codes_has_a_cost(tmp_path: Path) -> None:
+def test_a_transposed_convolution_of_quantized_values_has_a_cost(tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
     nodes = [
         node("Conv", ["x", "w0"], ["c"], pads=[1, 1, 1, 1]),
@@ -172,13 +174,15 @@ def test_a_transposed_convolution_of_codes_has_a_cost(tmp_path: Path) -> None:
     graph = _made(tmp_path, nodes, ["y"], **weights, b1=[1, -1])
     cost = cost_on(load_board("rpi5"))
     made = quantize(graph, _samples(), cost, target=0.5)
-    assert "transpose_conv2d" in [layer.kind for layer in made.report.layers if layer.coded]
+    assert "transpose_conv2d" in [layer.kind for layer in made.report.layers if layer.quantized]
     assert np.isfinite(cost(made.graph))
     assert _snr(made) > 30
 
 
 @pytest.mark.parametrize("function", ["Sigmoid", "HardSwish", "HardSigmoid", "Tanh"])
-def test_values_beyond_the_ends_of_a_function_take_no_codes(tmp_path: Path, function: str) -> None:
+def test_values_beyond_the_ends_of_a_function_take_no_quantized_values(
+    tmp_path: Path, function: str
+) -> None:
     weights = np.random.default_rng(12).standard_normal((2, 3, 1, 1))
     nodes = [
         node("Conv", ["x", "w", "b"], ["c"]),

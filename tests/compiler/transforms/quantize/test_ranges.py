@@ -49,7 +49,7 @@ def test_merged_histograms_are_what_all_values_together_make():
 
 
 @pytest.mark.parametrize("low, high", [(-1.0, 3.0), (0.5, 2.0), (-9.0, -2.0), (0.0, 6.0)])
-def test_codes_reach_from_end_to_end_and_have_one_for_0(low, high):
+def test_quantized_values_reach_from_end_to_end_and_have_one_for_0(low, high):
     found = range_quant(low, high)
     scale, zero = float(found.scale[0]), int(found.zero_point[0])
     ends = (np.array([-128, 127]) - zero) * scale
@@ -61,7 +61,7 @@ def test_a_range_of_nothing_still_has_a_scale():
     assert range_quant(0.0, 0.0).scale[0] > 0
 
 
-def test_a_rare_extreme_is_clipped_where_that_costs_less_than_coarse_codes():
+def test_a_rare_extreme_is_clipped_where_that_costs_less_than_coarse_quantized_values():
     values = np.random.default_rng(1).normal(0, 1, 100_000)
     found = _seen(values, [30.0])
     low, high = least_squares(found)

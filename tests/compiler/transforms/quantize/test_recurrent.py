@@ -122,7 +122,7 @@ def test_what_is_compiled_of_the_file_computes_it(kind: str, tmp_path: Path) -> 
     check(again, run_here(tmp_path / "built", sample), sample)
 
 
-def test_a_layer_whose_rows_do_not_fit_codes_stays_in_floats(tmp_path: Path) -> None:
+def test_a_layer_whose_rows_do_not_fit_quantized_values_stays_in_floats(tmp_path: Path) -> None:
     """The first unit's state is always 0, and every row has its largest weight there."""
     rng, rows = np.random.default_rng(3), 3 * _HIDDEN
     constants = {"w": _drawn(rng, 1, rows, _SIZE), "r": 2 * _drawn(rng, 1, rows, _HIDDEN)}

@@ -64,7 +64,7 @@ def _free(graph: Graph) -> float:
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 
-def test_a_written_file_computes_on_codes(tmp_path: Path) -> None:
+def test_a_written_file_computes_on_quantized_values(tmp_path: Path) -> None:
     draw = [{"x": _RNG.standard_normal(_SHAPE).astype(np.float32)} for _ in range(17)]
     made = quantize(_network(tmp_path), draw[1:], _free, target=0.5)
     assert not made.report.floats

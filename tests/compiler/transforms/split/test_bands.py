@@ -116,7 +116,7 @@ def _as_low_as_it_goes(graph: Graph, share: float) -> Graph:
     size=st.integers(5, 19),
     share=st.floats(0.2, 0.9),
 )
-def test_bands_of_a_chain_give_the_same_codes(seed, kinds, size, share):
+def test_bands_of_a_chain_give_the_same_quantized_values(seed, kinds, size, share):
     chain = _Chain(np.random.default_rng(seed), size, 3)
     for kind in kinds:
         chain.step(kind)

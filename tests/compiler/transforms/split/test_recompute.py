@@ -29,7 +29,7 @@ def _network(kind: str, size: int, dtype: DType) -> Graph:
 
 
 def _same(before: Graph, after: Graph) -> None:
-    """Codes are equal; f32 differs by the rounding of the means of rows."""
+    """Quantized values are equal; f32 differs by the rounding of the means of rows."""
     inputs = inputs_of(before)
     wanted = evaluate(before, inputs).outputs
     for name, got in evaluate(after, inputs).outputs.items():
@@ -143,14 +143,14 @@ def test_an_order_that_fits_needs_no_split():
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_kernels_of_a_network_computed_twice_equal_the_unsplit_one(tmp_path):
-    """The plan fits, its cost is noted, and codes are equal."""
+    """The plan fits, its cost is noted, and quantized values are equal."""
     graph, board = _network("gated_residual", 24, DType.I8), load_board("local")
     whole = plan_of(prepare_graph(graph, board).graph, board, CompileOptions())[1]
     options = CompileOptions(memory_limit=whole.memory.arena_bytes // 2)
     made = prepare_graph(graph, board, options)
     _, plan = plan_of(made.graph, board, options)
     assert plan.memory.arena_bytes <= whole.memory.arena_bytes // 2
-    assert any(isinstance(node.op, ops.CodeSum) for node in made.graph.nodes)
+    assert any(isinstance(node.op, ops.QuantizedSum) for node in made.graph.nodes)
     assert "multiply-adds" in made.notes[0]
     inputs = inputs_of(graph)
     check(graph, run_here(build(made.graph, board, tmp_path), inputs), inputs)

@@ -89,7 +89,7 @@ typedef void (*ek_gemm_small_k)(const ek_gemm_job *job, const void *a, const voi
  * small-k kernels by k; NULL: none. */
 typedef struct {
     int mr, nv;
-    ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
+    ek_gemm_tile kernels[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
     ek_gemm_small_k small_k[EK_GEMM_SMALL_K + 1];
 } ek_gemm_column;
 

@@ -2,13 +2,13 @@
  * TI (type of indices), INT4: two values per byte, PACKED: number of a row's values that are
  * adjacent in the packed weights of a product, FROM_F16, and SCALE_BITS (32, 16 or 8; 0 for f16).
  */
-#include "gather_codes.h"
+#include "gather_quantized.h"
 #include "../elementwise/half.h"
 
 #ifdef FROM_F16
-static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,
                   float *y) {
-    const uint16_t *row = (const uint16_t *)a->codes + at * a->run;
+    const uint16_t *row = (const uint16_t *)a->table + at * a->run;
     (void)scale;
     EK_VECTOR_LOOP
     for (long i = from; i < until; i++)
@@ -21,10 +21,10 @@ static void widen_half(const uint8_t *bytes, int shift, long count, float scale,
         y[i] = (float)((bytes[i] >> shift & 15) - 8) * scale;
 }
 
-static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,
                   float *y) {
     const long half = a->run / 2, middle = ek_max(from, ek_min(until, half));
-    const uint8_t *row = (const uint8_t *)a->codes + at * half;
+    const uint8_t *row = (const uint8_t *)a->table + at * half;
     widen_half(row + from, 0, middle - from, scale, y + from);
     widen_half(row + middle - half, 4, until - middle, scale, y + middle);
 }
@@ -33,24 +33,24 @@ static void widen(const ek_gather_codes_args *a, long at, long from, long until,
 #define NV 1
 #include "../gemm/i8_tile.h"
 /* Row `at` is a column of its panel; the last panel may be narrower. */
-static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,
                   float *y) {
     const long start = at / a->columns * a->columns;
     const long step = ek_min(a->columns, a->padded - start) * PACKED;
-    const int8_t *row = (const int8_t *)a->codes + start * a->depth + (at - start) * PACKED;
+    const int8_t *row = (const int8_t *)a->table + start * a->depth + (at - start) * PACKED;
     for (long i = from; i < until; i++)
         y[i] = (float)row[i / PACKED * step + I8_PLACE(i % PACKED)] * scale;
 }
 #else
-static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+static void widen(const ek_gather_quantized_args *a, long at, long from, long until, float scale,
                   float *y) {
-    const int8_t *row = (const int8_t *)a->codes + at * a->run;
+    const int8_t *row = (const int8_t *)a->table + at * a->run;
     for (long i = from; i < until; i++)
         y[i] = (float)row[i] * scale;
 }
 #endif
 
-static float scale_at(const ek_gather_codes_args *a, long at) {
+static float scale_at(const ek_gather_quantized_args *a, long at) {
 #if SCALE_BITS == 0
     (void)a, (void)at;
     return 1;
@@ -69,7 +69,7 @@ static float scale_at(const ek_gather_codes_args *a, long at) {
 
 /* Task: one index. Reads stay inside the values whatever the index. */
 void NAME(const void *args, long begin, long end) {
-    const ek_gather_codes_args *a = args;
+    const ek_gather_quantized_args *a = args;
     for (long t = begin; t < end; t++) {
         long at = (long)((const TI *)a->indices)[t];
         at = ek_max(0, ek_min(at < 0 ? at + a->size : at, a->size - 1));

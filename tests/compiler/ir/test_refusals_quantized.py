@@ -31,7 +31,7 @@ IMAGE = f32(1, 2, 2, 1)
 FOUR = ((1, 0),) * 4
 LSTM = (s8(2, 1, 5), s8(12, 5), s8(12, 3), s32(2, 12), s8(1, 3), s16(1, 3))
 
-CODES = [
+QUANTIZED = [
     *((op, pair, "one scale")
       for op in (ops.Sub(), ops.Equal(), ops.Less(), ops.Maximum(), ops.FloorDiv())
       for pair in ((PLAIN, ONE), (ONE, PLAIN), (ROWS, ONE), (ONE, ROWS))),
@@ -85,14 +85,14 @@ SIZES = [
 ]
 
 
-def with_codes(coded, operands):
-    return [coded(*o) if isinstance(o, tuple) else o for o in operands]
+def with_quantized(quantized, operands):
+    return [quantized(*o) if isinstance(o, tuple) else o for o in operands]
 
 
-@pytest.mark.parametrize(("op", "operands", "message"), [*CODES, *SIZES])
-def test_misfits_are_refused(infer, coded, op, operands, message):
+@pytest.mark.parametrize(("op", "operands", "message"), [*QUANTIZED, *SIZES])
+def test_misfits_are_refused(infer, quantized, op, operands, message):
     with pytest.raises(ShapeError, match=message):
-        infer(op, *with_codes(coded, operands))
+        infer(op, *with_quantized(quantized, operands))
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_misfits_are_refused(infer, coded, op, operands, message):
         (ops.Loop(1, 0, 0, True, body("a", "f")), (flags(1), f32(2)), (1,)),
     ],
 )  # fmt: skip
-def test_what_fits_is_allowed(infer, coded, op, operands, shape):
-    assert infer(op, *with_codes(coded, operands))[0][0] == shape
+def test_what_fits_is_allowed(infer, quantized, op, operands, shape):
+    assert infer(op, *with_quantized(quantized, operands))[0][0] == shape

@@ -1,6 +1,6 @@
 /* Pruned layers on 8-bit quantized values: rows of x times the nonzero weights. */
-#ifndef EK_SPARSE_CODES_H
-#define EK_SPARSE_CODES_H
+#ifndef EK_SPARSE_I8_H
+#define EK_SPARSE_I8_H
 #include "../kernel.h"
 
 /* A strip of ROWS outputs is a sequence of groups. A group is multiplied with a window of WINDOW
@@ -20,5 +20,5 @@ typedef struct {
     long pitch; /* elements between consecutive points of y */
     const void *x;
     void *y;
-} ek_sparse_codes_args;
+} ek_sparse_i8_args;
 #endif

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.sparse_table import SpmvTable
-from edgekit.host.compiler.costs.layout_table import CODES, KERNELS, KernelWork, LayoutTable
+from edgekit.host.compiler.costs.layout_table import I8_KERNELS, KERNELS, KernelWork, LayoutTable
 from edgekit.host.compiler.costs.layout_table import LayoutCase as Measured
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import KernelCall
 from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
-from edgekit.host.compiler.lowering.sparse.sparse_i8 import code_strips
+from edgekit.host.compiler.lowering.sparse.sparse_i8 import quantized_strips
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.kb.targets.board import load_board, load_profile
 from edgekit.kb.targets.isa import isa_of
@@ -28,29 +28,29 @@ _LOCAL = dataclasses.replace(load_board("local"), l2_bytes=1 << 16, l3_bytes=0) 
 _FAST = "a53", "a72", "a76", "bpi-f3"
 
 
-def _table(sparse: float, kernels: tuple[str, ...] = (*KERNELS, *CODES)) -> LayoutTable:
+def _table(sparse: float, kernels: tuple[str, ...] = (*KERNELS, *I8_KERNELS)) -> LayoutTable:
     """A dense product costs 1 per weight, a sparse one `sparse` per nonzero."""
     works = [KernelWork(1 << n, 1 << n + 1, 1) for n in (10, 14, 18)]
-    rates = {"sparse_codes": sparse}
+    rates = {"sparse_i8": sparse}
     cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in kernels for w in works]
     return LayoutTable("test", "nanoseconds", tuple(cases))
 
 
 def _weights(n: int, k: int, density: float) -> Array:
     rng = np.random.default_rng(1)
-    codes = rng.integers(-127, 128, (n, k))
-    return np.where(rng.random((n, k)) < density, codes, 0).astype(np.int8)
+    stored = rng.integers(-127, 128, (n, k))
+    return np.where(rng.random((n, k)) < density, stored, 0).astype(np.int8)
 
 
 def _layer(density: float, shape: tuple[int, ...] = (1, 600), n: int = 250, zero: int = 0) -> Graph:
     """One quantized layer: fully connected, or 1x1 on an image."""
     k = shape[-1]
-    codes = _weights(n, k, density).reshape((n, k) if len(shape) == 2 else (n, 1, 1, k))
+    stored = _weights(n, k, density).reshape((n, k) if len(shape) == 2 else (n, 1, 1, k))
     op: Any = ops.FullyConnected if len(shape) == 2 else ops.Conv2D
     bias = np.random.default_rng(2).integers(-9999, 9999, n).astype(np.int32)
     tensors = (
         Tensor("x", shape, DType.I8, quant(0.05, 7)),
-        Tensor("w", codes.shape, DType.I8, quant(0.01, zero), codes),
+        Tensor("w", stored.shape, DType.I8, quant(0.01, zero), stored),
         Tensor("b", (n,), DType.I32, None, bias),
         Tensor("y", (*shape[:-1], n), DType.I8, quant(0.5, -3)),
     )
@@ -142,7 +142,7 @@ def test_threads_share_points_rather_than_the_lines_of_their_outputs(threads, po
 @pytest.mark.parametrize("simd", ["neon", "neondot", "neoni8mm"])
 def test_strips_hold_all_weights_and_little_else(simd):
     weights = _weights(1000, 512, 0.2)
-    strips = code_strips(weights, isa_of(simd))
+    strips = quantized_strips(weights, isa_of(simd))
     values = strips.groups[:, 1]
     assert np.count_nonzero(values) == np.count_nonzero(weights)
     assert values.sum(dtype=np.int64) == weights.sum(dtype=np.int64)
@@ -153,7 +153,7 @@ def test_strips_hold_all_weights_and_little_else(simd):
 def test_pieces_have_like_many_weights_where_outputs_do_not():
     weights = _weights(1024, 256, 0.1)
     weights[:64] = _weights(64, 256, 0.9)  # 1/16 of the outputs have a third of all weights
-    strips = code_strips(weights, isa_of("neon"))
+    strips = quantized_strips(weights, isa_of("neon"))
     groups = np.diff(strips.first[strips.pieces(8)])
     assert groups.sum() == len(strips.base) and groups.max() < 1.15 * groups.mean()
-    assert list(code_strips(weights[:8], isa_of("neon")).pieces(8)) == [0, 1]
+    assert list(quantized_strips(weights[:8], isa_of("neon")).pieces(8)) == [0, 1]

@@ -45,19 +45,19 @@ def test_a_pruned_and_quantized_network_runs_sparse(edgekit: Any, home: Path) ->
     options = ("--samples", data, "--all-layers", "--sparsity", "0.85")
     done = edgekit("prune", path, *options, "-o", "pruned.onnx")
     assert done.code == 0, done.err
-    done = edgekit("quantize", "pruned.onnx", "--samples", data, "-o", "codes.tflite")
+    done = edgekit("quantize", "pruned.onnx", "--samples", data, "-o", "stored.tflite")
     assert done.code == 0, done.err
-    done = edgekit("compile", "codes.tflite", "--board", "rpi3", "--explain", "why.json")
+    done = edgekit("compile", "stored.tflite", "--board", "rpi3", "--explain", "why.json")
     assert done.code == 0, done.err
     operators = json.loads((home / "why.json").read_text())["operators"]
     found = [(o["op"], o["kernel"]) for o in operators if o["constant_bytes"] > 16384]
     assert [op for op, _ in found] == ["pruned_fully_connected"] * 2
     assert all(kernel.startswith("ek_sparse_s8_dense_") for _, kernel in found)
     assert all("estimated for cortex-a53" in o["why"] for o in operators if "pruned" in o["op"])
-    graph = import_model(home / "codes.tflite")
+    graph = import_model(home / "stored.tflite")
     with np.load(data) as found:
         x = found["x"][0]
     np.savez(home / "x.npz", x=x)
-    assert edgekit("run", "codes.tflite", "--input", "x.npz", "--output", "y.npz").code == 0
+    assert edgekit("run", "stored.tflite", "--input", "x.npz", "--output", "y.npz").code == 0
     with np.load(home / "y.npz") as made:
         np.testing.assert_array_equal(made["y"], evaluate(graph, {graph.inputs[0]: x}).outputs["y"])

@@ -23,8 +23,8 @@ _CHANNELS = 21
 def _graph(op: Operator, operand: Tensor | None = None) -> Graph:
     """A convolution of an image, and a function of its result."""
     rng = np.random.default_rng(0)
-    codes = rng.integers(-127, 128, (_CHANNELS, 1, 1, 16))
-    weights = constant(codes, DType.I8, quant(np.full(_CHANNELS, 0.01)))
+    quantized = rng.integers(-127, 128, (_CHANNELS, 1, 1, 16))
+    weights = constant(quantized, DType.I8, quant(np.full(_CHANNELS, 0.01)))
     operands = () if operand is None else (operand,)
     after = Case(op, operands, quant(0.02, -20))
     x = tensor((1, 5, 9, 16), DType.I8, quant(0.05, 3))
@@ -32,8 +32,8 @@ def _graph(op: Operator, operand: Tensor | None = None) -> Graph:
 
 
 def _slopes(*shape: int) -> Tensor:
-    codes = np.random.default_rng(1).integers(-128, 128, shape)
-    return constant(codes, DType.I8, quant(0.01, 5))
+    quantized = np.random.default_rng(1).integers(-128, 128, shape)
+    return constant(quantized, DType.I8, quant(0.01, 5))
 
 
 _FORMS = [

@@ -24,12 +24,12 @@ _SHARES = np.linspace(0.7, 1.0, 13)  # candidates, relative to the scale without
 
 def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
     """Smallest scales f32 [n, k / depth] for weights [n, k] that clip no weight (quantized to
-    `least_code` to `most`). If the negative range is larger, a negative scale assigns it to the
+    `least_value` to `most`). If the negative range is larger, a negative scale assigns it to the
     larger weights. Scales of 4-bit weights are rounded up to bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     above, below = np.maximum(parts.max(axis=2), 0), np.maximum(-parts.min(axis=2), 0)
-    room = np.float32(most), np.float32(-least_code(most))
+    room = np.float32(most), np.float32(-least_value(most))
     size = np.maximum(np.minimum(above, below) / room[0], np.maximum(above, below) / room[1])
     size = np.where(size > 0, np.maximum(size, np.finfo(np.float32).tiny), 1).astype(np.float32)
     if most == MOST["int4"]:
@@ -52,7 +52,7 @@ def _drop_low_bits(scale: Array, dropped: int, up: bool = False) -> Array:
     return ((bits + more) >> np.uint32(dropped) << np.uint32(dropped)).view(np.float32)
 
 
-def least_code(most: int) -> int:
+def least_value(most: int) -> int:
     """Lowest quantized weight for a highest of `most`. 8-bit weights are symmetric: some kernels'
     16-bit sums of two products would overflow with −128."""
     return -most if most > MOST["int4"] else -most - 1
@@ -68,14 +68,14 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
     factor = factor.astype(np.float32).reshape(k // depth, depth)
     whole = best = whole_scales_of(weights, depth, most)
     least = np.full(best.shape, np.inf)
-    lowest = least_code(most)
+    lowest = least_value(most)
     for share in (*_SHARES[::-1], *(-_SHARES[::-1] if lowest < -most else ())):
         scale = np.float32(share) * whole
         small = np.finfo(np.float32).tiny
         scale = np.where(np.abs(scale) < small, np.copysign(small, scale), scale)
         scale = (_drop_low_bits(scale, _BF16_DROPS) if most == MOST["int4"] else scale)[:, :, None]
-        codes = np.clip(np.rint(parts / scale), lowest, most)
-        error = (factor * np.square(codes * scale - parts)).sum(axis=2)
+        quantized = np.clip(np.rint(parts / scale), lowest, most)
+        error = (factor * np.square(quantized * scale - parts)).sum(axis=2)
         best = np.where(error < least, scale[:, :, 0], best)
         least = np.minimum(error, least)
     return best
@@ -85,8 +85,8 @@ def rounded(weights: Array, scale: Array, most: int) -> Array:
     """Round weights [n, k] to s8 [n, k] with scales [n, groups]."""
     n, k = weights.shape
     parts = weights.reshape(n, scale.shape[1], -1)
-    codes = np.clip(np.rint(parts / scale[:, :, None]), least_code(most), most)
-    return codes.astype(np.int8).reshape(n, k)
+    quantized = np.clip(np.rint(parts / scale[:, :, None]), least_value(most), most)
+    return quantized.astype(np.int8).reshape(n, k)
 
 
 def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array:
@@ -94,23 +94,23 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
     products allow. `moment` [k, k] is the mean of x x^T over sample rows; channels with the largest
     squares are processed first."""
     n, k = weights.shape
-    lowest = least_code(most)
+    lowest = least_value(most)
     order = np.argsort(-np.diagonal(moment), kind="stable")
     wide = np.repeat(scale, k // scale.shape[1], axis=1)[:, order].astype(np.float64)
     left = weights[:, order].astype(np.float64)
     factor = _inverse_cholesky(moment[np.ix_(order, order)])
-    codes = np.zeros((n, k))
+    quantized = np.zeros((n, k))
     for start in range(0, k, _BLOCK):
         end = min(start + _BLOCK, k)
         errors = np.zeros((n, end - start))
         for j in range(start, end):
-            codes[:, j] = np.clip(np.rint(left[:, j] / wide[:, j]), lowest, most)
-            error = (left[:, j] - codes[:, j] * wide[:, j]) / factor[j, j]
+            quantized[:, j] = np.clip(np.rint(left[:, j] / wide[:, j]), lowest, most)
+            error = (left[:, j] - quantized[:, j] * wide[:, j]) / factor[j, j]
             left[:, j + 1 : end] -= np.outer(error, factor[j, j + 1 : end])
             errors[:, j - start] = error
         left[:, end:] -= errors @ factor[start:end, end:]
     made = np.empty((n, k), np.int8)
-    made[:, order] = codes.astype(np.int8)
+    made[:, order] = quantized.astype(np.int8)
     return made
 
 

@@ -1,6 +1,6 @@
-/* y[i, :] = codes[indices[i], :] times that row's scales: dequantizes values of few bits. */
-#ifndef EK_GATHER_CODES_H
-#define EK_GATHER_CODES_H
+/* y[i, :] = table[indices[i], :] times that row's scales: dequantizes values of few bits. */
+#ifndef EK_GATHER_QUANTIZED_H
+#define EK_GATHER_QUANTIZED_H
 #include "../kernel.h"
 
 typedef struct {
@@ -9,7 +9,7 @@ typedef struct {
     long group; /* adjacent values that share a scale; divides run */
     /* [size][run]; with INT4 two per byte, as in gemm/i4_unpack.h: value i of a row, plus 8, in the
      * low half of its byte i, value i + run / 2 in the high half; with FROM_F16, f16 */
-    const void *codes;
+    const void *table;
     /* With PACKED: the weights of an 8-bit product (outlier/layer.h), whose outputs are rows. */
     long depth, columns, padded;
     /* [size][run / group]: floats; with SCALE_BITS 16 their upper halves (bfloat16); with 8 the
@@ -18,5 +18,5 @@ typedef struct {
     uint32_t least; /* bits of a power of two */
     const void *indices;
     float *y;
-} ek_gather_codes_args;
+} ek_gather_quantized_args;
 #endif

@@ -5,14 +5,14 @@
  * Inputs are selected from registers by byte table lookups, so a weight costs one byte for its
  * column and no load of x. Tasks are points x pieces of the strips; a strip of weights stays in L1
  * for all points of a task. */
-#include "codes.h"
+#include "i8_layer.h"
 
 #define SIZE (SLOTS * ROWS)
 #define BY_FOUR EK_I8_SIGNED_DOTS /* four slots of a row are adjacent */
 #define LANES (EK_VL > ROWS ? EK_VL : ROWS)
 #define FLIP ((TX) - 1 > 0 ? 0x80 : 0) /* u8 is processed as x - 128 */
 
-typedef ek_sparse_codes_args layer;
+typedef ek_sparse_i8_args layer;
 
 #ifdef __ARM_NEON
 typedef struct {
@@ -163,23 +163,23 @@ EK_INLINE void one_strip(const layer *l, long strip, const int8_t *x, TX *y) {
     row_sums sums = begin_sums(l->bias + strip * ROWS);
     for (long g = l->first[strip], end = l->first[strip + 1]; g < end; g++)
         add_group(&sums, x + l->base[g], l->groups + g * 2 * SIZE);
-    int32_t codes[LANES] = {0};
-    store_sums(&sums, codes);
+    int32_t values[LANES] = {0};
+    store_sums(&sums, values);
     EK_UNROLL for (int r = 0; r < ROWS; r += EK_VL) {
         const long at = strip * ROWS + r;
 #ifdef ROUND_ONCE
         const vi right = vi_load(l->right + at);
-        const vi v = vi_requantize_once(vi_load(codes + r), vi_load(l->multiplier + at), right);
+        const vi v = vi_requantize_once(vi_load(values + r), vi_load(l->multiplier + at), right);
 #else
         const vi_factor factor = vi_factor_at(l->multiplier, l->left, l->right, at);
-        const vi v = vi_requantize(vi_load(codes + r), factor);
+        const vi v = vi_requantize(vi_load(values + r), factor);
 #endif
-        vi_store(codes + r, vi_min(vi_max(v + l->y_zero, vi_splat(l->low)), vi_splat(l->high)));
+        vi_store(values + r, vi_min(vi_max(v + l->y_zero, vi_splat(l->low)), vi_splat(l->high)));
     }
     const uint32_t *order = l->order + strip * ROWS;
     const long count = ek_min(ROWS, l->rows - strip * ROWS);
     for (long r = 0; r < count; r++)
-        y[order[r]] = (TX)codes[r];
+        y[order[r]] = (TX)values[r];
 }
 
 void NAME(const void *args, long begin, long end) {
