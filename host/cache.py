@@ -25,7 +25,7 @@ _KINDS = {
     "kernels": "kernel libraries for this machine",
     "objects": "compiled kernels and models",
     "performance": "measurements of models on boards",
-    "roots": "packages of other architectures, for programs whose board time is estimated",
+    "roots": "packages of other architectures, for programs whose time is estimated",
     "validation": "estimates that were compared with published times",
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Drops operator rows from the kit's tables that make models slower in simulated board time.
+"""Drops operator rows from the kit's tables that make models slower in simulated time.
 
     scripts/drop_rows.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
         [--write]

@@ -9,7 +9,7 @@
 every tile that the analytic rule may choose, and of lower ones. `fit` perturbs the costs at random
 and keeps changes that lower the regret of the choice (its mean, with extra weight above a tenth);
 it prints the costs and their worst-case regret. Costs of this machine belong in kb/targets/simd,
-and the machine must be idle meanwhile; those of another board, in simulated board time, belong in
+and the machine must be idle meanwhile; those of another board, in simulated time, belong in
 the profile of its core in kb/targets/boards.
 """
 

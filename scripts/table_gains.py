@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what operator rows gain in simulated board time: the time with them over that without.
+"""Prints what operator rows gain in simulated time: the time with them over that without.
 
     scripts/table_gains.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
         [--held-out] [--write]
@@ -149,7 +149,7 @@ def _speedup(
 def estimated(
     model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> tuple[float, PreparedGraph]:
-    """Milliseconds in simulated board time, and the compiled model."""
+    """Milliseconds in simulated time, and the compiled model."""
     source = import_model(model, options.shapes)
     made = prepare_graph(source, board, options, table)  # row chains depend on the table, too
     artifact = build_graph(made, model_hash(model), board, None, options, None, table)

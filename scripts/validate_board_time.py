@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares simulated board time with published latencies of ncnn's networks.
+"""Compares simulated time with published latencies of ncnn's networks.
 
     scripts/validate_board_time [--core a53 ...] [--network TEXT ...] [--threads N] [--write]
         [--check]

@@ -88,7 +88,7 @@ def new(
     kernels: Annotated[
         bool,
         typer.Option(
-            "--kernels", help=f"Take {_OF_KERNELS}, the template for deployed kernels, into FOLDER."
+            "--kernels", help=f"Copy {_OF_KERNELS}, the template for deployed kernels, to FOLDER."
         ),
     ] = False,
     as_json: Json = False,
@@ -201,7 +201,7 @@ def status(
             metavar="N",
             min=0,
             max=10000,
-            help="Number of last lines that it printed to show.",
+            help="Number of lines of its output to show, the last ones.",
         ),
     ] = 10,
     transport: TransportOption = None,

@@ -68,7 +68,7 @@ def bench_gemm(
     ] = 1,
     dtype: Annotated[
         Literal["f32", "s8", "all", "outlier"],
-        typer.Option("--dtype", help="Type of A; outlier: 8 bits but for its outlier channels."),
+        typer.Option("--dtype", help="Type of A; outlier: 8 bits except in its outlier channels."),
     ] = "all",
     regret: Annotated[
         bool,

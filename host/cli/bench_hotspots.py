@@ -24,7 +24,7 @@ def check_hotspots(count: int, every: bool) -> None:
     if every or count > 1:
         found = "--all" if every else str(count)
         raise InputError(
-            f"expected one model with --hotspots, found {found}; watch them one by one"
+            f"expected one model with --hotspots, found {found}; measure them one by one"
         )
 
 
@@ -96,7 +96,7 @@ def _format_sampling(timing: Benchmark) -> str:
     count = sum(thread.samples for thread in seen.threads)
     if not seen.sampler:
         return "not allowed; operators are ranked by time, threads by Linux's accounting"
-    rough = "; so few that shares are rough" if count < _FEW else ""
+    rough = "; too few for precise shares" if count < _FEW else ""
     return f"{count} of {threads_text(len(seen.threads))}, by {seen.sampler}{rough}"
 
 

@@ -58,7 +58,7 @@ _Trace = Annotated[
         parser=writes("trace.json"),
         metavar="FILE",
         show_default=False,
-        help="Write when each instruction ran, for Perfetto or Chrome.",
+        help="Write a trace of the instructions, for Perfetto or Chrome.",
     ),
 ]
 

@@ -127,7 +127,7 @@ def _show_peers(result: PeerResult) -> None:
     from edgekit.host.cli.output import duration, milliseconds, table
 
     ours, unit = duration(result.ours.median)
-    print(f"peers    taking turns with edgekit at {ours} {unit}")
+    print(f"peers    alternating with edgekit at {ours} {unit}")
     rows = [
         (
             f"{peer.name} {peer.version}",

@@ -180,10 +180,15 @@ def add(
     if unsigned:
         entry = replace(entry, unsigned=True)
     if replace_keys and entry.unsigned:
-        raise InputError("--replace-keys: expected a board that checks signatures, found unsigned")
+        raise InputError(
+            "--replace-keys: expected a board that checks signatures, found an unsigned one"
+        )
     if (transport or ("serial" if device and not host else entry.transport)) == "serial":
         if host or identity or not (device or entry.device):
-            raise InputError("--transport serial: expected --device, no --host and no --identity")
+            raise InputError(
+                "--transport serial: expected --device, no --host and no --identity, found "
+                "others; use those of one transport"
+            )
         entry = replace(
             entry,
             transport="serial",
@@ -193,7 +198,10 @@ def add(
         )
     else:
         if device or not (host or entry.host):
-            raise InputError("--transport ssh: expected --host USER@ADDRESS and no --device")
+            raise InputError(
+                "--transport ssh: expected --host USER@ADDRESS and no --device, found others; "
+                "use those of one transport"
+            )
         entry = replace(entry, transport="ssh", identity=identity or entry.identity)
         if host:
             where = parse_address(host)
@@ -297,14 +305,14 @@ def _confirm_host_key(board: str, fingerprint: str) -> None:
     if not sys.stdin.isatty():
         raise AuthenticationError(
             f"board '{board}': expected confirmation of its host key, found no terminal to ask "
-            f"on; if it is the board's: --fingerprint {fingerprint}"
+            f"on; if it belongs to the board: --fingerprint {fingerprint}"
         )
     print("compare on the board: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr)
-    print("Is it the board's? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Does it belong to the board? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise AuthenticationError(
-            f"board '{board}': expected its host key to be confirmed, found it was not; "
-            "nothing was added"
+            f"board '{board}': expected its host key to be confirmed, found that it was "
+            "not; nothing was added"
         )
 
 

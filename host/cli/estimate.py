@@ -75,7 +75,7 @@ _Page = Annotated[
         parser=writes("estimate.html"),
         metavar="FILE.html",
         show_default=False,
-        help="Also write a page with a bar and its error for each board and engine.",
+        help="Also write a page that charts each board and engine, with errors.",
     ),
 ]
 _Timeout = Annotated[

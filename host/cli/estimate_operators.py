@@ -44,7 +44,7 @@ def show_operators(found: ModelEstimate, judged: Sequence[HotOperator]) -> None:
     more = ("MMACs", "peak", "bound by", "cycles by cause")
     table((*heads, *more), rows, left=3, drop=_LESS_IMPORTANT, names=True)
     if sum(cost.cycles for cost in costs.values()) > found.cost.cycles:
-        print("operators overlap on several threads: their times add up to more")
+        print("operators overlap on several threads: their times add up to more than the total")
     advice: dict[str, list[str]] = {}
     for o in judged[:_ADVISED]:
         advice.setdefault(o.advice, []).append(end_of(o.name))

@@ -58,7 +58,7 @@ _Label = Annotated[
         "--label",
         metavar="KEY=VALUE",
         show_default=False,
-        help="Label for all of them; repeat it for more.",
+        help="Label for all these boards; repeat it for more.",
     ),
 ]
 _KnownHosts = Annotated[
@@ -67,7 +67,7 @@ _KnownHosts = Annotated[
         "--known-hosts",
         metavar="FILE",
         show_default=False,
-        help="Pin the host keys that this file lists for them.",
+        help="File in known_hosts format with their host keys, to pin them.",
     ),
 ]
 _Yes = Annotated[
@@ -171,7 +171,9 @@ def _read_candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[BoardC
     from edgekit.host.fleet.sources import check_each_once, from_csv, from_ssh_config
 
     if csv is None and not ssh:
-        raise InputError("expected boards: --csv FILE, or --ssh PATTERN of ~/.ssh/config")
+        raise InputError(
+            "expected boards, found none; give --csv FILE, or --ssh PATTERN of ~/.ssh/config"
+        )
     found = from_csv(csv) if csv is not None else []
     if ssh:
         found += from_ssh_config(ssh, user_config())
@@ -277,15 +279,15 @@ def _confirm_host_keys(shown: Sequence[BoardCandidate], yes: bool) -> None:
     if not sys.stdin.isatty():
         raise AuthenticationError(
             f"expected confirmation of {len(shown)} host keys, found no terminal to ask on; if "
-            "they are the boards': --yes, --known-hosts FILE, or a column fingerprint"
+            "they belong to the boards: --yes, --known-hosts FILE, or a column fingerprint"
         )
     print(
         "compare on the boards: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr
     )
-    print(f"Are all {len(shown)} the boards'? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Do all {len(shown)} belong to the boards? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise AuthenticationError(
-            "expected the host keys to be confirmed, found they were not; nothing was added"
+            "expected the host keys to be confirmed, found that they were not; nothing was added"
         )
 
 

@@ -177,7 +177,7 @@ def _show_times(times: RewriteTimes | None) -> None:
     was, now = milliseconds(times.before_ms), milliseconds(times.after_ms)
     print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
     if times.after_ms >= times.before_ms:
-        warn(f"expected less time than before on {times.board}, found none; keep the original")
+        warn(f"expected a faster model on {times.board}, found no gain; keep the original")
 
 
 def _compile_to_bundle(graph: Graph, board: BoardProfile) -> Bundle:

@@ -174,7 +174,7 @@ def list_profiles(
             parser=writes("profiles.csv"),
             metavar="FILE",
             show_default=False,
-            help="File (.parquet, .csv, .json) to write all rows to (default: of operators).",
+            help="File (.parquet, .csv, .json) for all rows (default query: operators).",
         ),
     ] = None,
     limit: Annotated[

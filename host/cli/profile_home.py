@@ -140,7 +140,7 @@ def enroll(
             "--server",
             metavar="HOST[:PORT]",
             show_default=False,
-            help="This host, as the board reaches it.",
+            help="Address of this host, as seen from the board.",
         ),
     ] = None,
     kilobits: Annotated[
@@ -166,7 +166,10 @@ def enroll(
         _revoke_token(board, as_json)
         return
     if server is None:
-        raise InputError("expected --server HOST, as the board reaches it, or --revoke, found none")
+        raise InputError(
+            "expected --revoke, or --server HOST with the address of this host as seen from the "
+            "board, found neither"
+        )
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")

@@ -24,13 +24,13 @@ Nats = Annotated[
         metavar="URL",
         envvar="EDGEKIT_NATS",
         show_default=False,
-        help="NATS servers to pass profiles to or, with --store, take from.",
+        help="NATS servers to send profiles to or, with --store, to read from.",
     ),
 ]
 Replicas = Annotated[
     int,
     typer.Option(
-        "--replicas", metavar="N", min=1, max=5, help="NATS servers that keep each batch."
+        "--replicas", metavar="N", min=1, max=5, help="Number of NATS servers that keep each batch."
     ),
 ]
 

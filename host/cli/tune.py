@@ -248,7 +248,7 @@ def tune_on(device: Board, job: TuningJob, threads: int, allow_noise: bool) -> T
 
 
 def _tune_estimated(job: TuningJob, threads: int) -> TuningOutcome:
-    """Tunes in simulated board time. Raises InputError if there is no model of the core."""
+    """Tunes in simulated time. Raises InputError if there is no model of the core."""
     from edgekit.host.compiler.placement import check_placement
     from edgekit.host.lab.tune.composed import ComposedMeasurer
     from edgekit.host.simulator.products import ProductTimer

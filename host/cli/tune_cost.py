@@ -174,7 +174,7 @@ def _measure_operators(
 
     watched = not (device.emulated or work.allow_noise)
     if device.emulated:
-        note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
+        note(f"board '{device.name}' is emulated: costs are emulator times or instruction counts")
     if watched:
         check_quiet(device, threads=1)
     estimates: list[ModelEstimate] = []

@@ -135,13 +135,13 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add boxes, poses or labels as outputs: auto: as the file says, guess: by shapes.",
+            "Add boxes, poses or labels as outputs: from the file (auto) or by shapes (guess).",
         ),
     )
     head: str = field(
         default="",
         metadata=_cli_option(
-            "Head of a detector whose outputs fit several, which are named then.",
+            "Detector head, where outputs fit several (the error names them).",
             metavar="NAME",
         ),
     )

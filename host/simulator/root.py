@@ -32,7 +32,7 @@ from edgekit.host.errors import InputError, UnreachableError
 
 Tell = Callable[[str], None]
 
-_WHAT = "board time"
+_WHAT = "estimates"
 _OFF = "EDGEKIT_NO_FETCH"
 _PIP_SECONDS = 1800.0
 # Python, and the libraries that wheels rely on.

@@ -69,7 +69,7 @@ class Qmp:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise QmpError(f"QEMU: expected to take '{command}', found: {error}") from None
+            raise QmpError(f"QEMU: expected it to accept '{command}', found: {error}") from None
         return self._receive_answer(command, "return")
 
     def send_file(self, name: str, descriptor: int) -> None:
@@ -105,7 +105,8 @@ class Qmp:
             document = json.loads(line)
             if "error" in document:
                 raise QmpError(
-                    f"QEMU: expected to do '{command}', found: {document['error'].get('desc')}"
+                    f"QEMU: expected it to execute '{command}', found: "
+                    f"{document['error'].get('desc')}"
                 )
             if key in document:
                 return document[key]

@@ -48,7 +48,7 @@ def save_state(qmp: Qmp, target: Path) -> None:
         qmp.send_file("state", descriptor)
         qmp.call("migrate", uri="fd:state")
         if qmp.wait_status("query-migrate", ("completed", "failed"), seconds=_SECONDS) == "failed":
-            raise QmpError("QEMU: expected to save the machine, found that it failed; try again")
+            raise QmpError("QEMU: expected it to save the machine, found that it failed; try again")
         qmp.call("cont")
         made.replace(target)
     finally:
@@ -88,4 +88,4 @@ def wake_timers(control: Path) -> None:
         except OSError as error:
             raise QmpError(f"QEMU: expected its bus socket, found: {error}") from None
     if answer != "OK":
-        raise QmpError(f"QEMU: expected to set the time, found '{answer}'")
+        raise QmpError(f"QEMU: expected it to set the time, found '{answer}'")

@@ -167,10 +167,10 @@ def _parse(where: str, kind: type[_T], values: Any) -> _T:
         raise CoreError(f"{where}: expected a table, found {values!r}")
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(known)):
-        raise CoreError(f"{where}: unknown keys {', '.join(unknown)}")
+        raise CoreError(f"{where}: expected known keys, found {', '.join(unknown)}")
     missing = [n for n, f in known.items() if f.default is MISSING and n not in values]
     if missing:
-        raise CoreError(f"{where}: expected {', '.join(missing)}, which is missing")
+        raise CoreError(f"{where}: expected {', '.join(missing)}, found none")
     hints = get_type_hints(kind)
     return kind(**{n: _check_figure(f"{where}.{n}", n, hints[n], v) for n, v in values.items()})
 
@@ -184,7 +184,7 @@ def _check_figure(where: str, name: str, hint: Any, value: Any) -> Any:
             raise CoreError(f"{where}: expected a figure, found {value}")
     elif isinstance(value, int | float):
         if (int not in kinds and float not in kinds) or value < 0 or value > 1 << 30:
-            raise CoreError(f"{where}: expected a figure from 0 on, found {value}")
+            raise CoreError(f"{where}: expected a figure of 0 or more, found {value}")
         if isinstance(value, float) and float not in kinds:
             raise CoreError(f"{where}: expected a whole number, found {value}")
     elif isinstance(value, str):
@@ -200,13 +200,19 @@ def _check_names(where: str, core: Core) -> None:
     """Checks that units, classes and sources named by rows exist, and that every group has a
     source."""
     if not core.issue.width or not core.misses or not core.units:
-        raise CoreError(f"{where}: expected a width, units and at least one outstanding miss")
+        raise CoreError(
+            f"{where}: expected a width, units and at least one outstanding miss, "
+            "found one of them missing"
+        )
     for cache in (core.l1i, core.l1d, core.l2, *([core.l3] if core.l3 else [])):
         if not cache.ways or cache.bytes % (64 * cache.ways):
-            raise CoreError(f"{where}: {cache.bytes} bytes are not lines of {cache.ways} ways")
+            raise CoreError(
+                f"{where}: expected a cache of full sets, found {cache.bytes} bytes in "
+                f"{cache.ways} ways"
+            )
     without = [g for g in _GROUPS if g not in core.sources and getattr(core, g, 1) is not None]
     if without:
-        raise CoreError(f"{where}: sources lack {', '.join(without)}")
+        raise CoreError(f"{where}: expected sources of {', '.join(without)}, found none")
     for row in core.operations:
         if row.unit is not None and row.unit not in core.units:
             raise CoreError(f"{where}: operation '{row.on}': no unit '{row.unit}'")
@@ -217,7 +223,7 @@ def _check_names(where: str, core: Core) -> None:
         if rule.source not in core.sources:
             raise CoreError(f"{where}: rule '{rule.on}': no source '{rule.source}'")
     if len({port for unit in core.units.values() for port in unit.ports}) > 32:
-        raise CoreError(f"{where}: expected up to 32 ports")
+        raise CoreError(f"{where}: expected up to 32 ports, found more")
     if len(core.rules) > 16:
         raise CoreError(f"{where}: expected up to 16 rules, found {len(core.rules)}")
     operation_table(core)

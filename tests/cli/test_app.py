@@ -56,7 +56,7 @@ def test_server_answers_until_it_is_stopped(edgekit: Any, home: Path, deployed: 
     assert edgekit("app", "new", "serve", home / "doors").code == 0
     installed = edgekit("app", "install", home / "doors", "--json").document
     assert (installed["state"], installed["name"]) == ("running", "doors")
-    assert installed["said"].startswith("serves tiny at ")
+    assert installed["said"].startswith("serving tiny on ")
     code, body, release = ask(deployed, X.tobytes())
     assert (code, release) == (200, installed["release"])
     np.testing.assert_array_equal(np.frombuffer(body, np.float32), 2 * X + 1)
@@ -286,7 +286,7 @@ def test_application_that_hangs_is_ended(edgekit: Any, home: Path, deployed: Pat
     until(lambda: store.links().current == before)
     until(lambda: store.read_note(store.failure) is not None)
     found = edgekit("status", "--json").document
-    assert "most recently it gave no sign of life for" in found["last_failure"]["reason"]
+    assert "most recently it sent no heartbeat for" in found["last_failure"]["reason"]
 
 
 def test_application_that_ends_by_itself_is_left_alone(

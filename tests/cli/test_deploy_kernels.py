@@ -49,7 +49,7 @@ def search_with(edgekit: Any, folder: Path, board: Path) -> None:
     arguments = f'arguments = ["--points", "{folder / "points.f32"}", "--width", "8"]'
     settings.write_text(re.sub("(?m)^arguments = .*", arguments, settings.read_text()))
     state = edgekit("app", "install", folder, "--name", "kernels", "--json").document
-    assert state["said"].startswith("searches 300 vectors at ")
+    assert state["said"].startswith("searching 300 vectors, listening on ")
     wanted = points[[7, 250]] + np.float32(0.25)
     squares = ((wanted[:, None] - points) ** 2).sum(2)
     answers = {}

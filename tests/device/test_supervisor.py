@@ -129,7 +129,7 @@ def test_the_first_sign_of_life_may_take_longer(
         clock,
         no_handler,
     ).run()
-    assert "edgekit: slow gave no sign of life for 21 s" in kept.last_lines(5)
+    assert "edgekit: slow sent no heartbeat for 21 s" in kept.last_lines(5)
 
 
 def test_damaged_files_of_an_application_are_never_run(

@@ -46,7 +46,7 @@ def test_a_machine_without_apt_learns_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=r"^board time: expected apt-.* try: apt-get install apt"):
+    with pytest.raises(InputError, match=r"^estimates: expected apt-.* try: apt-get install apt"):
         system_root("aarch64", print)
 
 

@@ -13,7 +13,7 @@
 #define LINE 16 /* floats per cache line */
 
 /* Prefetch the next rows' lines while a row is computed, or all at once on RISC-V. In simulated
- * board time on the A53, the pruned face detector takes 0.736 of its dense twin's time with spread
+ * time on the A53, the pruned face detector takes 0.736 of its dense twin's time with spread
  * prefetches and 0.780 with all at once; on the X60, 0.765 and 0.725. */
 #ifdef __riscv
 #define AT_ONCE 1

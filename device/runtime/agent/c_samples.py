@@ -147,7 +147,9 @@ def _build_batch(
 def _parse_spread(raw: object, where: str) -> Spread:
     numbers = each(raw, where, lambda n, at: integer(n, at, 0, _MOST_NS))
     if len(numbers) != len(Spread._fields) or not numbers[0]:
-        raise InputError(f"{where}: expected samples, median, 90th percentile and maximum")
+        raise InputError(
+            f"{where}: expected samples, median, 90th percentile and maximum, found others"
+        )
     return Spread(*numbers)
 
 

@@ -302,17 +302,17 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    command("probe", _probe, "what this board is")
-    if sub := command("status", _status, "what runs"):
+    command("probe", _probe, "describe this board")
+    if sub := command("status", _status, "show the installed releases"):
         sub.add_argument("--quick", action="store_true", help="skip the integrity check")
-    command("verify", _verify, "compare what is installed with its SHA-256")
+    command("verify", _verify, "compare installed files with their SHA-256")
     if sub := command(
         "release", _run_in_release, "run a command with the current release's runtime"
     ):
         sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
-    command("remove", _remove, "remove the model with its releases, links and notes")
-    if sub := command("enroll", _enroll, "set whose releases this board accepts"):
+    command("remove", _remove, "remove the model with its releases, links and records")
+    if sub := command("enroll", _enroll, "set the keys whose releases this board accepts"):
         whose = sub.add_mutually_exclusive_group(required=True)
         whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
         whose.add_argument("--unsigned", action="store_true", help="accept unsigned bundles")
@@ -320,17 +320,21 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
     if sub := command("leave", _leave, "abort a deploy"):
         add_session(sub)
     _add_deploying(command)
-    if sub := command("golden", _golden, "the health check itself, in this process"):
+    if sub := command("golden", _golden, "run the health check in this process"):
         sub.add_argument("--folder", type=Path, required=True)
         sub.add_argument("--seconds", type=positive, default=60)
-    if sub := command("run", _run, "one inference of the current release"):
+    if sub := command("run", _run, "run one inference of the current release"):
         sub.add_argument(
             "--input", type=Path, required=True, help=".npz, arrays named as in the model"
         )
         sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-        sub.add_argument("--signature", default="", help="of a model that has several")
+        sub.add_argument(
+            "--signature", default="", help="signature to use, of a model that has several"
+        )
         add_placement(sub)
-    if sub := command("serve-session", _serve, "inferences by messages, the model loaded once"):
+    if sub := command(
+        "serve-session", _serve, "run inferences on request, with the model loaded once"
+    ):
         add_placement(sub)
     add_measuring_commands(command)
     add_profile_commands(command)
@@ -341,7 +345,7 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
 def _add_deploying(command: AddCommand) -> None:
     """Adds the commands that plan a deploy, put a release into service and check it."""
     for name, run, what in (
-        ("plan", _plan, "which files of a sent manifest are missing"),
+        ("plan", _plan, "list the missing files of a sent manifest"),
         ("apply", _apply, "put a sent release into service"),
         ("activate", _activate, "put an installed release into service"),
         ("health", _health, "check the golden output of the current release"),
@@ -358,9 +362,15 @@ def _add_deploying(command: AddCommand) -> None:
             if name == "plan":
                 sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
                 sub.add_argument(
-                    "--unless-application", action="store_true", help="only name it then"
+                    "--unless-application",
+                    action="store_true",
+                    help="only report an installed application",
                 )
-    if sub := command("preview", _preview, "what `plan` would answer to the manifest on stdin"):
-        sub.add_argument("bytes", type=positive, help="of the manifest")
+    if sub := command(
+        "preview", _preview, "print what `plan` would answer to the manifest on stdin"
+    ):
+        sub.add_argument("bytes", type=positive, help="size of the manifest")
         sub.add_argument("--allow-downgrade", action="store_true")
-        sub.add_argument("--unless-application", action="store_true", help="only name it then")
+        sub.add_argument(
+            "--unless-application", action="store_true", help="only report an installed application"
+        )

@@ -130,7 +130,7 @@ def parse_request(line: str) -> GemmRequest:
             _check_field(fields, name, fits, wanted)
     methods = fields.get("methods", [])
     if not isinstance(methods, list) or len(methods) > _MOST_METHODS:
-        raise InputError(f"expected methods to be a list of at most {_MOST_METHODS}")
+        raise InputError(f"expected methods as a list of at most {_MOST_METHODS}, found others")
     fields["methods"] = tuple(_parse_method(value) for value in methods)
     if fields.get("default") is not None:
         fields["default"] = _parse_method(fields["default"])

@@ -21,27 +21,31 @@ if TYPE_CHECKING:
 
 def add_measuring_commands(command: AddCommand) -> None:
     """Adds the commands that time or count."""
-    command("noise", _noise, "whether other programs or heat would disturb measurements")
-    if sub := command("bench", _bench, "latency of the current release"):
+    command("noise", _noise, "report whether other programs or heat would disturb measurements")
+    if sub := command("bench", _bench, "measure the latency of the current release"):
         sub.add_argument("--input", type=Path, help=".npz (default: the golden input)")
-        sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
+        sub.add_argument(
+            "--variant", type=int, default=0, help="variant whose golden inputs are used, from 0"
+        )
         add_placement(sub)
         sub.add_argument("--count", type=positive, default=0, help="runs (default: by time)")
         sub.add_argument("--warmup", type=positive, default=3)
         sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
         sub.add_argument("--hotspots", action="store_true", help="also show where the time goes")
-    if sub := command("count", _count, "instructions of an inference of the current release"):
+    if sub := command(
+        "count", _count, "count the instructions of an inference of the current release"
+    ):
         sub.add_argument("--repeats", type=positive, default=5)
-    if sub := command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions"):
+    if sub := command("gemm-bench", _gemm_bench, "measure GEMM methods: time or instructions"):
         sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
         sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-    if sub := command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms"):
+    if sub := command("spmv-bench", _spmv_bench, "time a sparse matrix in several block forms"):
         sub.add_argument("--request", type=Path, required=True, help="JSON")
         sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-    if sub := command("spmm-bench", _spmm_bench, "times of pruned weights times pixels"):
+    if sub := command("spmm-bench", _spmm_bench, "time products of pruned weights and pixels"):
         sub.add_argument("--request", type=Path, required=True, help="JSON")
         sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-    if sub := command("outlier-bench", _outlier_bench, "times of products with outlier channels"):
+    if sub := command("outlier-bench", _outlier_bench, "time products with outlier channels"):
         sub.add_argument("--request", type=Path, required=True, help="JSON")
         sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
 

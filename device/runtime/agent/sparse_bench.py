@@ -133,9 +133,15 @@ def read_request(path: Path) -> SparseRequest:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path.name}: expected an spmv-bench request, found: {error}") from None
     if not settings or not 1 <= request.threads <= MOST_THREADS:
-        raise InputError(f"{path.name}: expected settings and 1 to {MOST_THREADS} threads")
+        raise InputError(
+            f"{path.name}: expected settings and 1 to {MOST_THREADS} threads, found "
+            f"{len(settings)} settings and {request.threads} threads"
+        )
     if not 0 < request.seconds <= MOST_SECONDS:
-        raise InputError(f"{path.name}: expected seconds above 0, at most {MOST_SECONDS:g}")
+        raise InputError(
+            f"{path.name}: expected seconds above 0, at most {MOST_SECONDS:g}, found "
+            f"{request.seconds}"
+        )
     if request.count and request.threads > 1:
         raise InputError("expected 1 thread for counting instructions, found more")
     return request

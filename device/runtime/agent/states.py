@@ -38,7 +38,7 @@ STATES: Tuple[DeployState, ...] = (
     DeployState(
         "plan",
         "board",
-        "check the manifest's signature, what fits, and which files are to be sent",
+        "verify the manifest's signature, check that the release fits, list the files to send",
         "transfer",
         REFUSED,
         5,
@@ -66,7 +66,7 @@ STATES: Tuple[DeployState, ...] = (
     DeployState(
         "activate",
         "board",
-        "note the release that runs, swap the link `current`",
+        "record the running release, swap the link `current`",
         "health",
         ROLLED_BACK,
         7,
@@ -84,7 +84,7 @@ STATES: Tuple[DeployState, ...] = (
     DeployState(
         "commit",
         "board",
-        "strike the note, remove what neither link names",
+        "delete that record, remove releases that no link points to",
         COMMITTED,
         ROLLED_BACK,
         7,

@@ -195,7 +195,7 @@ class Supervisor:
         periods = self._pace.first_sign if self._state.state == STARTING else 1
         limit = spec.watchdog_seconds * periods
         if limit and self._clock() - self._seen > limit:
-            return f"gave no sign of life for {limit} s"
+            return f"sent no heartbeat for {limit} s"
         held = child.memory()
         if spec.memory_bytes and held > spec.memory_bytes:
             return f"used {held} bytes of memory, more than the allowed {spec.memory_bytes}"

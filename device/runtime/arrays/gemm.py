@@ -185,7 +185,9 @@ def _of_buffers(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Prod
         target = buffers.writable(out, "gemm: out", BY_NAME[result].bytes)
         buffers.checked(target, result, (m, n), "gemm: out")
         if any(each and buffers.overlap(target, each) for each in (left, right, bias)):
-            raise InputError("gemm: expected out apart from a, b and bias, found shared memory")
+            raise InputError(
+                "gemm: expected out to be separate from a, b and bias, found shared memory"
+            )
     lines = (Operand(left.address, k, 1), Operand(right.address, n, 1))
     product = Product(dtype, m, n, k, *lines, Operand(target.address, n, 1), at)
     return product, _Result(out, out, (left, right, target, bias))

@@ -277,7 +277,10 @@ class SparseMatrix:
         limit = np.finfo(self.dtype).max if self.dtype.kind == "f" else np.iinfo(self.dtype).max
         least = -limit if self.dtype.kind == "f" else -limit - 1
         if not bool(np.all((values <= limit) & (values >= least))):
-            raise InputError(f"sparse matrix: expected products within {self.dtype} for {factor}")
+            raise InputError(
+                f"sparse matrix: expected products with {factor} within {self.dtype}, found "
+                "larger ones; use a wider type"
+            )
         kept = Csr(self.shape, csr.indptr, csr.indices, values.astype(self.dtype))
         return SparseMatrix(kept, self._settings)
 

@@ -127,7 +127,7 @@ class SpmvTable:
         if best.key != key:
             rule, why = "nearest", f"nearest of {len(alike)} rows of its class, {why}"
         if best.settings is None:
-            why += ", where nothing beat the patent's rule"
+            why += ", where nothing beat the default rule"
         return SparseChoice(key, best.settings or default, rule, why)
 
     def text(self) -> str:

@@ -66,9 +66,9 @@ def seen(model, picture, width, height, threshold):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="/dev/video0")
-    parser.add_argument("--command", default=FFMPEG, help="what writes pictures, instead")
+    parser.add_argument("--command", default=FFMPEG, help="program that writes pictures")
     parser.add_argument("--size", default="640x480", help="width and height of the pictures")
-    parser.add_argument("--threshold", type=float, default=0.5, help="score of a box")
+    parser.add_argument("--threshold", type=float, default=0.5, help="least score of a box")
     options = parser.parse_args()
     width, height = map(int, options.size.split("x"))
     command = options.command.format(device=options.device, width=width, height=height)
@@ -77,7 +77,7 @@ def main():
         before = []
         for number, picture in enumerate(pictures(command, height * width * 3)):
             if not number:  # not before: it may be that there is no camera
-                edgekit_runtime.alive("sees pictures")
+                edgekit_runtime.alive("receiving pictures")
             names, text = seen(model, picture, width, height, options.threshold)
             if names != before:
                 print(f"picture {number}: {text}", flush=True)

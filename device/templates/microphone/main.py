@@ -45,7 +45,7 @@ def recording(path):
     """Yields the sound of a .wav file."""
     with wave.open(path) as file:
         if (file.getframerate(), file.getsampwidth(), file.getnchannels()) != (16000, 2, 1):
-            sys.exit(f"{path}: expected 16-bit samples of one channel, 16000 a second")
+            sys.exit(f"{path}: expected 16 kHz mono samples of 16 bits, found others; convert it")
         while data := file.readframes(features.STEP):
             yield data
 
@@ -82,17 +82,19 @@ class Ear:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--command", default=ARECORD, help="what writes sound")
-    parser.add_argument("--wav", help="a file to listen to, instead")
-    parser.add_argument("--threshold", type=float, default=0.85, help="probability of the word")
-    parser.add_argument("--window", type=int, default=5, help="answers that count together")
+    parser.add_argument("--command", default=ARECORD, help="program that writes sound")
+    parser.add_argument("--wav", help="WAV file to read instead")
+    parser.add_argument(
+        "--threshold", type=float, default=0.85, help="least probability of the word"
+    )
+    parser.add_argument("--window", type=int, default=5, help="number of answers to average")
     options = parser.parse_args()
 
     with edgekit_runtime.open() as model:
         ear, quiet = Ear(model, options.window), 0
         for data in recording(options.wav) if options.wav else microphone(options.command):
             if not ear.frames:  # not before: it may be that there is no microphone
-                edgekit_runtime.alive(f"listens for {model.name}")
+                edgekit_runtime.alive(f"listening for {model.name}")
             for probability in ear.hear(data):
                 if probability > options.threshold and ear.frames >= quiet:
                     text = f"heard at {ear.frames / 100:.2f} s, {probability:.2f}"

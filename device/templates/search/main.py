@@ -121,9 +121,9 @@ def read_points(path, width):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=pathlib.Path, help="file of vectors: little-endian floats")
-    parser.add_argument("--width", type=int, default=64, help="floats of a vector")
+    parser.add_argument("--width", type=int, default=64, help="floats per vector")
     parser.add_argument(
-        "--socket", type=pathlib.Path, default="search.sock", help="file to listen at"
+        "--socket", type=pathlib.Path, default="search.sock", help="socket to listen on"
     )
     options = parser.parse_args()
 
@@ -133,7 +133,9 @@ def main():
     os.umask(0o177)
     server = Server(str(options.socket), Handler)
     server.points = points
-    edgekit_runtime.alive(f"searches {points.count} vectors at {options.socket.resolve()}")
+    edgekit_runtime.alive(
+        f"searching {points.count} vectors, listening on {options.socket.resolve()}"
+    )
     with server:
         server.serve_forever()
 

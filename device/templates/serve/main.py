@@ -280,11 +280,15 @@ def ends(of):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--socket", type=pathlib.Path, default="serve.sock", help="file to listen at"
+        "--socket", type=pathlib.Path, default="serve.sock", help="socket to listen on"
     )
-    parser.add_argument("--http", type=int, metavar="PORT", help="listen on 127.0.0.1, too")
-    parser.add_argument("--parallel", type=int, default=1, help="inferences at the same time")
-    parser.add_argument("--threads", type=int, help="of each inference; as the release says")
+    parser.add_argument(
+        "--http", type=int, metavar="PORT", help="port of 127.0.0.1 to listen on, too"
+    )
+    parser.add_argument("--parallel", type=int, default=1, help="number of simultaneous inferences")
+    parser.add_argument(
+        "--threads", type=int, help="threads per inference (default: the release's)"
+    )
     options = parser.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
@@ -298,7 +302,7 @@ def main():
         beside = HttpServer(("127.0.0.1", options.http), Handler)
         beside.begin(inferences)
         threading.Thread(target=beside.serve_forever, daemon=True).start()
-    edgekit_runtime.alive(f"serves {model.name} at {options.socket.resolve()}")
+    edgekit_runtime.alive(f"serving {model.name} on {options.socket.resolve()}")
     with server, model:
         server.serve_forever()
 

@@ -30,7 +30,7 @@ def beyond_caches(board: BoardProfile, between: Between) -> float:
     the last cache cannot hold all that the two operators touch.
 
     0 if the board's core has no timing model, or if the image is small next to the others: in
-    simulated board time such a chain gained at most 0.3 % of a face detector, on an A55, and cost
+    simulated time such a chain gained at most 0.3 % of a face detector, on an A55, and cost
     0.8 % on an A53.
     """
     core = timed_core(board)

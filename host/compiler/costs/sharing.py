@@ -1,6 +1,6 @@
 """Costs of sharing a model's work among threads: the constants that determine the thread count.
 
-They are fitted to simulated board time of several models with 1, 2 and 4 threads; for the accuracy
+They are fitted to simulated time of several models with 1, 2 and 4 threads; for the accuracy
 see docs/architecture.md. Changes to the timing of multiple threads require fitting them again.
 """
 

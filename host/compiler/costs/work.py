@@ -25,7 +25,7 @@ _TILE_ROWS = 8  # approximate rows of a register tile
 _NODE_LINE = 64  # bytes that a test of a tree brings into the cache
 WINOGRAD = "winograd"  # operator name of a `Work` that uses Winograd's transform
 
-# Costs in float multiply-adds, from simulated board time of layers on A76, A55 and X60:
+# Costs in float multiply-adds, from simulated time of layers on A76, A55 and X60:
 _QUANTIZED = 8  # quantize a value
 _GROUP = 6  # convert and scale the sum of a group
 _GATHERED = 64  # gather a weight for an outlier

@@ -29,7 +29,7 @@ def propose(found: Probe) -> Proposal | None:
             if core == profile.core:
                 return Proposal(profile.name, core)
     if (here := _this_machine()) and _can_run(here, found):
-        return Proposal(LOCAL, f"{found.machine}, with all CPU features that this kit needs")
+        return Proposal(LOCAL, f"{found.machine}, with all CPU features that edgekit needs")
     if not cores:
         return None
     closest = max(cores, key=lambda p: (len(p.features), p.vlen_bits))

@@ -60,7 +60,8 @@ def open_matrix(name: str, dtype: str = "float32") -> Csr:
         rows, cols, shape = make(*(float(number) for number in numbers))
     except (KeyError, ValueError):
         raise InputError(
-            f"{name}: expected a .mtx or .npz file, or a class such as {', '.join(STANDARD)}"
+            f"{name}: expected a .mtx or .npz file, or a class such as {', '.join(STANDARD)}, "
+            "found neither"
         ) from None
     except DeviceInputError as error:
         raise InputError(str(error)) from None

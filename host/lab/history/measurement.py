@@ -56,7 +56,7 @@ class Measurement:
 
     `default_cost` is the default method's in the same run, so that noise and differences between
     days cancel. An emulated board has no meaningful times: its instructions are counted. Cycles
-    are of simulated board time. `spread` is (p90 - p10) / median. Packing an operand ahead
+    are of simulated time. `spread` is (p90 - p10) / median. Packing an operand ahead
     (`packed`) is not part of the cost. `cpu` identifies x86 CPUs, since their platform covers
     several; "" elsewhere.
     """

@@ -14,7 +14,7 @@ from edgekit.host.lab.history.measurement import check_measured
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 
 # Weight of a measurement by source: tuner turns against the default method, times of operators
-# that were compiled anyway, and simulated board time, which is off by a few percent.
+# that were compiled anyway, and simulated time, which is off by a few percent.
 WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, "estimate": 1.0}
 OPERATOR_UNITS = ("seconds", "cycles")
 # Ratio to the default's cost above which the analytic rule stays in charge. With several threads,
@@ -27,7 +27,7 @@ _DIGITS = 3
 class OperatorMeasurement:
     """The cost of an operator of a model with a method, measured in place, and `default_cost`, its
     cost in the same run with the method it gets without a row. `unit`: seconds, or cycles of
-    simulated board time."""
+    simulated time."""
 
     board: str
     platform: str

@@ -60,7 +60,7 @@ class ModelSearch:
 
 @dataclass(frozen=True)
 class ModelJob:
-    """What to tune: on `device`, or in simulated board time if None. `now` returns the time of
+    """What to tune: on `device`, or in simulated time if None. `now` returns the time of
     day as text, `tell` reports slow steps."""
 
     board: str

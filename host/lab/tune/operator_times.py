@@ -64,7 +64,7 @@ class MeasuredTimes:
 
 
 class EstimatedTimes:
-    """Cycles of simulated board time."""
+    """Cycles of simulated time."""
 
     unit, source = "cycles", "estimate"
     least = 1.0

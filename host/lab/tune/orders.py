@@ -118,7 +118,7 @@ class BoardOrders:
 
 
 class EstimatedOrders:
-    """Cycles of simulated board time."""
+    """Cycles of simulated time."""
 
     source, unit = "estimate", "cycles"
 

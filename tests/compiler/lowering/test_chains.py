@@ -120,7 +120,7 @@ def test_what_leaves_the_cache_is_a_chain_on_cores_with_a_cost_of_memory(board):
     ("board", "chains"), [("rpi3", 2), ("rk3566", 2), ("rpi4", 2), ("rpi5", 0), ("visionfive2", 0)]
 )
 def test_chains_of_a_face_detector_are_those_that_gain(board, chains):
-    """In simulated board time the first chain takes 0.6 to 0.9 of its separate members on the first
+    """In simulated time the first chain takes 0.6 to 0.9 of its separate members on the first
     three boards, and as long on the others, whose last-level cache has 2 MB."""
     graph, profile = import_model(_MODELS / "face_detection_short_range.tflite"), load_board(board)
     made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))

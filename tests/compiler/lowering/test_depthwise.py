@@ -124,7 +124,7 @@ def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
 )
 def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(height, threads, rows):
     """On four threads, twelve rows are three per thread, or four for one thread in pairs: in
-    simulated board time the former takes 0.74 to 0.95 of the latter on A76 and A55, in f32 and 8
+    simulated time the former takes 0.74 to 0.95 of the latter on A76 and A55, in f32 and 8
     bits."""
     profile = load_board("rpi5")
     case = Case(

@@ -204,7 +204,7 @@ def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
     [("rpi5", 32), ("rpi4", 12), ("rpi3", 12), ("rk3566", 12), ("generic-aarch64", 12)],
 )
 def test_one_row_has_wide_tiles_where_these_gain(board, columns):
-    """In simulated board time 32 columns take 0.93 of the time of 12 on an A76, 0.97 to 1.01 on an
+    """In simulated time 32 columns take 0.93 of the time of 12 on an A76, 0.97 to 1.01 on an
     A72, 1.5 on an A53."""
     profile = load_profile(board)
     form = Form("dense", GemmShape(1, 640, 128), "f32", weight_bytes=4 * 640 * 128)
@@ -224,7 +224,7 @@ def test_one_row_has_wide_tiles_where_these_gain(board, columns):
     ],
 )  # fmt: skip
 def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile):
-    """In simulated board time, 8 x 8 takes 0.83, 0.85, 0.96 and 0.95 of the time of 6 x 12 on the
+    """In simulated time, 8 x 8 takes 0.83, 0.85, 0.96 and 0.95 of the time of 6 x 12 on the
     first four shapes on an A53, 0.76, 0.78, 0.95 and 0.93 on an A55; 1.12 and 1.01 for 36 x 12. On
     an A76 it takes 0.96, 0.91 and 0.99 on the next three, and 1.01 to 1.10 for 36 x 12."""
     profile = load_profile(board)
@@ -235,7 +235,7 @@ def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile)
 
 
 def test_tiles_whose_rows_find_no_register_are_dear_on_an_a76():
-    """In simulated board time on four threads, 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of the
+    """In simulated time on four threads, 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of the
     time of 8 x 8 and 6 x 12 there; 4 x 24 and 4 x 20 take 0.95."""
     board, form = load_profile("rpi5"), form_of_points(GemmShape(4096, 48, 48))
     found = candidates_of(form, board.isa, board)
@@ -318,7 +318,7 @@ def test_kernels_of_all_methods_compute_what_the_reference_computes(dtype, targe
 
 @pytest.mark.parametrize("board", ["rpi3", "rk3566"])
 def test_threads_whose_transformed_weights_leave_the_cache_run_direct(board):
-    """On four A53 this takes 14.5 instead of 46.9 million cycles of simulated board time, on four
+    """On four A53 this takes 14.5 instead of 46.9 million cycles of simulated time, on four
     A55 14.6 instead of 27.7; on one, Winograd's transform takes less than half of the direct
     convolution's."""
     profile = load_board(board)
@@ -336,7 +336,7 @@ def test_threads_whose_transformed_weights_leave_the_cache_run_direct(board):
 @pytest.mark.parametrize(("board", "family"), [("rpi5", "winograd"), ("rpi4", "in_place")])
 def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family):
     """Four tiles of 64 x 64 channels become one task per thread if memory is not the bottleneck. In
-    simulated board time this takes 36,500 instead of 108,600 cycles on four A76; 198,000 instead of
+    simulated time this takes 36,500 instead of 108,600 cycles on four A76; 198,000 instead of
     484,000 on four A72, where transformed weights fill more than half of the last-level cache."""
     profile = load_board(board)
     weights = constant(np.random.default_rng(0).random((64, 3, 3, 64), np.float32))

@@ -63,7 +63,7 @@ def test_a_model_without_weights_and_memory_of_its_own_is_placed() -> None:
     assert best.cost_us > 0
 
 
-# Speedup with 2 and with 4 threads over one, in simulated board time.
+# Speedup with 2 and with 4 threads over one, in simulated time.
 GAINS = {"rpi3": (1.82, 2.93), "rpi4": (1.75, 2.76), "rpi5": (1.91, 3.62)}
 
 

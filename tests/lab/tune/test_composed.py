@@ -1,4 +1,4 @@
-"""Products of a board that is not connected are tuned in simulated board time."""
+"""Products of a board that is not connected are tuned in simulated time."""
 
 from __future__ import annotations
 

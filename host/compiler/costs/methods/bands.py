@@ -54,7 +54,7 @@ def blocks_outside(kc: int, rows: RowTiles, k: int, n: int, board: BoardProfile)
 
     That pays if all rows exceed the last-level cache, but one block of them and the partial sums
     fit next to the weights. For f32 128 x 1536 by 384 this halves the time of four threads compared
-    to complete rows, in simulated board time on A55 and A53; with blocks of 512, which leave only a
+    to complete rows, in simulated time on A55 and A53; with blocks of 512, which leave only a
     tenth of 512 KB free, 4 % less on A55 and 14 % more on A53.
     """
     leaves = rows.bytes > last_cache(board) * _usual_band(board) // 4
@@ -90,7 +90,7 @@ def shares_weights(weight_bytes: int, row_bytes: int, threads: int) -> bool:
 
     That pays if each thread avoids reading at least twice as many bytes of weights as there are
     bytes of rows, which then come from other cores. For 36 x 128 by 128 (weights 3.6 times the
-    rows), in simulated board time: four threads take 0.83 to 1.01 of the time on A53, A55, A72, A76
+    rows), in simulated time: four threads take 0.83 to 1.01 of the time on A53, A55, A72, A76
     and X60, two take 1.03 on A76; at a ratio of 1.5, four take 1.0 to 1.3 on A53 and A55.
     """
     return weight_bytes * (threads - 1) >= 2 * threads * row_bytes > 0
@@ -115,7 +115,7 @@ def cost_of_new_weights(weight_bytes: int, board: BoardProfile) -> float:
     """Time that one thread waits for weights that other layers evicted, in vector multiply-adds; 0
     for weights that may stay cached, and without a core model.
 
-    Fitted to YOLOv8n's f16 layers in simulated board time on A76 and A55.
+    Fitted to YOLOv8n's f16 layers in simulated time on A76 and A55.
     """
     core = timed_core(board)
     if core is None or weight_bytes <= last_cache(board) // _NETWORK:

@@ -6,7 +6,7 @@ import math
 
 from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE
 
-_ALONE = 17.0  # extra multiply-adds of a column outside any tile, in simulated board time on A76
+_ALONE = 17.0  # extra multiply-adds of a column outside any tile, in simulated time on A76
 
 
 def lines_of(rows: int, window: tuple[int, int], stride: tuple[int, int]) -> int:

@@ -244,7 +244,7 @@ def _depthwise_candidates(
 
 
 def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
-    """For stride > 1, measured in simulated board time on ARM: pays on one thread if input lines
+    """For stride > 1, measured in simulated time on ARM: pays on one thread if input lines
     stay in L1, but not for floats if a multiply-add is two micro-operations: 1.2 to 1.3 times as
     long on an A72."""
     if form.stride[0] == 1:
@@ -369,7 +369,7 @@ def _multiply_cost(
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
-    """True for a single float row on a core where wide panels help: in simulated board time 32
+    """True for a single float row on a core where wide panels help: in simulated time 32
     columns take 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
     one = form.shape.m == 1 and form.is_float and isa.lanes
     return one and not board.in_order and makes_whole_products(board)

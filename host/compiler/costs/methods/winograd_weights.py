@@ -1,7 +1,7 @@
 """What transformed weights cost: stored in the file, or made by each inference, in several parts.
 
 All tiles of an image are multiplied by one part after the other, so that a part may stay cached
-while groups of tiles read it; each part transforms the tiles again. Fitted to simulated board time
+while groups of tiles read it; each part transforms the tiles again. Fitted to simulated time
 of f32 layers of 64 to 256 channels on A53, A55, A72 and A76.
 """
 

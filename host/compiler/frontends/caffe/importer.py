@@ -24,7 +24,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
     OpenShapesError,
     fix_shapes,
 )
-from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
+from edgekit.host.compiler.frontends.common.refusal import at_operator, refuse, unsupported
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.compiler.options import Shapes
@@ -109,7 +109,7 @@ class _Import:
             try:
                 self._add_layer(layer)
             except ShapeError as error:
-                raise InputError(f"layer {layer.shown}: {error}") from error
+                raise InputError(at_operator(layer.shown, error, "layer")) from error
         return builder.finish(name, made, {n: self._values[top] for n, top in outputs.items()})
 
     def _unread_tops(self) -> dict[str, str]:

@@ -141,7 +141,7 @@ def interp(call: CaffeCall) -> Tensor:
     x = call.only()
     need_rank(x, 4)
     if call.integer("pad_beg") or call.integer("pad_end"):
-        raise ShapeError("expected pad_beg and pad_end of 0, found others")
+        raise ShapeError("expected pad_beg and pad_end of 0, found padding")
     shrink, zoom = call.integer("shrink_factor", 1), call.integer("zoom_factor", 1)
     sizes = []
     for axis, name in ((2, "height"), (3, "width")):

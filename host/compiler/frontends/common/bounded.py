@@ -321,7 +321,10 @@ class Bounded:
             return rows
         starts = ins[1].data if len(ins) > 1 and isinstance(ins[1], Tensor) else None
         if back or starts is None or np.any(starts != 0):
-            raise ShapeError("expected a slice from the first of a data-dependent number of rows")
+            raise ShapeError(
+                "expected a forward slice from the first of a data-dependent number of rows, "
+                "found another"
+            )
         most = self._builder.constant(np.array([size], np.int64))
         return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)
 

@@ -75,7 +75,10 @@ def _count(shape: Shape) -> int:
 def _words(call: Emitter, count: int, seed: int | None) -> Tensor:
     builder = call.builder
     if builder.repeats > 1:
-        raise ShapeError("expected random numbers outside of loops, or in loops of few steps")
+        raise ShapeError(
+            "expected random numbers outside of loops, or in loops of few steps, found them in a "
+            "loop of many"
+        )
     key = builder.size | _SEEDLESS if seed is None else seed
     (run,) = builder.once(_STATE, lambda: [_count_runs(call)])
     first = call.constant(np.array([key, 0], np.uint64))

@@ -15,6 +15,7 @@ _TEXT = "give the model numbers; convert text in the application"
 _LENGTH = "its output size depends on the data; end the model before it"
 _CONTROL = "export the model with its loops unrolled and its branches decided"
 _LISTS = "use joined and split tensors instead of sequences and optional values"
+_CHANGE = "change it before the export, or end the model before it"
 _OTHER = "end the model before it and continue in the application, or replace it before the export"
 
 # (prefix of a kind, in lower case and without _; what to do instead). The first match wins.
@@ -98,6 +99,12 @@ def refuse(found: Sequence[Unsupported]) -> None:
         f"{what} {verb} not supported; what to do instead: edgekit inspect MODEL; "
         "supported operators: edgekit compile --list-operators"
     )
+
+
+def at_operator(place: str, error: Exception, what: str = "operator") -> str:
+    """The message of an error at an operator, with advice if it has none."""
+    message = f"{what} {place}: {error}"
+    return message if ";" in str(error) else f"{message}; {_CHANGE}"
 
 
 def advice(kind: str) -> str:

@@ -51,7 +51,7 @@ def if_(call: OnnxCall) -> list[Value | None]:
             raise refusals[0]
         call.builder.note(
             f"{call.node.shown}: dropped a branch that does not fit the shapes of the inputs: "
-            f"{refusals[0]}"
+            f"{str(refusals[0]).partition(';')[0]}"
         )
         return list(fitting[0])
     made = fitting
@@ -78,7 +78,7 @@ def _select_value(
         pairs = zip(a.items, b.items, strict=True)
         return TensorList(tuple(_where(call, condition, x, y) for x, y in pairs))
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        raise ShapeError("expected values of one kind from both branches, found others")
+        raise ShapeError("expected values of one kind from both branches, found two kinds")
     return _where(call, condition, a, b)
 
 
@@ -127,7 +127,8 @@ def _as_operator(call: OnnxCall, limit: int) -> list[Value | None]:
     """Peels off the first step if the states only have their final shape after it."""
     body, least = call.graph("body"), len(call.values) - 1
     if len(body.inputs) < least + 1 or len(body.outputs) < least:
-        raise ShapeError(f"expected a body with {least + 1} inputs and {least} outputs or more")
+        has = f"{len(body.inputs)} and {len(body.outputs)}"
+        raise ShapeError(f"expected a body of {least + 1} inputs and {least} outputs, found {has}")
     going = None if call.maybe(1) is None else _scalar_condition(call, call.x(1))
     if going is not None and going.data is not None:
         if not going.data:
@@ -330,7 +331,7 @@ def _scan(
     axes = call.list("scan_input_axes", (0,) * len(xs))
     ways = call.list("scan_input_directions" if call.opset >= 9 else "directions", (0,) * len(xs))
     if not xs or len(axes) != len(xs) or len(ways) != len(xs):
-        raise ShapeError(f"expected an axis and a direction for {len(xs)} inputs, found others")
+        raise ShapeError(f"expected axes of {len(xs)} inputs, found {len(axes)} and {len(ways)}")
     at = [call.axis(a, len(x.shape)) for a, x in zip(axes, xs, strict=True)]
     lengths = {x.shape[a] for a, x in zip(at, xs, strict=True)}
     steps = min(lengths)
@@ -342,7 +343,7 @@ def _scan(
     along = call.list("scan_output_axes", (0,) * count)
     back = call.list("scan_output_directions", (0,) * count)
     if len(along) != count or len(back) != count:
-        raise ShapeError(f"expected an axis and a direction for {count} outputs, found others")
+        raise ShapeError(f"expected axes of {count} outputs, found {len(along)} and {len(back)}")
     rows = [_steps_to_axis(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
     return [*ends, *rows]
 

@@ -31,9 +31,15 @@ def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: 
     dilation = call.list("dilations", (1,) * rank)
     pads = call.list("pads", (0,) * (2 * rank))
     if not (len(window) == len(stride) == len(dilation) == rank and len(pads) == 2 * rank):
-        raise ShapeError(f"expected a window, strides and pads for {rank} axes, found others")
+        raise ShapeError(
+            f"expected a window, strides, dilations and pads for {rank} axes, found "
+            f"{list(window[:9])}, {list(stride[:9])}, {list(dilation[:9])} and {list(pads[:9])}"
+        )
     if min((*window, *stride, *dilation)) < 1 or min(pads) < 0:
-        raise ShapeError("expected positive windows, strides and dilations, found others")
+        raise ShapeError(
+            "expected positive windows, strides and dilations and pads of at least 0, found "
+            f"{list(window[:9])}, {list(stride[:9])}, {list(dilation[:9])} and {list(pads[:9])}"
+        )
     span = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
     kind = call.text("auto_pad", "NOTSET")
     before, after = list(pads[:rank]), list(pads[rank:])

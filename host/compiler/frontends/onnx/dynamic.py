@@ -251,7 +251,10 @@ def dynamic_conv(call: OnnxCall) -> Tensor:
     quantized = quantized.reshape(kernel.shape).transpose(0, 2, 3, 1)
     scale = call.value(2, "scale").reshape(-1).astype(np.float32)
     if {scale.size, points.size} - {1, len(w)} or not (scale > 0).all():
-        raise ShapeError(f"expected one positive scale and zero point, or {len(w)}, found others")
+        raise ShapeError(
+            f"expected one positive scale and zero point, or {len(w)}, found {scale.size} and "
+            f"{points.size}"
+        )
     count = max(scale.size, points.size)
     quant = Quant(np.broadcast_to(scale, (count,)), np.broadcast_to(points, (count,)))
     weights = call.builder.with_quant(call.constant(np.ascontiguousarray(quantized)), quant)

@@ -16,7 +16,9 @@ _MATRIX_LIMIT = 4  # rows of a matrix
 def bit_cast(call: OnnxCall) -> Tensor:
     to = call.integer("to")
     if to == BFLOAT16 or call.x(0).name in call.bfloat16:
-        raise ShapeError("expected types that keep their bits, found bfloat16, converted to f32")
+        raise ShapeError(
+            "expected types that keep their bits, found bfloat16, which is converted to f32"
+        )
     return call.emit(ops.BitCast(call.dtype(to)), call.x(0))
 
 

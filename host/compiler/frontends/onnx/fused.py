@@ -46,7 +46,7 @@ def fused_matmul(call: OnnxCall) -> Tensor:
     """alpha · A' · B', where A' and B' may be transposed in their last two axes."""
     a, b = call.x(0), call.x(1)
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
-        raise ShapeError("expected transBatchA and transBatchB of 0, found others")
+        raise ShapeError("expected transBatchA and transBatchB of 0, found 1")
     a = _swap_last_axes(call, a) if call.integer("transA", 0) else a
     b = _swap_last_axes(call, b) if call.integer("transB", 0) else b
     return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))

@@ -38,7 +38,10 @@ def columns_to_image(call: OnnxCall) -> Tensor:
     dilation = call.list("dilations", (1,) * rank)
     pads = call.list("pads", (0,) * (2 * rank))
     if not (0 < rank == len(block) == len(steps) == len(dilation) and len(pads) == 2 * rank):
-        raise ShapeError(f"expected a block, strides, dilations and pads for {list(image)}")
+        raise ShapeError(
+            f"expected a block, strides, dilations and pads for {list(image)}, found "
+            f"{list(block[:9])}, {list(steps[:9])}, {list(dilation[:9])} and {list(pads[:9])}"
+        )
     if not all(0 < n <= _SIZE_LIMIT for n in (*image, *block, *steps, *dilation)):
         raise ShapeError(f"expected positive sizes and steps, found {list(image)}, {list(block)}")
     if math.prod(image) > _SIZE_LIMIT:

@@ -193,7 +193,10 @@ def max_unpool(call: OnnxCall) -> Tensor:
     pads = call.list("pads", (0,) * (2 * len(window)))
     rank = len(x.shape) - 2
     if not (rank == len(window) == len(stride) == len(pads) // 2) or at.shape != x.shape:
-        raise ShapeError(f"expected a window and indices for {list(x.shape)}, found others")
+        raise ShapeError(
+            f"expected a window and indices for {list(x.shape)}, found {list(window)} and "
+            f"{list(at.shape)}"
+        )
     sizes = [
         (d - 1) * st - before - after + w
         for d, w, st, before, after in zip(
@@ -201,7 +204,10 @@ def max_unpool(call: OnnxCall) -> Tensor:
         )
     ]
     if min(sizes, default=0) < 1 or math.prod((*x.shape[:2], *sizes)) > _UNPOOLED_LIMIT:
-        raise ShapeError(f"expected an image of a sensible size, found {sizes}")
+        raise ShapeError(
+            f"expected image sides of at least 1 and {_UNPOOLED_LIMIT} elements at most, found "
+            f"{sizes}"
+        )
     shape = (*x.shape[:2], *sizes)
     empty = call.filled(shape, 0, x.dtype.numpy)
     y = indexing.place(call, empty, indexing.as_indices(call, at), x, shape)

@@ -41,7 +41,7 @@ def _scale_and_zero(call: OnnxCall, index: int) -> Quant:
         given = np.atleast_1d(call.value(index + 1, "zero point"))
         wide = given.astype(np.float64)
         if not ((np.abs(wide) < _EXACT) & (wide == np.floor(wide))).all():  # false for NaN
-            raise ShapeError("expected integer zero points, found others")
+            raise ShapeError("expected integer zero points, found fractions or larger values")
         zero = given.astype(np.int64)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ShapeError(f"expected positive finite scales, found {float(scale.min())}")

@@ -287,7 +287,9 @@ def _nll_loss(call: OnnxCall, logs: Tensor) -> Tensor:
     target, classes = call.x(1), logs.shape[1:2]
     need_axes(logs, 2)
     if (logs.shape[0], *logs.shape[2:]) != target.shape or not classes:
-        raise ShapeError(f"expected a class for each row of {list(logs.shape)}, found others")
+        raise ShapeError(
+            f"expected a class for each row of {list(logs.shape)}, found {list(target.shape)}"
+        )
     wide = call.convert(call.reshape(target, (target.shape[0], 1, *target.shape[1:])), DType.I64)
     behind = (1,) * (len(logs.shape) - 2)
     hit = call.emit(ops.Equal(), wide, call.counting((*classes, *behind)))

@@ -42,7 +42,9 @@ def upsample(call: OnnxCall) -> Tensor:
         else (1.0, 1.0, call.number("height_scale"), call.number("width_scale"))
     )
     if len(scales) != len(x.shape):
-        raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
+        raise ShapeError(
+            f"expected a scale per axis of {list(x.shape)}, found {len(scales)} scales"
+        )
     sizes = [_scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
     kind = "linear" if kind == "bilinear" else kind  # its name before opset 7
     return _resize_axes(call, x, sizes, list(scales), "asymmetric", kind, _BY_DIRECTION)

@@ -172,7 +172,10 @@ def slice_by(
 ) -> Tensor:  # fmt: skip
     rank = len(x.shape)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise ShapeError("expected one start, end and step (not 0) per axis, found others")
+        raise ShapeError(
+            f"expected one start, end and step (not 0) per axis, found {list(starts[:9])}, "
+            f"{list(ends[:9])} and {list(steps[:9])} for {list(axes[:9])}"
+        )
     begin, stride, extent = [0] * rank, [1] * rank, list(x.shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         at = call.axis(axis, rank)

@@ -48,12 +48,15 @@ def mel_weight_matrix(call: OnnxCall) -> Tensor:
     """[spectrum bins, mel bands]: triangles evenly spaced on the mel scale."""
     sizes = [call.numbers(i, "sizes or edges") for i in range(5)]
     if any(len(values) != 1 for values in sizes):
-        raise ShapeError("expected one number as each input, found others")
+        raise ShapeError(f"expected one number as each input, found {[len(v) for v in sizes]}")
     bands, length, rate = (int(values[0]) for values in sizes[:3])
     low, high = (values[0] for values in sizes[3:])
     bins = length // 2 + 1
     if not (0 < bands <= 1 << 16 and 0 < bins <= 1 << 20 and rate > 0 and 0 <= low < high):
-        raise ShapeError("expected positive sizes and increasing band edges, found others")
+        raise ShapeError(
+            f"expected positive sizes and increasing band edges, found {bands}, {length}, {rate}, "
+            f"{low:g} and {high:g}"
+        )
     call.builder.need_room((bins, bands), np.float32)
     edges = 2595 * np.log10(1 + np.array([low, high]) / 700)
     mels = edges[0] + np.arange(bands + 2) * ((edges[1] - edges[0]) / (bands + 2))
@@ -80,7 +83,9 @@ def dft(call: OnnxCall) -> Tensor:
     usual = -2 if call.opset >= 20 else 1
     axis = call.axis(usual if call.maybe(2) is None else call.single(2, "axis"), rank)
     if axis == rank - 1:
-        raise ShapeError("expected an axis before the last (real and imaginary parts), found it")
+        raise ShapeError(
+            "expected an axis before the last (real and imaginary parts), found the last"
+        )
     inverse, half = bool(call.integer("inverse", 0)), bool(call.integer("onesided", 0))
     size = x.shape[axis]
     points = 2 * (size - 1) if inverse and half else size

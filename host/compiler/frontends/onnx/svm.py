@@ -90,7 +90,9 @@ def svm_classifier(call: OnnxCall) -> list[Value | None]:
     if count > 2:
         return [label(call, place, labels), scores.transformed(call, y, kind)]
     if kind == "PROBIT":
-        raise ShapeError("expected another post_transform than PROBIT for two classes, found it")
+        raise ShapeError(
+            "expected a post_transform other than PROBIT for two classes, found PROBIT"
+        )
     return [label(call, place, labels), scores.both_classes(call, y, kind, kind != "NONE")]
 
 

@@ -86,7 +86,10 @@ def cut_of(call: OnnxCall, size: Sequence[int], window: tuple[int, ...]) -> Slid
     if not (len(window) == len(stride) == len(dilation) == len(extra) == rank) or (
         len(pads) != 2 * rank or min((*window, *stride, *dilation)) < 1
     ):
-        raise ShapeError(f"expected strides, dilations and pads for {rank} axes, found others")
+        raise ShapeError(
+            f"expected a window, strides, dilations and pads for {rank} axes, found "
+            f"{list(window[:9])}, {list(stride[:9])}, {list(dilation[:9])} and {list(pads[:9])}"
+        )
     full = [
         (n - 1) * st + (k - 1) * d + 1
         for n, st, k, d in zip(size, stride, window, dilation, strict=True)

@@ -97,7 +97,9 @@ def forest_of_branches(call: OnnxCall, dtype: np.dtype[Any]) -> Forest:
     integer = np.dtype(np.int64)
     numbers = numbers_of(call, "nodes_modes", integer)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(_MODES):
-        raise ShapeError(f"expected modes from 0 to {len(_MODES) - 1}, found others")
+        raise ShapeError(
+            f"expected modes from 0 to {len(_MODES) - 1}, found {numbers.min()} to {numbers.max()}"
+        )
     limits, features = (
         numbers_of(call, f"nodes_{name}", kind)
         for name, kind in (("splits", dtype), ("featureids", integer))

@@ -14,6 +14,7 @@ from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.common.refusal import (
     MisfitInputError,
     UnsupportedError,
+    at_operator,
     refuse,
     unsupported,
 )
@@ -132,7 +133,7 @@ class Walk:
             try:
                 self._add_node(node, scope)
             except (ShapeError, InputError) as error:
-                raise _error_type(error)(f"operator {node.shown}: {error}") from error
+                raise _error_type(error)(at_operator(node.shown, error)) from error
             if self._depth == 0:  # steps of an unrolled loop share their constants
                 read = {name for name in names_read(node) if last[name] == at}
                 self._release(read.difference(outputs), scope)

@@ -105,7 +105,10 @@ class TfliteCall(Emitter):
         tensor = self.tensor(index, name)
         value = tensor.data
         if value is None or tensor.dtype not in (DType.I32, DType.I64):
-            raise ShapeError(f"expected constant integers as input {index} ({name})")
+            raise ShapeError(
+                f"expected constant integers as input {index} ({name}), found "
+                f"{'a computed tensor' if value is None else tensor.dtype.value}"
+            )
         if value.size > _SHAPE_OPERAND_LIMIT:
             raise ShapeError(f"expected a short input {index} ({name}), found {value.size} values")
         return tuple(int(v) for v in value.reshape(-1))

@@ -26,7 +26,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import (
     resize,
     size_notes,
 )
-from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
+from edgekit.host.compiler.frontends.common.refusal import at_operator, refuse, unsupported
 from edgekit.host.compiler.frontends.tflite.call import Output, TfliteCall
 from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
 from edgekit.host.compiler.frontends.tflite.flow import FLOW, check_variable, run_flow, subgraphs_of
@@ -253,7 +253,9 @@ class _Importer:
             try:
                 scope.add(operator)
             except (ShapeError, InputError) as error:
-                raise InputError(f"operator {operator.index} ({operator.name}): {error}") from error
+                raise InputError(
+                    at_operator(f"{operator.index} ({operator.name})", error)
+                ) from error
             if self.builder.size > _NODE_LIMIT:
                 raise InputError(
                     f"expected at most {_NODE_LIMIT} operators with loops unrolled, found more"

@@ -59,7 +59,8 @@ def lstm(call: TfliteCall, x: Tensor) -> Tensor:
     projection, added = _projection_params(call, inner_zero)
     if peepholes and hidden.shape != cell.shape:
         raise ShapeError(  # LiteRT adds peepholes to as many values as the projection has
-            "an 8-bit LSTM with peepholes and a projection to another size is not supported"
+            "expected an 8-bit LSTM without peepholes, or without a projection to another size, "
+            "found both"
         )
     to_output = (0, 0)
     if projection is not None:
@@ -144,7 +145,10 @@ def _of_norm(weights: Tensor) -> tuple[int, int]:
     """The multiplier from normalized gates to function inputs in Q3 format."""
     multiplier, shift = quantize_multiplier(float(_scale_f32(weights)))
     if shift + _NORM_SHIFT > _SHIFT_LIMIT:
-        raise ShapeError(f"expected a small scale of a normalization, found {_scale_f32(weights)}")
+        raise ShapeError(
+            f"expected a scale of a normalization below 2^{_SHIFT_LIMIT - _NORM_SHIFT}, found "
+            f"{_scale_f32(weights)}"
+        )
     return multiplier, shift + _NORM_SHIFT
 
 
@@ -255,7 +259,7 @@ def _ratio_multiplier(
     with np.errstate(all="ignore"):
         value = float(a * b / over * then)
     if not math.isfinite(value):
-        raise ShapeError("expected a ratio of scales that is finite, found a larger one")
+        raise ShapeError("expected a ratio of scales that is finite, found an infinite one")
     return quantize_multiplier(value)
 
 

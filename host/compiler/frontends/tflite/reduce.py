@@ -124,7 +124,10 @@ def _rescaled_softmax(call: TfliteCall, x: Tensor, beta: float) -> Tensor:
     """
     quant = call.outputs[0].quant
     if quant is None or quant.per_channel or x.quant is None or not x.shape:
-        raise ShapeError("expected an input of rank 1 or more and an output with one scale")
+        raise ShapeError(
+            "expected an input of rank 1 or more with a scale and an output with one scale, found "
+            f"{list(x.shape)} and {0 if quant is None else quant.scale.size} scales"
+        )
     last = (len(x.shape) - 1,)
     stored = call.convert(x, DType.I32)
     below = call.emit(ops.Sub(), call.emit(ops.ReduceMax(last, True), stored), stored)

@@ -64,7 +64,7 @@ def split(call: TfliteCall) -> list[Tensor]:
     axis = call.axis(call.integer(0, "axis"), len(shape))
     parts = len(call.outputs)
     if parts == 0 or shape[axis] % parts:
-        raise ShapeError(f"expected {shape[axis]} to split into {parts} equal parts")
+        raise ShapeError(f"expected equal parts of {shape[axis]}, found {parts} parts")
     op = ops.Split(axis, (shape[axis] // parts,) * parts)
     return call.results(op, call.tensor(1, "input"))
 
@@ -207,7 +207,10 @@ def slice_(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "input").shape
     begin, sizes = call.integers(1, "begin"), call.integers(2, "size")
     if not len(begin) == len(sizes) == len(shape):
-        raise ShapeError(f"expected begin and size for {len(shape)} dimensions")
+        raise ShapeError(
+            f"expected begin and size for {len(shape)} dimensions, found {len(begin)} and "
+            f"{len(sizes)}"
+        )
     extent = tuple(d - b if s == -1 else s for d, b, s in zip(shape, begin, sizes, strict=True))
     return _sliced_out(call, ops.StridedSlice(begin, (1,) * len(shape), extent, extent))
 

@@ -117,7 +117,10 @@ def filter_bank(call: TfliteCall) -> Tensor:
         or (places + widths)[used].max(initial=0) > held
         or (starts + widths)[used].max(initial=0) > known
     ):
-        raise ShapeError(f"expected channels within {held} energies and {known} weights")
+        raise ShapeError(
+            f"expected channels within {held} energies and {known} weights, found channels beyond "
+            "them"
+        )
     at = np.zeros((2, count + 1, taps), np.int32)
     factors = np.zeros((2, count + 1, taps), np.int64)
     for i in np.flatnonzero(used):

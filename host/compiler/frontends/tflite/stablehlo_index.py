@@ -78,7 +78,10 @@ def scatter(call: TfliteCall) -> Tensor:
     starts = _index_tuples(call, 1, len(axes))
     join = _JOINS.get(call.region("UpdateComputationSubgraphIndex"))
     if join is None or updates.dtype is not x.dtype:
-        raise ShapeError("expected updates that are put, added, multiplied or compared")
+        raise ShapeError(
+            f"expected updates of {x.dtype.value} that are put, added, multiplied or compared, "
+            f"found {updates.dtype.value} or another function"
+        )
     kept = [i for i in range(rank) if i not in inserted]
     inside = all(0 <= w < total for w in window) and len({*window}) == len(window) == len(kept)
     batch = [i for i in range(total) if i not in window]

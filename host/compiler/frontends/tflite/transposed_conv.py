@@ -87,7 +87,9 @@ def _phase_taps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Pa
     (sh, sw), (kh, kw) = op.stride, w.shape[1:3]
     taps = (-(-kh // sh), -(-kw // sw))
     if sh * sw * taps[0] * taps[1] > 4 * kh * kw + 16:
-        raise ShapeError(f"expected a stride near the window {kh}x{kw} or below, found {sh}x{sw}")
+        raise ShapeError(
+            f"expected a stride of about the window {kh}x{kw} at most, found {sh}x{sw}"
+        )
     top, left = op.padding.top, op.padding.left
     rows, columns = -(-(op.out_size[0] + top) // sh), -(-(op.out_size[1] + left) // sw)
     return taps, Padding(

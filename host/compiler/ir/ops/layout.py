@@ -192,7 +192,7 @@ class Concat(Moving):
             need_rank(t, len(first.shape), "operand")
             if _drop_axis(t.shape, self.axis) != _drop_axis(first.shape, self.axis):
                 raise MisfitError(
-                    f"expected operands equal but for axis {self.axis}, "
+                    f"expected operands of equal sizes except on axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
                 )
         need_known_scales(tensors, "an operand next to one with a scale")

@@ -138,7 +138,7 @@ def _tiles_per_strip(ctx: Context, window: Window, rows: int, dtype: DType) -> i
     """Column tiles per strip, the `strip` field of ek_dwconv_args.
 
     If the lines of x and y for `rows` rows exceed L1, each channel block reloads them; then a strip
-    is as many tiles as fit into half of L1. Measured in simulated board time, that pays if a line
+    is as many tiles as fit into half of L1. Measured in simulated time, that pays if a line
     holds four blocks and the core stalls on L2 (in-order) or on its lines. In-order cores get at
     least 8 columns because their prefetchers track few lines.
     """

@@ -40,7 +40,7 @@ def runs_alone(ctx: Context) -> bool:
     """True if one thread should run a memory-bound operator alone.
 
     One out-of-order core that prefetches gets as much bandwidth as all cores, which take turns. In
-    simulated board time, 90 products of one row with 256 x 64 floats take 0.72 of the time of four
+    simulated time, 90 products of one row with 256 x 64 floats take 0.72 of the time of four
     threads on rpi5 and 0.90 on rpi4; with 1024 x 1024, 0.60 and 0.54. In-order cores wait for their
     lines in parallel: 1.0 on rpi3, 2.0 on rk3566.
     """

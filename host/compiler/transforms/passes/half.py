@@ -22,7 +22,7 @@ _LARGEST = float(np.finfo(np.float16).max)
 # Costs, relative to moving an f32 element:
 _PRODUCT = 0.25  # a multiply-add
 _CONVERSION = 2.0  # of an element
-# Costs in simulated board time on A76, relative to converting an element: an additional operator
+# Costs in simulated time on A76, relative to converting an element: an additional operator
 # (94 cycles) and, with several threads, distributing its tasks (1300 cycles).
 _START, _HAND_OVER = 160, 2240
 _FEW_SEQUENCES = 4  # in a batch: they read the weights once, more read them again

@@ -32,8 +32,8 @@ from edgekit.host.compiler.transforms.quantize.samples import (
 from edgekit.host.errors import InputError
 
 _SEEN = 64  # maximum number of samples that weights are fitted to
-_KEPT = "costs the outputs too much"
-_UNSURE = "samples say too little of its inputs"
+_KEPT = "changes the outputs too much"
+_UNSURE = "samples cover too few of its inputs"
 
 
 @dataclass(frozen=True, eq=False)

@@ -262,7 +262,7 @@ def test_a_limit_of_memory_leaves_some_f16_convolutions_direct():
 
 
 def test_f16_convolutions_run_direct_if_threads_would_wait_for_transformed_weights():
-    """On four A55 this takes 6.1 instead of 11.6 million cycles of simulated board time."""
+    """On four A55 this takes 6.1 instead of 11.6 million cycles of simulated time."""
     weights = np.random.default_rng(0).standard_normal((128, 3, 3, 128)).astype(np.float32) / 34
     x = tensor((1, 28, 28, 128))
     graph = graph_of([Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (x, constant(weights)))])
