@@ -1,4 +1,4 @@
-"""What runs on a board: standard library only, NumPy where arrays come in."""
+"""Code that runs on a board: standard library only, and NumPy where callers pass arrays."""
 
 from __future__ import annotations
 

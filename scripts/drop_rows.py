@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Drops operator rows from the kit's tables that make models slower in simulated time.
+"""Drops operator rows from edgekit's tables that make models slower in simulated time.
 
     scripts/drop_rows.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
         [--write]
 
 Rows were measured in the models they were tuned for, but they also apply to similar models, whose
 chains and images may differ. Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/
-too: a model that is slower with the kit's rows than without is estimated without each of them, one
+too: a model that is slower with edgekit's rows than without is estimated without each of them, one
 at a time. A row is dropped if that speeds up the models it applies to on average (geometric mean).
 --write saves the remaining rows to kb/tables/gemm/.
 """

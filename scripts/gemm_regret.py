@@ -4,7 +4,7 @@
     scripts/gemm_regret.py [--boards rpi4,rpi5,...] [--dtype s8] [--packed b] [--count 30]
         [--most 8388608] [--seed 77] [--write]
 
-Regret is the time of the chosen method over that of the best one found, minus 1, in simulated board
+Regret is the time of the chosen method over that of the best one found, minus 1, in simulated
 time, of random products for which no table was searched: for the table's answer, for the analytic
 rule alone, and for the one fixed blocking that is best on these products. The search tries every
 register tile with and without packing, then what neighbors the best. --most limits the operations

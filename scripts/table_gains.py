@@ -5,7 +5,7 @@
         [--held-out] [--write]
 
 Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. The rows are the ones
-that the kit ships. --held-out excludes rows for products that occur only in the model itself, or in
+that edgekit ships. --held-out excludes rows for products that occur only in the model itself, or in
 a variant of the same network, as if the model had not been tuned. Ratios below 1 are gains. --write
 saves them to docs/results/gains.csv.
 """

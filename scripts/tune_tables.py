@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tunes every model for boards in simulated time: the source of the kit's tables.
+"""Tunes every model for boards in simulated time: the source of edgekit's tables.
 
     scripts/tune_tables.py [--boards rpi3,rpi5,...] [--threads 4,2,1] [--precision f32,f16]
         [--only NAME ...] [--budget 60s] [--seconds S]

@@ -82,7 +82,7 @@ class Network:
         return self.conv(self.join(*parts), half * len(parts), outputs)
 
     def pool(self, x: str, channels: int) -> str:
-        """Maxima over 5, 9 and 13 pixels beside the values themselves."""
+        """Maxima over 5, 9 and 13 pixels next to the values themselves."""
         parts = [self.conv(x, channels, channels // 2)]
         for _ in range(3):
             same = {"kernel_shape": [5, 5], "strides": [1, 1], "pads": [2] * 4}

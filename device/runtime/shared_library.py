@@ -28,7 +28,8 @@ def open_library(path: Path, what: str = "a compiled model", place: str = "") ->
         ) from None
     if found != ABI:
         raise IncompatibleError(
-            f"{path.name}: expected ABI {ABI}, found {found}; compile it again with this kit"
+            f"{path.name}: expected ABI {ABI}, found {found}; compile it again with this version "
+            "of edgekit"
         )
     lib.ek_missing_feature.restype = ctypes.c_char_p
     missing: Optional[bytes] = lib.ek_missing_feature()

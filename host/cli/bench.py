@@ -149,7 +149,7 @@ def bench_model(
                 "expected measured times for --html, --trace and --hotspots, found --peers on "
                 f"{board_name(board)}, where times are estimated; leave one of them out"
             )
-        return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
+        return _estimate_with_peers(models, board_name(board), options, threads, cluster, as_json)
     device = connect(board_name(board), transport=transport).named(model_name)
     wanted = _Wanted(device, threads, cluster or "", runs, peers, hotspots, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
@@ -173,7 +173,7 @@ def bench_model(
     return 0
 
 
-def _estimate_beside_peers(
+def _estimate_with_peers(
     models: list[str] | None,
     board: str,
     options: CompileOptions,
@@ -200,7 +200,7 @@ def _estimate_beside_peers(
 
 def _bench_one(file: Path | None, wanted: _Wanted) -> BenchResult:
     """Times `file`, or the deployed model."""
-    from edgekit.host.cli.estimated import estimate_beside
+    from edgekit.host.cli.estimated import estimate_for
     from edgekit.host.cli.report import warn_of_noise
 
     device = wanted.device
@@ -217,14 +217,14 @@ def _bench_one(file: Path | None, wanted: _Wanted) -> BenchResult:
             count=wanted.runs,
             hotspots=wanted.hotspots,
         )
-        result = BenchResult(timing, None, estimate=estimate_beside(device, timing, None))
+        result = BenchResult(timing, None, estimate=estimate_for(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
     return replace(result, verdict=verdict_of(device, result.timing, file, result.estimate))
 
 
 def _bench_file(file: Path, wanted: _Wanted) -> BenchResult:
     """Times `file` as a release in a temporary folder; the deployed model is not affected."""
-    from edgekit.host.cli.estimated import estimate_beside
+    from edgekit.host.cli.estimated import estimate_for
     from edgekit.host.cli.progress import working
 
     if wanted.peers and file_kind(file) is FileKind.BUNDLE:
@@ -247,10 +247,10 @@ def _bench_file(file: Path, wanted: _Wanted) -> BenchResult:
     if file_kind(file) is FileKind.MODEL and not wanted.device.emulated:
         keep_in_history(file, wanted.device, options, timing)
     if not wanted.peers:
-        estimate = estimate_beside(wanted.device, timing, bundle)
+        estimate = estimate_for(wanted.device, timing, bundle)
         return BenchResult(timing, None, tuple(more), estimate)
     with working(f"timing {file.name} against other engines"):
-        peers = _beside_peers(bundle, file, wanted, timing.threads, options)
+        peers = _with_peers(bundle, file, wanted, timing.threads, options)
         return BenchResult(timing, peers, tuple(more))
 
 
@@ -261,7 +261,7 @@ def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
     return zoo_options(file) if asked.is_default and file_kind(file) is FileKind.MODEL else asked
 
 
-def _beside_peers(
+def _with_peers(
     bundle: Bundle, model: Path, wanted: _Wanted, threads: int, options: CompileOptions
 ) -> PeerResult:
     from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS

@@ -1,4 +1,5 @@
-"""Where a benchmark of products runs: on a board, or by estimate for a board that is not there."""
+"""Where a benchmark of products runs: on a board, or by estimate for a board that is not
+connected."""
 
 from __future__ import annotations
 

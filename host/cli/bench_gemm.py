@@ -139,7 +139,7 @@ def _measure_gemm(
     from edgekit.device.runtime.arrays.find import find_library
     from edgekit.host.cli.progress import counting
     from edgekit.host.compiler.tables.gemm import table_of
-    from edgekit.host.lab.bench.gemm import beside_peers, measure_cases
+    from edgekit.host.lab.bench.gemm import compare_with_peers, measure_cases
     from edgekit.host.lab.bench.gemm_lookup import lookup_speed
     from edgekit.host.lab.bench.gemm_regret import (
         REGRET_COUNT,
@@ -171,7 +171,7 @@ def _measure_gemm(
     found = None
     if peers:
         with counting("products timed against peers") as tell:
-            results, found = beside_peers(results, profile, threads, tell)
+            results, found = compare_with_peers(results, profile, threads, tell)
     searched = None
     if regret:
         count = _EMULATED_REGRET if limit else REGRET_COUNT
@@ -251,4 +251,4 @@ def _show_summary(report: GemmReport) -> None:
             )
         print(f"mean     {text}, {each.products} products")
     gain = geometric_mean(r.gain for r in report.results)
-    print(f"gain     {gain:.3f} x the kit's single fixed method, {len(report.results)} products")
+    print(f"gain     {gain:.3f} x edgekit's single fixed method, {len(report.results)} products")

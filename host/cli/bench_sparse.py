@@ -158,7 +158,7 @@ def _bench_spmv(name: str, transport: Via | None, work: _SpmvWork, as_json: bool
         if isinstance(where, SimulatedCore):
             _tell_estimates(where, _by_estimate(where, given, threads), threads, as_json)
         elif work.peers:
-            results = _beside_peers(given, threads, seconds)
+            results = _with_peers(given, threads, seconds)
             found = _on_board(where, given, 1, seconds, only_hotspots=True) if hotspots else []
             _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
         else:
@@ -171,7 +171,7 @@ _Measured = tuple[str, "BoardResult | None", "Hotspots | None"]
 _Estimated = tuple[str, "Csr", "SparseChoice", "StoredForm"]
 
 
-def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
+def _with_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.spmv import PEERS, bench_matrix, triad_rate
 

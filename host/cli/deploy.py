@@ -93,7 +93,7 @@ def deploy(
 ) -> None:
     """Put a model into service on a board, check it and time it."""
     from edgekit.host.cli.bench_history import keep_in_history
-    from edgekit.host.cli.estimated import estimate_beside
+    from edgekit.host.cli.estimated import estimate_for
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
     from edgekit.host.cli.report import warn_of_noise
@@ -129,7 +129,7 @@ def deploy(
     warn_of_noise(timing, device.emulated)
     if file_kind(path) is FileKind.MODEL and not device.emulated:
         keep_in_history(path, device, options, timing)
-    _print_result(device, release, timing, estimate_beside(device, timing, bundle), as_json)
+    _print_result(device, release, timing, estimate_for(device, timing, bundle), as_json)
 
 
 def _bundle_of(

@@ -49,7 +49,7 @@ def doctor(
                 "board": name,
                 "ok": not failed,
                 "findings": [
-                    {"check": f.check, "verdict": f.verdict, "found": f.found, "mend": f.mend}
+                    {"check": f.check, "verdict": f.verdict, "found": f.found, "fix": f.fix}
                     for f in findings
                 ],
             }
@@ -57,6 +57,6 @@ def doctor(
     else:
         for f in findings:
             print(f"{painted(f'{f.verdict.value:4}', f.verdict.value)}  {f.check}: {f.found}")
-            if f.mend:
-                print(f"      fix: {f.mend}")
+            if f.fix:
+                print(f"      fix: {f.fix}")
     return _UNFIT if failed else 0

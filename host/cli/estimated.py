@@ -51,9 +51,7 @@ def estimate_bundle(
     return found
 
 
-def estimate_beside(
-    device: Board, timing: Benchmark, bundle: Bundle | None
-) -> ModelEstimate | None:
+def estimate_for(device: Board, timing: Benchmark, bundle: Bundle | None) -> ModelEstimate | None:
     """Estimates a release timed on a virtual board for the real one; without its bundle, only a
     cached estimate is returned."""
     if bundle:

@@ -100,7 +100,7 @@ def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
 
     def complaint(found: Sequence[Finding]) -> str:
         failed = of(found, Verdict.FAIL)
-        return "; ".join(f"{f.check}: {f.found}; {f.mend}" for f in failed)
+        return "; ".join(f"{f.check}: {f.found}; {f.fix}" for f in failed)
 
     def row(found: Sequence[Finding]) -> Sequence[str]:
         warned = ", ".join(f.check for f in of(found, Verdict.WARN))
@@ -109,7 +109,7 @@ def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
     def document(found: Sequence[Finding]) -> dict[str, Any]:
         return {
             "findings": [
-                {"check": f.check, "verdict": f.verdict, "found": f.found, "mend": f.mend}
+                {"check": f.check, "verdict": f.verdict, "found": f.found, "fix": f.fix}
                 for f in found
             ]
         }

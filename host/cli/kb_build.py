@@ -35,7 +35,7 @@ _Output = Annotated[
     ),
 ]
 _Alone = Annotated[
-    bool, typer.Option("--no-base", help="Leave out the rows of the kit's own table.")
+    bool, typer.Option("--no-base", help="Leave out the rows of edgekit's own table.")
 ]
 _Learn = Annotated[
     bool, typer.Option("--learn", help="Index products by the sequences with least regret.")

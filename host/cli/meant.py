@@ -1,4 +1,4 @@
-"""Errors of the command line in edgekit's words, with what was probably meant."""
+"""Rewrites typer's errors in edgekit's style, and suggests the intended command."""
 
 from __future__ import annotations
 

@@ -160,9 +160,9 @@ def _print_status(device: Board, found: BoardStatus, schema: str, as_json: bool)
         return
     print(f"board     {device.name}")
     _show_releases(found, usual)
-    for name, beside in found.named.items():
+    for name, other in found.named.items():
         print(f"as        {name}")
-        _show_releases(beside, usual)
+        _show_releases(other, usual)
 
 
 def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:

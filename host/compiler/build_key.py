@@ -29,7 +29,7 @@ _CHUNK = 1 << 16
 
 def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """Equal keys mean equal results: the model and its files, the profile, all options with their
-    samples, the user's tables, and the kit with its tools. Raises InputError for a model that
+    samples, the user's tables, and edgekit with its tools. Raises InputError for a model that
     cannot be read."""
     given = (model.name, model_hash(model), repr(board), repr(options))
     tables = (_tables_digest(data_folder() / name) for name in _TABLES)
@@ -41,8 +41,8 @@ def kit_digest() -> str:
     """A digest of edgekit's own files, and of the names and versions of all installed packages."""
     import edgekit
 
-    rooms = (Path(p).resolve() / room for p in edgekit.__path__ for room in _KIT)
-    own = (_files_digest(_files_in(room)) for room in rooms)
+    packages = (Path(p).resolve() / package for p in edgekit.__path__ for package in _KIT)
+    own = (_files_digest(_files_in(package)) for package in packages)
     return hash_parts(sys.version, *own, *_installed_packages())
 
 
@@ -61,7 +61,7 @@ def _samples_digest(path: Path | None) -> str:
 
 def _tables_digest(folder: Path) -> str:
     """A digest of a user's tables. What cannot be read counts by its name: only those who need the
-    table know how to mend it."""
+    table know how to fix it."""
     parts: list[str] = []
     for name in _files_in(folder):
         parts.append(name)

@@ -174,7 +174,7 @@ def _nna_report(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | Non
             "makespan_us": schedule.makespan_us,
             "nna_us": sum(end - start for start, end in mine),
             "others_us": sum(end - start for start, end in others),
-            "beside_us": sum(
+            "overlap_us": sum(
                 max(0.0, min(end, until) - max(start, since))
                 for start, end in mine
                 for since, until in others
@@ -214,11 +214,11 @@ def _method_report(made: CompiledProduct | None) -> dict[str, Any]:
     }
 
 
-def _runner_up_report(beside: RunnerUp | None) -> dict[str, Any] | None:
-    if beside is None:
+def _runner_up_report(runner_up: RunnerUp | None) -> dict[str, Any] | None:
+    if runner_up is None:
         return None
     return {
-        "method": asdict(beside.method),
-        "band_rows": beside.band_rows,
-        "relative_cost": round(beside.cost, 3),
+        "method": asdict(runner_up.method),
+        "band_rows": runner_up.band_rows,
+        "relative_cost": round(runner_up.cost, 3),
     }

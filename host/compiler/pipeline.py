@@ -164,7 +164,7 @@ def _cost_function(graph: Graph, board: BoardProfile) -> Cost:
     """A cost function for the nodes of `graph` and of its variants."""
     model = CostModel.of(board)
     memory = model.memory_of(graph)
-    return lambda tensors, node: model.cost_beside(memory, replace(graph, tensors=tensors), node)
+    return lambda tensors, node: model.cost_within(memory, replace(graph, tensors=tensors), node)
 
 
 def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:

@@ -98,7 +98,7 @@ def nna_lines(account: Mapping[str, Any] | None) -> tuple[str, ...]:
         f"{_format_kib(total['bytes_stored'])} stored, "
         f"weights {_format_kib(total['weight_image_bytes'])}",
         f"NNA {schedule['nna_us']:,.0f} µs and core {schedule['others_us']:,.0f} µs, "
-        f"{schedule['beside_us']:,.0f} µs of them at the same time, "
+        f"{schedule['overlap_us']:,.0f} µs of them at the same time, "
         f"{schedule['makespan_us']:,.0f} µs in all by the cost model",
     )
 

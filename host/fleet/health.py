@@ -19,19 +19,19 @@ _DECISIVE = ("machine", "cpu features")
 def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
     """Raises IncompatibleError if a board does not match its profile in the inventory: its CPU
     cannot run code compiled for that profile, or its name identifies a different core."""
-    mend = f"fix its profile: edgekit board add {board} --profile PROFILE"
+    fix = f"fix its profile: edgekit board add {board} --profile PROFILE"
     for finding in compare(found, profile, found.clock):
         if finding.check in _DECISIVE and finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
                 f"board '{board}': expected a match with its profile {profile.name}, found "
-                f"{finding.found}; {mend}"
+                f"{finding.found}; {fix}"
             )
     if profile.core and found.core_names and profile.core not in found.core_names:
         other = propose(found)
         if other and load_board(other.profile).core in found.core_names:
             raise IncompatibleError(
                 f"board '{board}': expected a core {profile.core}, as its profile {profile.name} "
-                f"says, found {', '.join(found.core_names)} ({other.profile}); {mend}"
+                f"says, found {', '.join(found.core_names)} ({other.profile}); {fix}"
             )
 
 

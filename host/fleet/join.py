@@ -49,10 +49,10 @@ def join(
     for finding in compare(found, load_board(entry.profile), time.time(), entry.name):
         if finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
-                f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"
+                f"board '{entry.name}': {finding.check}: {finding.found}; {finding.fix}"
             )
         if finding.verdict is Verdict.WARN:
-            warnings.append(f"{finding.check}: {finding.found}; {finding.mend}")
+            warnings.append(f"{finding.check}: {finding.found}; {finding.fix}")
     tell("enrolling the signing key")
     if entry.unsigned:
         enroll_unsigned(board)

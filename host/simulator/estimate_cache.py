@@ -37,7 +37,7 @@ def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -
 
 
 def _cache_path(key: str, board: BoardProfile, threads: int) -> Path:
-    """The cache path, which also covers the rest: the kit, including its core models, and QEMU."""
+    """The cache path, which also covers the rest: edgekit, including its core models, and QEMU."""
     program = emulator_name(board.arch)
     tools = (_file_stamp(path) for path in (shutil.which(program), kept_emulator(program)) if path)
     name = hash_parts(key, repr(board), str(threads), *tools, kit_digest())

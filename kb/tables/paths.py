@@ -12,7 +12,7 @@ Kind = Literal["gemm", "layouts", "orders", "spmv"]
 
 
 def shipped_folder(kind: Kind) -> Path:
-    """The folder of the kit's own tables of a kind."""
+    """The folder of edgekit's own tables of a kind."""
     return Path(__file__).parent / kind
 
 

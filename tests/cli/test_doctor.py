@@ -23,7 +23,7 @@ def test_this_machine_is_fit(edgekit: Any) -> None:
     assert found["compiler"]["verdict"] == "ok"
     for finding in found.values():
         assert finding["found"]
-        assert bool(finding["mend"]) == (finding["verdict"] != "ok")
+        assert bool(finding["fix"]) == (finding["verdict"] != "ok")
 
 
 @pytest.mark.exhaustive
@@ -55,14 +55,14 @@ def test_a_folder_that_cannot_be_written_fails(
     assert done.document["ok"] is False
     finding = findings(done)["data folder"]
     assert finding["verdict"] == "fail"
-    assert "EDGEKIT_HOME" in finding["mend"]
+    assert "EDGEKIT_HOME" in finding["fix"]
 
 
 def test_a_slowed_down_numpy_is_a_warning(edgekit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
     finding = findings(edgekit("doctor", "--json"))["numpy"]
     assert finding["verdict"] == "warn"
-    assert "unset OPENBLAS_CORETYPE" in finding["mend"]
+    assert "unset OPENBLAS_CORETYPE" in finding["fix"]
 
 
 def test_unknown_board(edgekit: Any) -> None:

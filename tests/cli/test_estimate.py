@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
+from edgekit.host.cli.estimated import estimate_for, estimated_document, show_estimate
 from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import PartialError
@@ -155,7 +155,7 @@ def beside(bundle: Path, profile: str = "rpi4", emulated: bool = True):
     release = Bundle.read(bundle)
     timing = SimpleNamespace(release=release.manifest.id, threads=1)
     device = SimpleNamespace(emulated=emulated, profile=profile)
-    return device, estimate_beside(device, timing, release)
+    return device, estimate_for(device, timing, release)
 
 
 def test_a_virtual_board_tells_what_a_real_core_would_take(bundle, emulate, capfd):

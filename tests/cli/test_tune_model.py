@@ -267,7 +267,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
 def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:
-    clockwork.chained = 0.2  # keeps the chains chosen by the kit's rows
+    clockwork.chained = 0.2  # keeps the chains chosen by edgekit's rows
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5

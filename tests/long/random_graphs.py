@@ -252,14 +252,14 @@ def _compared(
             continue
         for extent in ((_NUDGES, 1), (_MORE_NUDGES, _WIDER)):
             others = [outputs[own] for outputs in (*moved(*extent), wanted[1])]
-            verdict = _beside_peers(case, found[1][own], wanted[0][own], others)
+            verdict = _with_peers(case, found[1][own], wanted[0][own], others)
             if verdict[0] == "right":
                 break
         verdicts.append(verdict)
     return verdicts
 
 
-def _beside_peers(
+def _with_peers(
     case: Case, found: Sequence[Array], wanted: Sequence[Array], others: Sequence[Sequence[Array]]
 ) -> Verdict:
     """`others`: what else a peer may answer."""

@@ -53,7 +53,7 @@ static int open_tables(ek_kernels *k, const ek_kernels_tables *tables) {
     k->products = ek_gemm_table_open(tables->products, tables->products_bytes);
     if (!k->products)
         return ek_session_fail(k, EK_DAMAGED,
-                               "%s: expected the GEMM table of this kit, found %zu bytes of "
+                               "%s: expected the GEMM table of this edgekit, found %zu bytes of "
                                "another format; %s",
                                name, tables->products_bytes, again);
     const char *core = ek_kernels_platform(), *found = ek_gemm_table_platform(k->products);
@@ -64,7 +64,7 @@ static int open_tables(ek_kernels *k, const ek_kernels_tables *tables) {
     k->sparse = ek_sparse_table_open(tables->sparse);
     if (!k->sparse)
         return ek_session_fail(k, EK_DAMAGED,
-                               "kernels.so.spmv: expected a table of SpMV of this kit, found "
+                               "kernels.so.spmv: expected a table of SpMV of this edgekit, found "
                                "another text; %s",
                                again);
     if (strcmp(core, k->sparse->platform))

@@ -213,13 +213,13 @@ find_parts(const ek_window *g, const elem *x, rows_t *rows, elem *scratch, int c
         /* this tile's pixels within one output row */
         const int part = (int)ek_min(count - done, g->ow - rows->ox);
         const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
-        const long below = (g->kh - 1) * g->dh, beside = (long)(part - 1) * g->sw;
+        const long below = (g->kh - 1) * g->dh, right = (long)(part - 1) * g->sw;
         const elem *image = x + (long)rows->n * g->h * pitch,
                    *first = image + iy * pitch + ix * g->c;
         const elem **to = rows->ptr + done;
         point_to_rows(g, rows, to, first, part);
-        if (ix < 0 || iy < 0 || ix + beside + g->kw > g->w || iy + below >= g->h ||
-            first + below * pitch + beside * g->c > end) {
+        if (ix < 0 || iy < 0 || ix + right + g->kw > g->w || iy + below >= g->h ||
+            first + below * pitch + right * g->c > end) {
             int crossing[2];
             find_crossing(g, image, end, iy, ix, part, crossing);
             scratch =

@@ -39,7 +39,7 @@ def run_and_resume(options: argparse.Namespace) -> Optional[Document]:
 def _resume(root: Path) -> None:
     from edgekit.device.runtime.agent.store import Store
 
-    stores = [each for each in Store(root).beside() if (each.root / "app").is_dir()]
+    stores = [each for each in Store(root).siblings() if (each.root / "app").is_dir()]
     if not stores:
         return  # loading the rest takes a small board longer than the command
     from edgekit.device.runtime.agent.service import resume

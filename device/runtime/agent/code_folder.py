@@ -66,7 +66,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _try_to_map(file: Path, map_file: Callable[..., mmap.mmap]) -> str:
-    """Maps a file as the loader maps a library; security modules have reasons of their own."""
+    """Maps a file as the loader maps a library; security modules may refuse for other reasons."""
     with file.open("rb") as opened:
         try:
             map_file(

@@ -35,15 +35,15 @@ class FilePlan(Record):
     disk_needed_bytes: int
 
 
-def plan_files(store: Store, manifest: Manifest, mend: bool = True) -> FilePlan:
+def plan_files(store: Store, manifest: Manifest, repair: bool = True) -> FilePlan:
     """Finds missing files by hash; IncompatibleError if the disk has no space for them.
 
-    Without `mend`, damaged files among those sent are kept.
+    Without `repair`, damaged files among those sent are kept.
     """
     current = store.links().current
     if current == manifest.id and Install(store, manifest).intact():
         return FilePlan(manifest.id, current, True, (), 0)
-    found = locate(store, manifest, must=False, mend=mend)
+    found = locate(store, manifest, must=False, repair=repair)
     missing = [f for f in manifest.files if f.path not in found]
     needed = sum(f.bytes for f in missing) + SPARE_BYTES
     check_disk(store, needed)
@@ -59,11 +59,11 @@ def check_disk(store: Store, needed: int) -> None:
         )
 
 
-def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> Dict[str, Path]:
+def locate(store: Store, manifest: Manifest, must: bool, repair: bool = True) -> Dict[str, Path]:
     """Finds an intact copy of each file: among those sent, or in an installed release with the same
     content. The runtime may also come from the path to which the host uploads its own.
 
-    With `must`, TransferError names the first file without a copy; with `mend`, a damaged file
+    With `must`, TransferError names the first file without a copy; with `repair`, a damaged file
     among those sent is deleted, so that it is sent again.
     """
     known = _installed_by_hash(store)
@@ -78,7 +78,7 @@ def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> D
             found[entry.path] = source
         elif must:
             raise _damage_error(sent / entry.path, entry)
-        elif mend:
+        elif repair:
             (sent / entry.path).unlink(missing_ok=True)
     return found
 
@@ -183,7 +183,7 @@ def _replace_file(source: Path, target: Path, path: str) -> None:
 
 def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
     known: Dict[Tuple[str, int], List[Path]] = {}
-    for folder in (s.releases / release for s in store.beside() for release in s.installed()):
+    for folder in (s.releases / release for s in store.siblings() for release in s.installed()):
         try:
             files = read_manifest(folder).files
         except DeviceError:

@@ -1,4 +1,4 @@
-"""Where a picture lies in a model's input, and where what was found there lies in the picture."""
+"""Maps a picture into a model's input, and the results back to the picture."""
 
 from __future__ import annotations
 

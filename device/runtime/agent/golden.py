@@ -1,6 +1,6 @@
 """The health check: on this board, the golden input must give the golden output.
 
-A deploy runs it in a process of its own; see health.py.
+A deploy runs it in a separate process; see health.py.
 """
 
 from __future__ import annotations

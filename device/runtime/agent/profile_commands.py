@@ -72,7 +72,7 @@ def _sender_line(store: Store) -> str:
 
     from edgekit.device.runtime.agent.manifest import RUNTIME
 
-    for each in store.beside():
+    for each in store.siblings():
         if each.links().current:
             runtime = each.root.absolute() / "current" / RUNTIME
             root = ["--root", str(each.board.absolute())]

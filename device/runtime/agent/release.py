@@ -103,7 +103,7 @@ def plan(
 def preview(store: Store, manifest: Manifest, allow_downgrade: bool) -> FilePlan:
     """Returns the result `plan` would have for a manifest that was not sent; changes nothing."""
     _check_fit(store, manifest, allow_downgrade)
-    return plan_files(store, manifest, mend=False)
+    return plan_files(store, manifest, repair=False)
 
 
 def apply(
@@ -290,7 +290,7 @@ def _prune_bytecode(store: Store) -> None:
     partial files of killed writers."""
     if store.board != store.root and not store.name:
         return  # a temporary folder does not know the board's releases
-    folders = (s.releases / release for s in store.beside() for release in s.installed())
+    folders = (s.releases / release for s in store.siblings() for release in s.installed())
     used = {sum_text(*installed_sum(folder, RUNTIME)) for folder in folders}
     used.add(archive_sum(Path(sys.argv[0])))
     for path in store.bytecode.glob("*"):

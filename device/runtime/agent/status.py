@@ -52,27 +52,27 @@ class Status(Record):
     named: Dict[str, Status]  # models other than the default one
 
 
-def status(store: Store, full: bool = True, mend: bool = True) -> Status:
+def status(store: Store, full: bool = True, repair: bool = True) -> Status:
     """Returns the running and the previous release, and the reason for the last rollback.
 
-    `full` checks both against their SHA-256, unless a deploy is changing them; with `mend`, a
+    `full` checks both against their SHA-256, unless a deploy is changing them; with `repair`, a
     damaged current release is rolled back.
     """
     recover_if_needed(store)
     full = full and not is_locked(store.lock_file)
     links = store.links()
     current = _release_info(store, links.current, full)
-    if current and current.damage and mend:
+    if current and current.damage and repair:
         store.tell(str(leave_damaged(store, current.id, current.damage)))
         if store.links() != links:
-            return status(store, full, mend=False)
+            return status(store, full, repair=False)
     return Status(
         current,
         _release_info(store, links.previous, full),
         store.pending.exists(),
         is_locked(store.lock_file),
         store.read_note(store.failure),
-        {} if store.name else {n: status(store.named(n), full, mend) for n in store.names()},
+        {} if store.name else {n: status(store.named(n), full, repair) for n in store.names()},
     )
 
 
@@ -146,12 +146,12 @@ def verify(store: Store) -> Status:
 
     Rolls back a damaged current release.
     """
-    found = status(store, mend=False)
+    found = status(store, repair=False)
     if not (found.current or found.named):
         raise nothing_deployed(store)
     _refuse_damage(store, found)
-    for name, beside in found.named.items():
-        _refuse_damage(store.named(name), beside)
+    for name, other in found.named.items():
+        _refuse_damage(store.named(name), other)
     return found
 
 

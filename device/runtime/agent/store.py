@@ -96,7 +96,7 @@ class Store:
         """Returns the store of the model `name`."""
         return Store(self.board / NAMED / name, self.tell)
 
-    def beside(self) -> List[Store]:
+    def siblings(self) -> List[Store]:
         """Returns all stores of this board's releases, this one first; a temporary one is on its
         own."""
         if self.board != self.root and not self.name:

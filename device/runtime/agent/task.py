@@ -1,4 +1,4 @@
-"""What a model is for: how a picture becomes its input, and what its output says."""
+"""A model's task: how a picture becomes its input, and what its outputs mean."""
 
 from __future__ import annotations
 

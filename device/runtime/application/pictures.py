@@ -97,7 +97,7 @@ def _task_of(loaded: Loaded, kind: str) -> TaskSpec:
 def _input_of(
     loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int
 ) -> Tuple[Any, Placed]:
-    """The model's input from a picture, and where the picture lies in it."""
+    """The model's input from a picture, and the position of the picture in it."""
     pixels, width, height = _pixels_of(frame, width, height)
     spec = _spec_of(loaded.manifest.inputs, task.input)
     rows, columns, channels, planes = _extents(spec)

@@ -1,4 +1,4 @@
-"""What is recorded of the products that programs compute: text for a batch, which hosts parse."""
+"""Records of the products that programs compute: text in a batch, parsed by hosts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def find_spmv_table(library: Path) -> Optional[Path]:
         return Path(named)
     if _release and (found := _release()).library == library:
         return found.spmv
-    return _beside(library, ".spmv")
+    return _sibling(library, ".spmv")
 
 
 def find_nna_chip() -> Optional[Path]:
@@ -74,11 +74,11 @@ def _find_files(packages: Optional[Iterable[str]]) -> KernelFiles:
         return _release()
     path = Path(named) if named else _find_in_packages(packages)
     table = os.environ.get(TABLE_VARIABLE)
-    found = Path(table) if table else _beside(path, ".table")
-    return KernelFiles(path, found, _beside(path, ".spmv"))
+    found = Path(table) if table else _sibling(path, ".table")
+    return KernelFiles(path, found, _sibling(path, ".spmv"))
 
 
-def _beside(library: Path, suffix: str) -> Optional[Path]:
+def _sibling(library: Path, suffix: str) -> Optional[Path]:
     path = library.with_name(f"{library.name}{suffix}")
     return path if path.is_file() else None
 

@@ -289,8 +289,8 @@ class GemmLibrary:
         table: Optional[int] = self._lib.ek_gemm_table_open(data, len(data))
         if not table:
             raise InputError(
-                f"{path}: expected the GEMM table of this kit, found {len(data)} bytes of another "
-                "format; build it again, with this version of edgekit"
+                f"{path}: expected the GEMM table of this edgekit, found {len(data)} bytes of "
+                "another format; build it again, with this version of edgekit"
             )
         core: bytes = self._lib.ek_gemm_table_platform(table)
         check_core(self._lib, path, core.decode(errors="replace"))

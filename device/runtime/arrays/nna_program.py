@@ -170,12 +170,12 @@ def _distribute_pairs(period: Period, pairs: int) -> List[int]:
     """
     reads = [_read_cost(tile, period.first) for tile in period.tiles]
     fills = [_fill_cost(tile) for tile in period.tiles]
-    beside = [reads[i - 1] + fills[(i + 1) % len(fills)] for i in range(len(fills))]
-    total, sums, done = sum(beside) + _PAIR_COST * pairs, 0, 0
+    spare = [reads[i - 1] + fills[(i + 1) % len(fills)] for i in range(len(fills))]
+    total, sums, done = sum(spare) + _PAIR_COST * pairs, 0, 0
     ends = []
-    for i, cost in enumerate(beside):
+    for i, cost in enumerate(spare):
         sums += cost
-        wanted = (total * (i + 1) // len(beside) - sums) // _PAIR_COST
+        wanted = (total * (i + 1) // len(spare) - sums) // _PAIR_COST
         done = min(max(wanted, done), pairs)
         ends.append(done)
     return ends

@@ -328,8 +328,8 @@ def _checked_x(x: Any) -> Any:
             "outlier_matmul: expected x of 2 dimensions, float32 or float16, "
             f"found {_format_shape(x.shape)} {x.dtype}"
         )
-    beside = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
-    return x if beside and x.flags.aligned else np.ascontiguousarray(x)
+    contiguous = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
+    return x if contiguous and x.flags.aligned else np.ascontiguousarray(x)
 
 
 def _parse_threshold(value: Any) -> float:

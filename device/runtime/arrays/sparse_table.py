@@ -1,6 +1,6 @@
 """A board's knowledge of sparse matrices: matrix features → storage settings.
 
-A table is JSON of the schema edgekit.kb.spmv/1; kb/tables/spmv holds the kit's, `edgekit lab tune
+A table is JSON of the schema edgekit.kb.spmv/1; kb/tables/spmv holds edgekit's, `edgekit lab tune
 spmv` writes the user's. A lookup tries an exact match, then the nearest row of equal spread and
 band, then the patent's rule; every answer names its rule.
 """

@@ -1,4 +1,4 @@
-"""What trials of products with other methods have in common."""
+"""Helpers shared by trials of products with other methods."""
 
 from __future__ import annotations
 

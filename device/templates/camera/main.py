@@ -1,8 +1,8 @@
-"""Looks at each picture of a camera with a model, and says what it finds when that changes.
+"""Runs a model on each picture of a camera, and prints what it finds when that changes.
 
 ffmpeg captures the pictures: install it on the board. Any other program that writes plain RGB
-pictures of --size also works: name it with --command. The model has a task: it finds boxes, poses
-or the classes of pixels, or classifies; for others, use run() instead.
+pictures of --size also works: name it with --command. The model needs a task: boxes, poses, classes
+of pixels, or a class; for others, use run() instead.
 """
 
 import argparse

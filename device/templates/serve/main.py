@@ -261,7 +261,7 @@ class Server:
 class UnixServer(Server, socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def service_actions(self):
         super().service_actions()
-        self.inferences.look()  # one server speaks for both
+        self.inferences.look()  # one server sends heartbeats for both
 
 
 class HttpServer(Server, http.server.ThreadingHTTPServer):
@@ -299,9 +299,9 @@ def main():
     inferences = Inferences(model, options.parallel)
     server.begin(inferences)
     if options.http:
-        beside = HttpServer(("127.0.0.1", options.http), Handler)
-        beside.begin(inferences)
-        threading.Thread(target=beside.serve_forever, daemon=True).start()
+        http = HttpServer(("127.0.0.1", options.http), Handler)
+        http.begin(inferences)
+        threading.Thread(target=http.serve_forever, daemon=True).start()
     edgekit_runtime.alive(f"serving {model.name} on {options.socket.resolve()}")
     with server, model:
         server.serve_forever()

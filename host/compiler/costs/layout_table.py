@@ -158,11 +158,11 @@ def _encode_case(case: LayoutCase, other: LayoutCase) -> object:
     return None
 
 
-def _of_beside(case: LayoutCase, beside: _Beside) -> LayoutCase:
+def _with_cost(case: LayoutCase, like: _LikeCost) -> LayoutCase:
     """Decode the result of `_encode_case`."""
-    if isinstance(beside, int):
-        return replace(case, cost=float(beside))
-    *sizes, cost = beside
+    if isinstance(like, int):
+        return replace(case, cost=float(like))
+    *sizes, cost = like
     names = ("pieces",) if len(sizes) == 1 else ("products", "values")
     work = replace(case.work, **dict(zip(names, sizes, strict=True)))
     return LayoutCase(case.kernel, work, float(cost))
@@ -195,7 +195,7 @@ def _fit_rates(cases: Sequence[LayoutCase]) -> tuple[float, ...]:
 
 
 _Values = Annotated[list[int], msgspec.Meta(min_length=4, max_length=5)]  # sizes, cost
-_Beside = int | Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
+_LikeCost = int | Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
 
 
 class _Head(msgspec.Struct):
@@ -208,7 +208,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     unit: str
     cases: dict[str, list[_Values]] = {}  # by kernel
     like: str = ""  # the platform whose table has the cases of these `costs`
-    costs: dict[str, list[_Beside]] = {}
+    costs: dict[str, list[_LikeCost]] = {}
 
     def every_case(self, folder: Path) -> tuple[LayoutCase, ...]:
         if not self.like:
@@ -217,13 +217,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
                 LayoutCase(kernel, KernelWork(*work), float(cost))
                 for kernel, (*work, cost) in named
             )
-        beside = folder / f"{self.like}.json"
-        other = _read(beside)
+        other_path = folder / f"{self.like}.json"
+        other = _read(other_path)
         if other.like:
-            raise InputError(f"{beside}: expected a table with cases, found only costs")
+            raise InputError(f"{other_path}: expected a table with cases, found only costs")
         costs = {kernel: iter(costs) for kernel, costs in self.costs.items()}
         cases = [case for case in other.every_case(folder) if case.kernel in costs]
-        return tuple(_of_beside(case, next(costs[case.kernel], 0)) for case in cases)
+        return tuple(_with_cost(case, next(costs[case.kernel], 0)) for case in cases)
 
 
 def read_layouts(path: Path) -> LayoutTable:

@@ -90,9 +90,9 @@ class CostModel:
         """Microseconds that `node` occupies `unit`; infinite if the unit cannot run it."""
         if unit == NNA and self.board.nna:
             return self._nna_cost(graph, node)
-        return self.cost_beside(self.memory_of(graph, unit), graph, node, unit)
+        return self.cost_within(self.memory_of(graph, unit), graph, node, unit)
 
-    def cost_beside(self, memory: MemoryUse, graph: Graph, node: Node, unit: str = CPU) -> float:
+    def cost_within(self, memory: MemoryUse, graph: Graph, node: Node, unit: str = CPU) -> float:
         """Like `cost`, with explicit memory parameters; `unit` must not be the NNA."""
         work = self.work(graph, node)
         return max(self.cost_of(work, unit), memory.us(memory.far(work.amounts)))

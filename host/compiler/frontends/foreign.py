@@ -1,4 +1,4 @@
-"""What a file that is no model for edgekit probably is, and how to get a model from it."""
+"""Guesses what a file is that is not a model, and how to get a model from it."""
 
 from __future__ import annotations
 

@@ -94,10 +94,10 @@ def _find_sibling(path: Path, stem: str, endings: tuple[str, ...]) -> Path | Non
         if (same := path.with_name(stem + ending)).is_file():
             return same
     try:
-        beside = sorted(path.parent.iterdir())
+        siblings = sorted(path.parent.iterdir())
     except OSError:
         return None
-    others = [p for p in beside if p.name.endswith(endings) and p.is_file()]
+    others = [p for p in siblings if p.name.endswith(endings) and p.is_file()]
     if len(others) > 1:
         raise InputError(
             f"expected {stem}{endings[0]} next to it, or one {endings[0]} file, found "

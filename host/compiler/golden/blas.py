@@ -1,7 +1,7 @@
 """Keeps NumPy's matrix products on one thread.
 
-OpenBLAS lets its threads spin after each product, for the next one. Between the short products of
-a reference that takes several times the processor time of the products themselves.
+After each product, OpenBLAS's threads spin while they wait for the next one. Between the short
+products of a reference, spinning takes several times the CPU time of the products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Noise in front of steps: rounding, casts, comparisons and choices.
+"""Noise at discontinuities: rounding, casts, comparisons and choices.
 
-A value so near to a threshold that healthy kernels may be on either side changes the result by the
-height of the step. Few values are so near, and random noise may miss them. So one noisy run
-moves the operands of a step as far as they may move, and another one as far to the other side.
+If a value is so close to a threshold that correct kernels may fall on either side, the result
+changes by the height of the step. Such values are rare, and random noise may miss them. One noisy
+run therefore moves the operands of a step as far as allowed, and another as far in the opposite
+direction.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _image_extents(
 def placed_picture(
     path: Path, spec: TensorSpec, options: InputOptions
 ) -> tuple[Picture, Placed, tuple[int, int]]:
-    """Read a picture upright, in RGB, and where it lies in the input `spec`, whose rows and columns
+    """Read a picture upright, in RGB, and its position in the input `spec`, whose rows and columns
     are returned, too. Raises InputError."""
     height, width, _, _ = _image_extents(str(path), spec, options)
     loaded = _load(path, "RGB")

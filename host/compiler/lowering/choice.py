@@ -147,7 +147,7 @@ def _by_rows(
 
 
 def _relative_cost(row: OperatorRow, form: Form, found: MethodCost, cheapest: MethodCost) -> float:
-    """Ratio of a row's method to the cheapest if that speaks against the row, else 0.
+    """Ratio of a row's method to the cheapest if that argues against the row, else 0.
 
     It does if the product is farther away than any the row was measured on and the ratio exceeds
     `_RELAXES`.

@@ -77,7 +77,7 @@ def lower(
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
-    - `table`: the knowledge base of methods, by default the one shipped with the kit.
+    - `table`: the knowledge base of methods, by default the one shipped with edgekit.
     - `subgraphs`: node names per section of the program, by default a single section.
     - `units`: the unit of each node that does not run on the cores.
     - `apart`: memory exchanged between cores is not reused, which makes the arena larger.

@@ -156,15 +156,15 @@ class _Placer:
 
     def __init__(self, buffers: Sequence[Lifetime]) -> None:
         self.sizes = [b.bytes for b in buffers]
-        self._beside: list[list[int]] = [[] for _ in buffers]
+        self._overlapping: list[list[int]] = [[] for _ in buffers]
         alive: list[int] = []
         for i in sorted(range(len(buffers)), key=lambda i: buffers[i].first):
             alive = [j for j in alive if buffers[j].last >= buffers[i].first]
             for j in alive:
-                self._beside[i].append(j)
-                self._beside[j].append(i)
+                self._overlapping[i].append(j)
+                self._overlapping[j].append(i)
             alive.append(i)
-        self.looks = sum(map(len, self._beside)) + len(buffers)
+        self.looks = sum(map(len, self._overlapping)) + len(buffers)
 
     def place(self, order: Iterable[int]) -> _Placed:
         sizes = self.sizes
@@ -172,7 +172,7 @@ class _Placer:
         top = 0
         for i in order:
             taken = sorted(
-                (offsets[j], offsets[j] + sizes[j]) for j in self._beside[i] if offsets[j] >= 0
+                (offsets[j], offsets[j] + sizes[j]) for j in self._overlapping[i] if offsets[j] >= 0
             )
             at, size = 0, sizes[i]
             for start, end in taken:

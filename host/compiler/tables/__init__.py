@@ -1,1 +1,1 @@
-"""Loads and looks up per-core tables, both shipped with the kit and built by the user."""
+"""Loads and looks up per-core tables, both shipped with edgekit and built by the user."""

@@ -1,4 +1,4 @@
-"""GEMM tables of this host: the user's take precedence over the kit's."""
+"""GEMM tables of this host: the user's take precedence over edgekit's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def user_table(board: BoardProfile) -> Path:
 
 
 def kit_table(board: BoardProfile) -> KnowledgeBase | None:
-    """Return the kit's table for a board, or None. New rows are added under its sequences, whatever
+    """Return edgekit's table for a board, or None. New rows are added under its sequences, whatever
     the state of the user's table. Raises InputError if it cannot be read."""
     for platform, path in found_tables(board, shipped_folder("gemm")):
         return read_table(path).serving(board.platform, platform)

@@ -134,7 +134,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
-    """The table for a board from `folders`, then from the kit.
+    """The table for a board from `folders`, then from edgekit.
 
     That is the table of its platform, else of the nearest one it inherits from. Rows of its own
     table that the board cannot compute are `skipped`. Without a table the analytic default is used.
@@ -149,7 +149,7 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
 
 
 def load_table(path: Path) -> KnowledgeBase:
-    """Reads a table; rows unknown to this kit are omitted and listed in `skipped`.
+    """Reads a table; rows unknown to this edgekit are omitted and listed in `skipped`.
 
     Raises KnowledgeBaseError for a file that is missing, damaged, or of another schema.
     """
@@ -207,7 +207,7 @@ def _read_rows(
     groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]],
     take: Callable[[msgspec.Raw, msgspec.Raw], _T],
 ) -> tuple[list[_T], list[str]]:
-    """The rows of all groups, and descriptions of rows unknown to this kit with the reason."""
+    """The rows of all groups, and descriptions of rows unknown to this edgekit with the reason."""
     rows, skipped = [], []
     for group, lines in groups:
         for line in lines:

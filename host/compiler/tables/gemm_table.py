@@ -158,7 +158,7 @@ class KnowledgeBase:
 
     `rows` are for products of a board's library, `operators` for those of compiled models.
     `platforms` is append-only: a core type's position is its index. `skipped` describes rows of the
-    file that are unknown to this kit or core, with the reason.
+    file that are unknown to this edgekit or core, with the reason.
     """
 
     platforms: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Costs of image layouts on a board: from the user's table, else from the kit's."""
+"""Costs of image layouts on a board: from the user's table, else from edgekit's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
     """Return the layout table for a board, or None if there is none.
 
     First choice is the board's platform, then the nearest it inherits from, the user's table before
-    the kit's. The fallback is the kit's table for a board of the same family with matching vector
+    edgekit's. The fallback is edgekit's table for a board of the same family with matching vector
     support; its channels-first and sparse kernels are penalized, since relative costs of layouts
     differ between cores. Raises InputError for a table that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""SpMV tables of this host: the user's rows take precedence over the kit's."""
+"""SpMV tables of this host: the user's rows take precedence over edgekit's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def user_spmv_table(board: BoardProfile) -> Path:
 
 
 def spmv_table_of(board: BoardProfile) -> SpmvTable:
-    """Merge the user's rows over the kit's, each from the nearest platform that has any.
+    """Merge the user's rows over edgekit's, each from the nearest platform that has any.
 
     Raises InputError for a table that cannot be read.
     """

@@ -75,7 +75,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class _Model:
-    """What is known of a model: `own` and `notes` by its file, `config` by files beside it."""
+    """What is known of a model: `own` and `notes` by its file, `config` by files next to it."""
 
     path: Path
     ends: Ends
@@ -96,8 +96,8 @@ class _Model:
         return max((each for each in known if count in (0, len(each))), key=len, default=())
 
     def pixels(self, labels: tuple[str, ...]) -> dict[str, Any]:
-        """The range of pixels that is stated, as fields of a TaskSpec. Files beside the model count
-        if the labels are theirs: they may be another model's."""
+        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model
+        count if the labels are theirs: they may be another model's."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}

@@ -1,5 +1,5 @@
 """Reads config.json and preprocessor_config.json, which exporters of Hugging Face's models write
-beside the model's file."""
+next to the model's file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """The files beside a model; empty if there are none that can be read."""
+    """The files next to a model; empty if there are none that can be read."""
     folder = path.parent.parent if path.parent.name == _ONNX else path.parent
     about, pixels = (_read(folder / f"{n}.json") for n in ("config", "preprocessor_config"))
     kind, names = about.get("model_type"), about.get("id2label")

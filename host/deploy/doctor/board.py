@@ -110,15 +110,15 @@ def _check_features(found: Probe, profile: BoardProfile) -> Finding:
         return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
     if (longer := propose(found)) and load_board(longer.profile).vlen_bits > profile.vlen_bits:
         used = f"bundles for {profile.name} use {profile.vlen_bits or 'none'}"
-        mend = f"give the board the profile {longer.profile}, which uses more of them"
+        fix = f"give the board the profile {longer.profile}, which uses more of them"
         return Finding(
-            "cpu features", Verdict.INFO, f"vectors of {found.vlen_bits} bits; {used}", mend
+            "cpu features", Verdict.INFO, f"vectors of {found.vlen_bits} bits; {used}", fix
         )
     names = ", ".join(profile.features) or "nothing special needed"
     if extras := sorted(set(profile.extras) - set(found.features)):
         text = f"{names}{length}; does not report {', '.join(extras)}, which --precision needs"
-        mend = "a newer kernel, if the core has it; without --precision nothing is missing"
-        return Finding("cpu features", Verdict.INFO, text, mend)
+        fix = "a newer kernel, if the core has it; without --precision nothing is missing"
+        return Finding("cpu features", Verdict.INFO, text, fix)
     names = ", ".join((*profile.features, *profile.extras)) or names
     return Finding("cpu features", Verdict.OK, f"{names}{length}")
 
@@ -127,8 +127,8 @@ def _check_cores(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.cores} usable"
     if found.cores < profile.cores:
         text = f"{seen}; profile {profile.name} has {profile.cores}"
-        mend = "nothing, if the board has no more; else check its boot options (maxcpus, isolcpus)"
-        return Finding("cores", Verdict.INFO, text, mend)
+        fix = "nothing, if the board has no more; else check its boot options (maxcpus, isolcpus)"
+        return Finding("cores", Verdict.INFO, text, fix)
     return Finding("cores", Verdict.OK, seen)
 
 
@@ -141,13 +141,13 @@ def _check_cluster(cluster: Cluster, machine: str) -> Finding:
     seen = f"{len(cluster.cores)} x {cluster.core or 'core'}{numbers}{clock}{governor}"
     if len(cluster.usable) < len(cluster.cores):
         text = f"{seen}; {len(cluster.usable)} usable: models run on those, with as many threads"
-        mend = "nothing, if intended; otherwise check the container's or session's cpuset"
-        return Finding(check, Verdict.INFO, text, mend)
+        fix = "nothing, if intended; otherwise check the container's or session's cpuset"
+        return Finding(check, Verdict.INFO, text, fix)
     if machine != "x86_64" and _SLOWEST in (cluster.governor or "").split(", "):
         text = f"{seen}; {_SLOWEST} keeps the clock low"
         folder = f"/sys/devices/system/cpu/cpu{cluster.cores[0]}/cpufreq"
-        mend = f"on the board: echo schedutil | sudo tee {folder}/scaling_governor"
-        return Finding(check, Verdict.INFO, text, mend)
+        fix = f"on the board: echo schedutil | sudo tee {folder}/scaling_governor"
+        return Finding(check, Verdict.INFO, text, fix)
     return Finding(check, Verdict.OK, seen)
 
 
@@ -180,8 +180,8 @@ def _check_folder(found: Probe, board: str) -> Finding:
 def _check_python(found: Probe) -> Finding:
     version = tuple(int(n) for n in found.python.split(".")[:2])
     if version < _OLDEST_PYTHON:
-        mend = "install Python 3.9 or newer on the board"
-        return Finding("board python", Verdict.FAIL, found.python, mend)
+        fix = "install Python 3.9 or newer on the board"
+        return Finding("board python", Verdict.FAIL, found.python, fix)
     return Finding("board python", Verdict.OK, found.python)
 
 
@@ -189,8 +189,8 @@ def _check_signatures(found: Probe) -> Finding:
     if found.ssh_keygen:
         return Finding("signatures", Verdict.OK, "ssh-keygen verifies them")
     text = "no ssh-keygen, so the board refuses bundles unless it was added with --allow-unsigned"
-    mend = "on the board: apt-get install openssh-client"
-    return Finding("signatures", Verdict.WARN, text, mend)
+    fix = "on the board: apt-get install openssh-client"
+    return Finding("signatures", Verdict.WARN, text, fix)
 
 
 def _check_clock(found: Probe, now: float) -> Finding:
@@ -198,8 +198,8 @@ def _check_clock(found: Probe, now: float) -> Finding:
     if abs(off) > _CLOCK_SECONDS:
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.clock))
         text = f"{date}, {_format_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
-        mend = f"nothing breaks; to correct dates, on the board: sudo date -s @{now:.0f}"
-        return Finding("clock", Verdict.WARN, text, mend)
+        fix = f"nothing breaks; to correct dates, on the board: sudo date -s @{now:.0f}"
+        return Finding("clock", Verdict.WARN, text, fix)
     return Finding("clock", Verdict.OK, f"{abs(off):.1f} s from this machine's")
 
 
@@ -210,8 +210,8 @@ def _check_perf(found: Probe) -> Finding:
         return Finding("perf", Verdict.INFO, text, "a kernel with CONFIG_PERF_EVENTS")
     if level > _COUNTING_ALLOWED:
         text = f"perf_event_paranoid {level}; instructions cannot be counted by users"
-        mend = "on the board: sudo sysctl kernel.perf_event_paranoid=2"
-        return Finding("perf", Verdict.INFO, text, mend)
+        fix = "on the board: sudo sysctl kernel.perf_event_paranoid=2"
+        return Finding("perf", Verdict.INFO, text, fix)
     return Finding("perf", Verdict.OK, f"perf_event_paranoid {level}")
 
 

@@ -72,8 +72,8 @@ def _check_folder(check: str, folder: Path) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
-        mend = "make it writable, or set XDG_CACHE_HOME and EDGEKIT_HOME to folders that are"
-        return Finding(check, Verdict.FAIL, f"{folder}: {error.strerror}", mend)
+        fix = "make it writable, or set XDG_CACHE_HOME and EDGEKIT_HOME to folders that are"
+        return Finding(check, Verdict.FAIL, f"{folder}: {error.strerror}", fix)
     found = f"{folder}, {free / 2**30:.1f} GiB free"
     if free < _SPACE_BYTES:
         return Finding(check, Verdict.WARN, found, "free at least 0.5 GiB on that disk")
@@ -97,8 +97,8 @@ def _check_compiler(profile: BoardProfile, cache: Path) -> Finding:
             caller = [sys.executable, "-I", "-S", "-c", _CALL, str(library)]
             code = subprocess.run(caller, check=False, timeout=60).returncode
     except (OSError, ImportError, EdgekitError, subprocess.SubprocessError) as error:
-        mend = "pip install --force-reinstall ziglang==0.17.0"
-        return Finding("compiler", Verdict.FAIL, " ".join(str(error).split()), mend)
+        fix = "pip install --force-reinstall ziglang==0.17.0"
+        return Finding("compiler", Verdict.FAIL, " ".join(str(error).split()), fix)
     if code != _ANSWER:
         seen = f"{found}: what it compiled returned {code} instead of {_ANSWER}"
         return Finding("compiler", Verdict.FAIL, seen, "allow running programs from the cache")

@@ -17,9 +17,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `found` is the observation, `mend` the fix (empty when ok)."""
+    """One check: `found` is the observation, `fix` the fix (empty when ok)."""
 
     check: str
     verdict: Verdict
     found: str
-    mend: str = ""
+    fix: str = ""

@@ -90,7 +90,7 @@ class BoardCalls:
     def call(
         self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
     ) -> Document:
-        """Runs one command of this kit's runtime.
+        """Runs one command of this edgekit's runtime.
 
         Raises the error that the board reports, or LinkLostError if the command completed but its
         answer did not arrive.
@@ -102,7 +102,7 @@ class BoardCalls:
         return document_of(self.name, arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
-        """Runs one command of the current release's own runtime, after this kit's runtime has
+        """Runs one command of the current release's own runtime, after this edgekit's runtime has
         verified it.
 
         InputError if there is no release, RolledBackError or TransferError if it is damaged.
@@ -150,7 +150,7 @@ class BoardCalls:
         return stream, Completed(ended.exit_code, said, ended.stderr)
 
     def _send_runtime(self) -> None:
-        _log.info("board %s: sending this kit's runtime", self.name)
+        _log.info("board %s: sending this edgekit's runtime", self.name)
         pyz = runtime_pyz()
         seconds = QUICK_SECONDS + len(pyz) / SLOWEST_BYTES_PER_SECOND
         self.transport.put(pyz, _runtime_file()[0], deadline=seconds)

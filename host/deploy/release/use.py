@@ -93,8 +93,8 @@ def _parse_status(found: Document) -> BoardStatus:
         found["deploying"],
         found["last_failure"],
         {
-            name: _parse_status({**beside, "named": {}})  # named models do not nest
-            for name, beside in found["named"].items()
+            name: _parse_status({**other, "named": {}})  # named models do not nest
+            for name, other in found["named"].items()
         },
     )
 

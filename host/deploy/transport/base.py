@@ -12,7 +12,7 @@ OnBytes = Callable[[int], None]  # bytes sent or received since the last call
 OnLine = Callable[[str], None]  # a line of standard error, as it arrives
 
 # Advice for a file that cannot be read or written: SFTP servers and consoles rarely give a reason.
-MEND = "check that it exists and that the disk is neither full nor read-only, then try again"
+CHECK_PATH = "check that it exists and that the disk is neither full nor read-only, then try again"
 
 LARGEST_FILE = 1 << 30  # bytes that `get` fetches: no model output is larger
 LARGEST_OUTPUT = 64 << 20  # bytes that `run` accepts from each stream

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from edgekit.host.common.files import open_file
 from edgekit.host.deploy.transport.base import (
+    CHECK_PATH,
     LARGEST_FILE,
     LARGEST_OUTPUT,
-    MEND,
     Completed,
     OnBytes,
     OnLine,
@@ -201,7 +201,7 @@ class LocalTransport:
         except OSError as error:
             raise TransferError(
                 f"board '{self._board}': {path}: expected to read or write it, found: "
-                f"{error.strerror}; {MEND}"
+                f"{error.strerror}; {CHECK_PATH}"
             ) from None
 
 

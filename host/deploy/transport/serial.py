@@ -13,9 +13,9 @@ from typing import TypeVar
 from edgekit.device.runtime.agent import messages
 from edgekit.device.runtime.agent.messages import CHUNK_BYTES
 from edgekit.host.deploy.transport.base import (
+    CHECK_PATH,
     LARGEST_FILE,
     LARGEST_OUTPUT,
-    MEND,
     Completed,
     LinkLostError,
     OnBytes,
@@ -219,7 +219,7 @@ class SerialTransport:
                 except RequestFailedError as error:
                     raise TransferError(
                         f"board '{self.board}': {path}: expected to read or write it, found: "
-                        f"{error}; {MEND}"
+                        f"{error}; {CHECK_PATH}"
                     ) from None
                 except LineLostError:
                     self._on_line_lost()

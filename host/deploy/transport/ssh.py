@@ -20,8 +20,8 @@ from tenacity import Retrying, retry_if_exception
 
 from edgekit.host.common.text import printable
 from edgekit.host.deploy.transport.base import (
+    CHECK_PATH,
     LARGEST_OUTPUT,
-    MEND,
     Completed,
     LinkLostError,
     OnBytes,
@@ -228,7 +228,7 @@ class SshTransport:
         except SftpError as error:
             raise TransferError(
                 f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
-                f"{MEND}"
+                f"{CHECK_PATH}"
             ) from None
         except CallbackError as error:
             raise error.cause from None
@@ -285,7 +285,7 @@ class SshTransport:
 
     def _find_python(self, link: SshLink, end: Deadline) -> tuple[str, str]:
         """Returns the board's folder, "" if it does not exist, and the interpreter."""
-        before = Deadline(0.9 * end.left)  # an error of its own, not that of a cut link
+        before = Deadline(0.9 * end.left)  # a separate error, not that of a cut link
         found = self._run_order(link, _open_channel(link), find_python(self._root), before)
         if found.exit_code != 0:
             raise IncompatibleError(

@@ -295,10 +295,10 @@ def order_error(
     """Returns what to raise for an order that did not start, or did not end within `seconds`."""
     if isinstance(error, StillRunningError):
         found = "no sign that it started" if error.group is None else "it still running"
-        mend = f"check the network, and {_SCRIPTS}" if error.group is None else _BUSY
+        fix = f"check the network, and {_SCRIPTS}" if error.group is None else _BUSY
         return UnreachableError(
             f"board '{board}': expected '{order.name}' to end within {seconds:.3g} s, found "
-            f"{found}; {mend}"
+            f"{found}; {fix}"
         )
     if error.folder:
         return IncompatibleError(

@@ -1,4 +1,4 @@
-"""One connection of the profile server: its streams, and what arrives on them in time."""
+"""One connection of the profile server: its streams, with deadlines for what arrives."""
 
 from __future__ import annotations
 

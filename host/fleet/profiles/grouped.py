@@ -1,4 +1,4 @@
-"""Work that several threads ask for is done together, as databases commit in groups."""
+"""Group commit: does work that several threads request together, as databases do."""
 
 from __future__ import annotations
 

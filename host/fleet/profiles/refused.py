@@ -4,7 +4,7 @@
 <board>/<name>.txt    why, one line per reason
 
 `edgekit profile pull --spool FOLDER` stores them once edgekit is new enough. What a request brought
-is one file, written once; each board has a quota of its own.
+is one file, written once; each board has its own quota.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Dtype = Literal["f32", "s8"]
 DTYPES: tuple[Dtype, ...] = ("f32", "s8")
 OnCase = Callable[[int, int], None]  # done, total
 
-_FIXED_FOR = GemmShape(1024, 1024, 1024)  # for the one method of a kit without knowledge base
+_FIXED_FOR = GemmShape(1024, 1024, 1024)  # for the one method without a knowledge base
 _CASE_SECONDS = 0.03
 _BATCH = 16  # cases per request to a board
 _WORKER_SECONDS = 600.0  # for one product, on a slow machine, with all peers
@@ -103,7 +103,8 @@ class Summary:
 
 
 def fixed_method(board: BoardProfile, dtype: str, threads: int, case: GemmCase) -> Method:
-    """The method that a kit with a single method would use for everything, clipped to a product."""
+    """The method that a library with a single method would use for everything, clipped to a
+    product."""
     packed = case.weights
     found = analytic_method(board, _FIXED_FOR, dtype, threads, packed)
     return found.cut(case.shape)
@@ -173,7 +174,7 @@ def _speedup(other: MeasuredCost, ours: MeasuredCost) -> float:
     return other.low / ours.low if ours.low > 0 else 1.0
 
 
-def beside_peers(
+def compare_with_peers(
     results: Sequence[CaseResult], board: BoardProfile, threads: int, on_case: OnCase
 ) -> tuple[list[CaseResult], GemmPeers]:
     """Times the same products on other libraries, on this machine.
@@ -277,8 +278,8 @@ def summarize(results: Sequence[CaseResult]) -> list[Summary]:
             if not part:
                 continue
             ratios = [r.ratio for r in part if r.ratio is not None]
-            beside = [r for r in part if r.ratio is not None]
-            worst = min(beside, key=lambda r: r.ratio or 0.0, default=None)
+            compared = [r for r in part if r.ratio is not None]
+            worst = min(compared, key=lambda r: r.ratio or 0.0, default=None)
             mean = geometric_mean(ratios) if ratios else None
             gain = geometric_mean(r.gain for r in part)
             found.append(Summary(dtype, group, len(part), gain, mean, worst))

@@ -191,9 +191,9 @@ def _torch_call(matrix: Csr, x: Any, threads: int) -> Call:
 
 
 def _mkl_call(matrix: Csr, x: Any, threads: int) -> Call:
-    beside = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
-    if beside:  # pip's location, which sparse-dot-mkl does not search
-        os.environ.setdefault("MKL_RT", str(beside[0]))
+    libraries = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
+    if libraries:  # pip's location, which sparse-dot-mkl does not search
+        os.environ.setdefault("MKL_RT", str(libraries[0]))
     os.environ["MKL_NUM_THREADS"] = str(threads)
     mkl = importlib.import_module("sparse_dot_mkl")
     sparse = importlib.import_module("scipy.sparse")

@@ -70,7 +70,7 @@ def operator_rows(
 ) -> tuple[OperatorRow, ...]:
     """The best method for each key of a history, ordered by key. Among measurements of the same
     operator and method the latest counts; measurements by older kits are ignored if there is one
-    by a newer kit.
+    by a newer edgekit.
 
     A row without a method marks a key for which no method beats the analytic rule by 2 % (5 % with
     several threads).

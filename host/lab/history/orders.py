@@ -22,7 +22,7 @@ class OrderMeasurement:
     the order found by the search.
 
     `graph`: hash of the part's structure, `part`: its first operator, since a model may have
-    identical parts; `searched`: the search's order. `unit`: seconds, or cycles of simulated board
+    identical parts; `searched`: the search's order. `unit`: seconds, or cycles of simulated
     time.
     """
 
@@ -55,8 +55,8 @@ class OrderMeasurement:
 
 def order_rows(history: Iterable[OrderMeasurement]) -> tuple[OrderRow, ...]:
     """A row for each part measured to be at least 2 % faster in an order other than the searched
-    one. The last measurement of a part and order counts, the newest kit if there are several, and
-    the last measurement's searched order if these differ."""
+    one. The last measurement of a part and order counts, the newest edgekit if there are several,
+    and the last measurement's searched order if these differ."""
     found: dict[str, list[OrderMeasurement]] = defaultdict(list)
     for m in history:
         found[m.graph].append(m)

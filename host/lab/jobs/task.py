@@ -103,7 +103,7 @@ def lost(message: str) -> TaskReport:
 
 
 def rows_of(board: str) -> MeasuredRows:
-    """This host's history of a board, for this kit version."""
+    """This host's history of a board, for this version of edgekit."""
     with History() as history:
         products = history.read().measurements
         operators = history.read_operators().measurements

@@ -1,4 +1,4 @@
-"""Estimates products for a core without a board: composes their board time from small parts."""
+"""Estimates products for a core without a board: composes their time from small parts."""
 
 from __future__ import annotations
 

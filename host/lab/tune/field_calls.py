@@ -95,7 +95,7 @@ class FieldCalls:
     winners: tuple[Winner, ...] = ()
     boards: int = 0
 
-    def beside(self, history: Iterable[Measurement]) -> list[Measurement]:
+    def added_to(self, history: Iterable[Measurement]) -> list[Measurement]:
         """The measurements to add to a history: all but the ones of methods and products for which
         it has controlled runs."""
         known = {_identity(m) for m in history if m.source in _CONTROLLED}

@@ -143,7 +143,7 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
 
 
 def platform_of(profile: str) -> str:
-    """The platform of a board profile; empty if this kit does not know the profile."""
+    """The platform of a board profile; empty if this edgekit does not know the profile."""
     try:
         return load_board(profile).platform
     except UnknownBoardError:

@@ -15,7 +15,7 @@ KnownRatios = dict[tuple[str, OperatorMethod], float]
 def known_ratios(
     history: Iterable[OperatorMeasurement], board: str, subject: TuningTask, kit: str, unit: str
 ) -> KnownRatios:
-    """Known ratios for a board, kit version, unit, and the model's number of threads.
+    """Known ratios for a board, edgekit version, unit, and the model's number of threads.
 
     Methods that gained nothing on the same product of another model count as known: most methods
     lose, and the few that win are measured again in this model, among other neighbors.

@@ -27,7 +27,7 @@ _DIGITS = 3  # of ratios and rates in the table: the rest is noise
 
 @dataclass(frozen=True, order=True)
 class MeasurementKind:
-    """Comparable measurements: ratios to the default method of one kit version, since another
+    """Comparable measurements: ratios to the default method of one edgekit version, since another
     version may have another default."""
 
     platform: str

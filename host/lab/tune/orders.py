@@ -173,7 +173,7 @@ def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
 
 
 def has_untried_orders(job: OrderJob) -> bool:
-    """Whether a model has several orders and this kit has timed none of them on the board."""
+    """Whether a model has several orders and this edgekit has timed none of them on the board."""
     with History() as history:
         here = (job.board, job.model.stem, job.threads, VERSION)
         if any(

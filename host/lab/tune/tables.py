@@ -64,13 +64,13 @@ def build_for(board: BoardProfile, path: Path, alone: bool, learn: bool = False)
     """Builds the table of a board and writes it to `path`. Raises InputError if nothing is known
     about the board, and OSError.
 
-    Unless `alone`, unmeasured products keep the rows of the kit's own table. The table keeps its
+    Unless `alone`, unmeasured products keep the rows of edgekit's own table. The table keeps its
     sequences, under which these rows were built, unless it is `alone` or shall `learn` its own.
     """
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
     field, calls = field_history(board.platform), field_calls(board)
-    of_products = [*read.measurements, *calls.beside(read.measurements)]
+    of_products = [*read.measurements, *calls.added_to(read.measurements)]
     of_operators = [*operators.measurements, *field.measurements]
     base = None if alone else kit_table(board)
     skipped = read.skipped + operators.skipped

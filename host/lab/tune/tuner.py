@@ -284,7 +284,7 @@ class Tuner:
         )
 
     def _read_back(self) -> dict[MatrixProduct, Known]:
-        """Known ratios of these products in the history, from this board and kit version."""
+        """Known ratios of these products in the history, from this board and edgekit version."""
         known: dict[MatrixProduct, Known] = {product: {} for product in self._plan.products}
         for m in self._history.read(self._plan.profile.platform).measurements:
             product = MatrixProduct(m.shape, m.dtype, m.threads, m.packed)

@@ -108,7 +108,7 @@ int pthread_join(pthread_t joined, void **result) {
     return 0;
 }
 
-/* Threads are only compared: any number of their own will do. */
+/* Threads are only compared: any unique number will do. */
 pthread_t pthread_self(void) {
     return (pthread_t)CALL(SYS_gettid);
 }

@@ -1,4 +1,4 @@
-"""The tables that the kit ships affect compilation: removing a row changes the code."""
+"""The tables that edgekit ships affect compilation: removing a row changes the code."""
 
 from __future__ import annotations
 

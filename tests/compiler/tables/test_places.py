@@ -23,7 +23,7 @@ AddProfile = Callable[[str, str], BoardProfile]
 
 @pytest.fixture
 def profile(tmp_path: Path) -> AddProfile:
-    """Add a profile to a copy of the kit's."""
+    """Add a profile to a copy of edgekit's."""
     folder = tmp_path / "boards"
     shutil.copytree(FOLDER, folder)
 

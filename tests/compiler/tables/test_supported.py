@@ -1,4 +1,4 @@
-"""Table rows that this kit or the board cannot compute are skipped and reported once."""
+"""Table rows that this edgekit or the board cannot compute are skipped and reported once."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_differences_are_reported_with_a_fix(
     found = findings(replace(A57, **change), "a57")
     assert found[check].verdict is verdict
     assert said in found[check].found
-    assert found[check].mend
+    assert found[check].fix
     assert all(f.verdict is Verdict.OK for name, f in found.items() if name != check)
 
 
@@ -87,7 +87,7 @@ def test_longer_vectors_are_reported_with_their_profile(
     found = findings(board, profile)["cpu features"]
     assert found.verdict is Verdict.INFO
     assert f"vectors of {found_bits} bits; bundles for {profile} use" in found.found
-    assert better in found.mend
+    assert better in found.fix
     assert findings(board, better)["cpu features"].verdict is Verdict.OK
 
 
@@ -113,7 +113,7 @@ def test_a_cluster_with_forbidden_cores_is_reported(tmp_path: Path) -> None:
     clusters = find_clusters(fake_board(tmp_path, PI4), {0, 2})
     found = findings(replace(A57, clusters=clusters), "a57")["cluster"]
     assert found.verdict is Verdict.INFO
-    assert found.mend
+    assert found.fix
     assert "2 usable" in found.found
 
 
@@ -122,4 +122,4 @@ def test_a_governor_of_the_lowest_clock_is_reported_with_a_fix(tmp_path: Path) -
     clusters = find_clusters(fake_board(tmp_path, slow), frozenset(range(4)))
     found = findings(replace(A57, clusters=clusters), "a57")["cluster"]
     assert found.verdict is Verdict.INFO
-    assert "scaling_governor" in found.mend
+    assert "scaling_governor" in found.fix

@@ -225,7 +225,7 @@ def test_a_release_that_computes_something_else_goes_back(
     for path, said in (
         ("spmv/out0.bin", "spmv: output 'result': expected"),
         ("outlier/out0.bin", "outlier: output 'result': expected"),
-        (GEMM_TABLE, "expected the GEMM table of this kit"),
+        (GEMM_TABLE, "expected the GEMM table of this edgekit"),
     ):
         data = bytearray(bundle.files[path])
         data[3] ^= 0x40

@@ -136,7 +136,7 @@ class Bounded:
             sized = self._rows_by_size(op, ins, numbers)
             rows[sized.root] = sized
         computed = any(t.data is None for t in given)
-        across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
+        across = op in rules.across_rows and not self._is_separate(op, given, made, axis)
         across = across or (op in rules.joins and self._resizes_rows(given, made))
         if len(rows) > 1 or (rows and computed and across):
             raise InputError(
@@ -195,7 +195,7 @@ class Bounded:
         filler = self._builder.constant(np.array(value, x.dtype.numpy))
         return self._builder.emit(ops.Where(), valid, x, filler)
 
-    def _is_beside(
+    def _is_separate(
         self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int
     ) -> bool:
         """Whether the operator works only along axes other than that of the bounded rows."""

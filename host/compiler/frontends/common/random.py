@@ -1,7 +1,7 @@
 """Random numbers in a graph: bits from a counter of the runs, which is a state of the release.
 
-Each operator of the file has a key: its seed, or else its place in the graph. So the numbers differ
-from run to run and between operators, and a reset repeats them.
+Each operator of the file has a key: its seed, or else its position in the graph. The numbers
+therefore differ between runs and between operators, and a reset repeats them.
 """
 
 from __future__ import annotations

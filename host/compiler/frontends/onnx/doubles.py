@@ -1,6 +1,7 @@
-"""Arithmetic of constants of f64, which is f32 for all other values.
+"""f64 arithmetic of constants; all other values are computed in f32.
 
-Shapes are computed from them: with the f32 number 0.7, 20 · 0.7 is 14 in f32 but less in f64.
+Exporters compute shapes from constants: with the f32 number 0.7, 20 · 0.7 is 14 in f32 but less in
+f64.
 """
 
 from __future__ import annotations

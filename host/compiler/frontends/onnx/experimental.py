@@ -1,4 +1,4 @@
-"""Import of operators that ONNX had on trial before opset 10 and that ONNX Runtime still runs.
+"""Import of ONNX's experimental operators before opset 10, which ONNX Runtime still runs.
 
 Converters of Keras and Core ML models wrote them.
 """

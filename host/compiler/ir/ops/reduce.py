@@ -77,7 +77,8 @@ class Mean(Operator):
 @dataclass(frozen=True)
 class QuantizedSum(Operator):
     """Exact sums of quantized values along `axes`, without zero points and in the same scale;
-    dimensions are kept. Splitting makes it of a mean whose operand is not to exist completely."""
+    dimensions are kept. Splitting creates it from a mean whose operand must not exist as a
+    whole."""
 
     kind: ClassVar[str] = "quantized_sum"
     elementwise = False

@@ -1,1 +1,1 @@
-"""What the lowerings of several families of operators share."""
+"""Helpers shared by the lowerings of several operator families."""

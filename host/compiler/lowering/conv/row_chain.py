@@ -52,7 +52,7 @@ def strips_of(
     _, height, width, channels = window.x
     _, out_height, out_width, _ = window.y
     size = ctx.tensor(members[at].inputs[0]).dtype.bytes
-    beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles may overlap both ends
+    margin = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles may overlap both ends
     step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last and whole else 1
     step = math.lcm(
         step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
@@ -62,7 +62,7 @@ def strips_of(
     for rows in range(step, max(out_height // _STRIPS, step) + 1, step):
         between = min(rows, out_height) * out_width * channels if last else 0
         behind = round_up(between * size, ALIGN) // size
-        band = min(height, (rows - 1) * window.stride[0] + span) * width + beside
+        band = min(height, (rows - 1) * window.stride[0] + span) * width + margin
         need = behind + (band * channels if first else 0)
         if need * size > room or (fitting and between * size > _BETWEEN):
             break

@@ -1,8 +1,9 @@
-"""Decides where the weights of Winograd's transform are, which are four times as large.
+"""Decides where the transformed weights of Winograd convolutions are stored.
 
-They are stored in the weights file, or made in the arena from the layer's own weights by every
-inference, which costs time but shares memory with other layers; layers that get neither run direct.
-What gains most time per byte is stored, as long as the board has memory for it.
+They are four times as large as the weights. They are stored in the weights file, or computed in
+the arena by every inference, which costs time but shares memory with other layers; layers that get
+neither use a direct convolution. Layers that gain the most time per byte are stored first, as long
+as the board has memory.
 
 f16 convolutions are marked before, because golden outputs then have the rounding of the transform,
 which is two to three times that of direct f16 sums.
@@ -149,12 +150,12 @@ def _best_use(
     with layers that gain `price` microseconds per byte, compared with made weights."""
     most = max(little, 0)
     best = _gains(_best_made(made, most))
-    rooms = {}
+    budgets = {}
     for layer in layers:
         gain_us = layer.weights.microseconds(layer.gain - best.get(layer.name, 0.0))
-        rooms[layer.name] = much if gain_us >= price * layer.more else little
+        budgets[layer.name] = much if gain_us >= price * layer.more else little
     growths = {0, *(each.growth for several in made.values() for each in several)}
-    tried = (_fill(layers, _best_made(made, g), g, rooms) for g in sorted(growths) if g <= most)
+    tried = (_fill(layers, _best_made(made, g), g, budgets) for g in sorted(growths) if g <= most)
     return max(tried, key=lambda found: found[0])[1]
 
 
@@ -191,15 +192,15 @@ def _made(graph: Graph, layers: Sequence[Layer]) -> dict[str, list[_Made]]:
 
 
 def _fill(
-    layers: Sequence[Layer], made: Mapping[str, _Made], growth: int, rooms: Mapping[str, int]
+    layers: Sequence[Layer], made: Mapping[str, _Made], growth: int, budgets: Mapping[str, int]
 ) -> tuple[float, dict[str, KeptWeights]]:
     """The best use of memory if the arena grows by `growth`, and its gain. All that is spent when a
-    layer's weights are stored may take the layer's `rooms`."""
+    layer's weights are stored may take the layer's `budgets`."""
     kept = {name: each.kept for name, each in made.items()}
     gains, spent = _gains(made), growth
     further = {x.name: x.gain - gains.get(x.name, 0.0) for x in layers}
     for layer in sorted(layers, key=lambda x: -further[x.name] / max(x.more, 1)):
-        if further[layer.name] > 0 and spent + layer.more <= rooms[layer.name]:
+        if further[layer.name] > 0 and spent + layer.more <= budgets[layer.name]:
             spent += max(layer.more, 0)
             kept[layer.name], gains[layer.name] = _stored(layer), layer.gain
     return sum(gains.values()), kept

@@ -115,14 +115,14 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
     if len(last.outputs) != 1 or not graph.tensors[last.outputs[0]].shape:
         return None
     needed, chain = set(last.inputs), [last]
-    beside: set[str | None] = set()  # what the other nodes read
+    read_elsewhere: set[str | None] = set()  # what the other nodes read
     for node in reversed(graph.nodes[first : end - 1]):
         if needed.isdisjoint(node.outputs):
-            beside.update(node.inputs)
+            read_elsewhere.update(node.inputs)
             continue
         if not node.outputs or any(live.last_reader(t) >= end for t in node.outputs):
             return None
-        if not beside.isdisjoint(node.outputs):
+        if not read_elsewhere.isdisjoint(node.outputs):
             return None
         needed.update(node.inputs)
         chain.append(node)
@@ -175,7 +175,7 @@ def _estimate_plan(
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one.
     `bands` are those of shorter chains, by the last node."""
     out = graph.tensors[chain[-1].outputs[0]]
-    around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
+    around = live.around(*window, {t for n in chain[:-1] for t in n.outputs})
     if around >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
@@ -184,7 +184,7 @@ def _estimate_plan(
     found = [known[0].steps(chain)]
     if found[0] is None:
         chain = _cut_members(graph, chain, cuts[0])
-        around = live.beside(*window, {t for n in chain[:-1] for t in n.outputs})
+        around = live.around(*window, {t for n in chain[:-1] for t in n.outputs})
         found = [_band_steps(graph, chain, cut) for cut in places] if chain else [None]
     else:
         found += [band.steps(chain) for band in known[1:]]

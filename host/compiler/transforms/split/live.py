@@ -81,7 +81,7 @@ class Live:
         """Index of the last node that uses a tensor; past the end for a graph output."""
         return self._reader[name]
 
-    def beside(self, first: int, end: int, inside: Collection[str]) -> int:
+    def around(self, first: int, end: int, inside: Collection[str]) -> int:
         """Bytes live at any time from node `first` to `end` (excluded), without `inside`."""
         return sum(
             size
