@@ -119,7 +119,7 @@ def test_a_requests_file_that_is_not_there(runtime, library, tmp_path):
         ({"seconds": 1e9}, "seconds of more than 0"),
         ({"count": 1}, "count of true or false"),
         ({"count": True, "threads": 2}, "1 thread for counting"),
-        ({"methods": 3}, "methods to be a list"),
+        ({"methods": 3}, "methods as a list"),
         ({"methods": [3]}, "a method as a JSON object"),
         ({"methods": [{**_METHOD, "mr": 0}]}, "mr of 1 to"),
         ({"methods": [{**_METHOD, "pack_a": 1}]}, "pack_a and pack_b true or false"),

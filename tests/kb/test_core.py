@@ -30,7 +30,7 @@ def test_a_class_without_rows_has_the_figures_of_what_it_is_like():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("width = 2", "width = -2", "issue.width: expected a figure from 0 on, found -2"),
+        ("width = 2", "width = -2", "issue.width: expected a figure of 0 or more, found -2"),
         ("width = 2", "width = 2.5", "issue.width: expected a whole number, found 2.5"),
         ("width = 2", "width = true", "issue.width: expected a figure, found True"),
         ("width = 2\n", "", "issue: expected width, found none"),

@@ -147,8 +147,8 @@ def test_equals_litert_run_after_run(files, litert_session, name):
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"norm": 1e10}, "a small scale of a normalization"),
-        ({"peephole": True, "out": 3}, "peepholes and a projection to another size"),
+        ({"norm": 1e10}, "a scale of a normalization below"),
+        ({"peephole": True, "out": 3}, "without a projection to another size"),
         ({"cell_scale": 0.001}, "expected a power of 2 as the cell's scale"),
         ({"cell_scale": 2.0**-8}, "0 to 6 integer bits"),
     ],

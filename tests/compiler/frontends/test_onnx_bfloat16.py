@@ -105,5 +105,5 @@ def test_scales_of_quantized_values(tmp_path):
 )
 def test_its_bits_are_not_there(given, to, tmp_path):
     graph = [_node("BitCast", "x", to=to)]
-    with pytest.raises(InputError, match="found bfloat16, converted to f32"):
+    with pytest.raises(InputError, match="found bfloat16, which is converted to f32"):
         _import(tmp_path, graph, {"x": given}, to)

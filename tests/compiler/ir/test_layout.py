@@ -101,7 +101,7 @@ X, ROWS = counting(2, 3, 4), np.int32([0, 1])
         (Pad((0, 0, -1), (0, 0, 0)), (X,), "padding from 0"),
         (Pad((0, 0, 2**40), (0, 0, 0)), (X,), "padding from 0"),
         (Concat(3), (X, X), "axis from 0 to 2"),
-        (Concat(0), (X, X[:, :2]), "equal but for axis 0"),
+        (Concat(0), (X, X[:, :2]), "equal sizes except on axis 0"),
         (Concat(0), (X, X[0]), "rank 3"),
         (Concat(0), (), "at least one"),
         (Split(1, (1, 1)), (X,), "add up to 3"),

@@ -222,7 +222,7 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         (lambda: _wrong_csr().matvec(np.ones(2), 0), "expected 1 to 256 threads, found 0"),
         (lambda: _wrong_csr().matvec(np.ones(2), out=np.ones(2)), "expected out to be a writable"),
         (lambda: _wrong_csr() @ np.ones((3, 2)), "expected X of float64 [2, 2]"),
-        (lambda: _wrong_csr() * np.inf, "expected products within float64"),
+        (lambda: _wrong_csr() * np.inf, "within float64, found larger ones"),
     ],
 )
 def test_an_invalid_argument_is_one_line(call, words):
