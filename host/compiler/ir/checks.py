@@ -80,7 +80,10 @@ def need_scale(t: Tensor, name: str) -> None:
     """Require a per-tensor scale of 8- or 16-bit activations."""
     quantized = t.dtype.is_quantized or t.dtype is DType.I16
     if quantized and (t.quant is None or t.quant.per_channel):
-        raise ShapeError(f"expected one scale for {name}, which is {t.dtype.value}, found another")
+        raise ShapeError(
+            f"expected one scale for {name}, which is {t.dtype.value}, found "
+            f"{0 if t.quant is None else t.quant.scale.size}"
+        )
 
 
 def need_scales_of_rows(w: Tensor) -> None:
@@ -88,7 +91,7 @@ def need_scales_of_rows(w: Tensor) -> None:
     size = 0 if w.quant is None else w.quant.scale.size
     if size != 1 and (w.quant is None or size != w.shape[0] or w.quant.axis):
         raise ShapeError(
-            f"expected weights with one scale or {w.shape[0]} along axis 0, found others"
+            f"expected weights with one scale or {w.shape[0]} along axis 0, found {size}"
         )
 
 

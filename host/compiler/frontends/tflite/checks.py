@@ -95,7 +95,7 @@ def _check_weights(op: Operator, weights: Tensor) -> None:
     if quant.zero_point.min() < low or quant.zero_point.max() > high:
         raise ShapeError(
             f"expected {weights.dtype.value} weights with zero points from {low} to {high}, "
-            "found others"
+            f"found {quant.zero_point.min()} to {quant.zero_point.max()}"
         )
 
 

@@ -88,7 +88,9 @@ def _call(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
 def _if(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     inputs = _read_inputs(scope, operator)
     if not inputs or inputs[0].elements != 1 or inputs[0].dtype is not DType.BOOL:
-        raise InputError("expected a condition of one bool as input 0, found another")
+        raise InputError(
+            "expected a condition of one bool as input 0, found another tensor or none"
+        )
     condition, args = inputs[0], inputs[1:]
     label, importer = f"{operator.index}", scope.importer
     branches = [operator.option(name) for name in _CALLED["IF"]]
@@ -99,7 +101,8 @@ def _if(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     importer.charge(_BRANCH_WORK)
     then, otherwise = (importer.call(n, args, f"{label}.{n}") for n in branches)
     if [(t.shape, t.dtype) for t in then] != [(t.shape, t.dtype) for t in otherwise]:
-        raise InputError("expected branches of equal shapes, found others")
+        shapes = [[list(t.shape) for t in made[:9]] for made in (then, otherwise)]
+        raise InputError(f"expected branches of equal shapes, found {shapes[0]} and {shapes[1]}")
     chosen = []
     for a, b in zip(then, otherwise, strict=True):
         shaped = (

@@ -222,20 +222,22 @@ def _quantized_weights(call: TfliteCall, index: int, what: str, dtype: DType = D
     if found.data is None or found.data.ndim not in (1, 2):
         raise ShapeError(f"expected constant {what} of one or two axes, found others")
     if zero_point_of(found):
-        raise ShapeError(f"expected {what} with zero point 0, found another")
+        raise ShapeError(f"expected {what} with zero point 0, found {zero_point_of(found)}")
     return found
 
 
 def _check_type(t: Tensor, dtype: DType, what: str) -> None:
     if t.dtype is not dtype or t.quant is None:
-        raise ShapeError(f"expected {what} of type {dtype.value} with a scale, found another")
+        raise ShapeError(
+            f"expected {what} of type {dtype.value} with a scale, found {t.dtype.value}"
+        )
     _per_tensor_quant(t.quant)
 
 
 def _read_bias(call: TfliteCall, index: int) -> Array:
     found = call.tensor(index, "bias")
     if found.data is None or found.dtype is not DType.I32:
-        raise ShapeError("expected a constant bias of type s32, found another")
+        raise ShapeError(f"expected a constant bias of type s32, found {found.dtype.value}")
     return found.data.astype(np.int64)
 
 
@@ -282,7 +284,9 @@ def _stack_constants(call: TfliteCall, parts: Sequence[Tensor], rows: bool = Fal
     """Constants concatenated along the first axis, or stacked as rows if `rows`."""
     values = [p.data for p in parts if p.data is not None]
     if any(v.shape != values[0].shape for v in values):
-        raise ShapeError("expected weights of all gates of one shape, found others")
+        raise ShapeError(
+            f"expected weights of all gates of one shape, found {[v.shape for v in values]}"
+        )
     return call.quantized(np.stack(values) if rows else np.concatenate(values), None)
 
 

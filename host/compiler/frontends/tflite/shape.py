@@ -43,7 +43,9 @@ def pack(call: TfliteCall) -> Tensor:
     shape = call.tensor(0, "operand").shape
     axis = call.axis(call.option("Axis"), len(shape) + 1)
     if any(t.shape != shape for t in call.all()):
-        raise ShapeError(f"expected operands of one shape, {list(shape)}, found another")
+        raise ShapeError(
+            f"expected operands of one shape, found {[list(t.shape) for t in call.all()][:9]}"
+        )
     parts = [call.reshape(t, (*shape[:axis], 1, *shape[axis:])) for t in call.all()]
     return call.result(ops.Concat(axis), *parts)
 

@@ -80,7 +80,9 @@ class Binary(Operator):
         need_dtype(b, (a.dtype,), "second operand")
         need_known_scales((a, b), "an operand next to one with a scale")
         if not self.are_quantized(a, b) and a.is_quantized and not equal_quantization(a, b):
-            raise ShapeError("expected operands of the same scale and zero point, found others")
+            raise ShapeError(
+                "expected operands of the same scale and zero point, found different ones"
+            )
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
 
     def are_quantized(self, a: Tensor, b: Tensor) -> bool:

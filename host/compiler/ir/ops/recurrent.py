@@ -88,7 +88,10 @@ class Recurrent(Operator):
         for t in (t for t in ins[3:] if t is not None):
             need_dtype(t, (DType.F32,), "operands")
         if not all(f.recurrent for f in self.functions):
-            raise ShapeError("expected activations that recurrent layers support, found others")
+            raise ShapeError(
+                "expected activations that recurrent layers support, found "
+                f"{[f.kind for f in self.functions]}"
+            )
         if not self.clip > 0:
             raise ShapeError(f"expected a positive clip, found {self.clip}")
         return [((time, batch, hidden), x.dtype)] + [((batch, hidden), DType.F32)] * self.states
