@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.ir.by_operator import ByOperator
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.compiler.ir.views import memory_bases
 
 
@@ -112,30 +114,52 @@ def _storage_bases(graph: Graph) -> dict[str, str]:
     return {name: base for name, base in found.items() if base not in outside}
 
 
+_scratch = ByOperator[Callable[[Any, Sequence[Tensor], Tensor], int]]()
+
+
 def _scratch_bytes(graph: Graph, node: Node) -> int:
     """Bytes of scratch needed by a node's kernel."""
-    source = graph.tensors[node.inputs[0]] if node.inputs and node.inputs[0] else None
-    if source is None:
+    scratch = _scratch.of(type(node.op))
+    if scratch is None or not node.inputs or not node.inputs[0]:
         return 0
-    dynamic = len(node.inputs) > 1 and (name := node.inputs[1]) and graph.tensors[name].dtype
-    if isinstance(node.op, ops.Conv2D | ops.FullyConnected):
-        quantized = source.dtype is DType.F32 and dynamic is DType.I8
-        return round_up(source.elements // source.shape[0], ALIGN) + ALIGN if quantized else 0
-    if isinstance(node.op, ops.OutlierFullyConnected):
-        weights, scales = (graph.tensors[name or ""] for name in node.inputs[1:3])
-        return _outlier_scratch(source, scales.shape[0], weights)
-    if isinstance(node.op, ops.DynamicFullyConnected):
-        return _dynamic_scratch(source.elements, graph.tensors[node.outputs[0]].shape[-1])
-    if isinstance(node.op, ops.DynamicConv2D):
-        (n, h, w, c), pad = source.shape, node.op.padding
-        image = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
-        return _dynamic_scratch(image, graph.tensors[node.outputs[0]].shape[-1])
-    several = source.shape[-1:] != (1,)  # with one channel it is an ordinary convolution
-    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
-        return round_up(source.bytes * node.op.multiplier, ALIGN)
-    if isinstance(node.op, ops.TransposeConv2D):
-        return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)
-    return 0
+    ins = [graph.tensors[name] for name in node.inputs if name]
+    return scratch(node.op, ins, graph.tensors[node.outputs[0]])
+
+
+@_scratch(ops.Conv2D, ops.FullyConnected)
+def _product_scratch(_op: Operator, ins: Sequence[Tensor], _y: Tensor) -> int:
+    x = ins[0]
+    quantized = x.dtype is DType.F32 and ins[1].dtype is DType.I8
+    return round_up(x.elements // x.shape[0], ALIGN) + ALIGN if quantized else 0
+
+
+@_scratch(ops.OutlierFullyConnected)
+def _split_scratch(_op: Operator, ins: Sequence[Tensor], _y: Tensor) -> int:
+    return _outlier_scratch(ins[0], ins[2].shape[0], ins[1])
+
+
+@_scratch(ops.DynamicFullyConnected)
+def _quantized_scratch(_op: Operator, ins: Sequence[Tensor], y: Tensor) -> int:
+    return _dynamic_scratch(ins[0].elements, y.shape[-1])
+
+
+@_scratch(ops.DynamicConv2D)
+def _padded_quantized_scratch(op: ops.DynamicConv2D, ins: Sequence[Tensor], y: Tensor) -> int:
+    (n, h, w, c), pad = ins[0].shape, op.padding
+    image = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
+    return _dynamic_scratch(image, y.shape[-1])
+
+
+@_scratch(ops.DepthwiseConv2D)
+def _repeated_scratch(op: ops.DepthwiseConv2D, ins: Sequence[Tensor], _y: Tensor) -> int:
+    """The image with each channel repeated; with one channel it is an ordinary convolution."""
+    repeats = op.multiplier > 1 and ins[0].shape[-1:] != (1,)
+    return round_up(ins[0].bytes * op.multiplier, ALIGN) if repeats else 0
+
+
+@_scratch(ops.TransposeConv2D)
+def _canvas_scratch(_op: Operator, _ins: Sequence[Tensor], y: Tensor) -> int:
+    return round_up(y.bytes, ALIGN)
 
 
 def _dynamic_scratch(values: int, columns: int) -> int:

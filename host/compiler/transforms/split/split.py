@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.ops import Concat, StridedSlice
-from edgekit.host.compiler.ir.types import Graph, Node, Tensor
+from edgekit.host.compiler.ir.types import Graph, Node, Operator, Tensor
 from edgekit.host.compiler.ir.views import joins_runs, parts_of_rows, view_sources
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.split.build import SplitBuilder, even_cuts
@@ -190,22 +192,30 @@ def _piece_sizes(size: int) -> list[int]:
     return list(rounded)
 
 
-def _preferred_axes(site: Site) -> list[int]:
-    """Axes of the (first) output in order of preference; not all of them can be cut.
+_orders = ByOperator[Callable[[Any, int], list[int]]]()
 
-    Convolutions and fully connected layers: images, then channels; convolutions finally rows, where
-    rows shared by windows are read twice. Pools and resizing: images or channels, never reduced
-    axes. Transposes: axes that stay in place first. All others: outermost first, because those
-    pieces are contiguous and need no copies.
-    """
-    op, rank = site.node.op, len(site.outs[0].shape)
-    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
-        return [N, C, H]
-    if isinstance(op, ops.TransposeConv2D | ops.AveragePool2D | ops.MaxPool2D | ops.ResizeBilinear):
-        return [N, C]
-    if isinstance(op, ops.FullyConnected):
-        return [*range(rank - 1), rank - 1]
-    if isinstance(op, ops.Transpose):
-        moved = [op.permutation[a] != a for a in range(rank)]
-        return sorted(range(rank), key=lambda a: moved[a])
-    return list(range(rank))
+
+def _preferred_axes(site: Site) -> list[int]:
+    """Axes of the (first) output in order of preference; not all of them can be cut. By default
+    outermost first, because those pieces are contiguous and need no copies."""
+    order, rank = _orders.of(type(site.node.op)), len(site.outs[0].shape)
+    return list(range(rank)) if order is None else order(site.node.op, rank)
+
+
+@_orders(ops.Conv2D, ops.DepthwiseConv2D)
+def _order_of_convolution(_op: Operator, _rank: int) -> list[int]:
+    """Images, then channels; finally rows, where rows shared by windows are read twice."""
+    return [N, C, H]
+
+
+@_orders(ops.TransposeConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear)
+def _order_of_window(_op: Operator, _rank: int) -> list[int]:
+    """Images or channels, never reduced axes."""
+    return [N, C]
+
+
+@_orders(ops.Transpose)
+def _order_of_transpose(op: ops.Transpose, rank: int) -> list[int]:
+    """Axes that stay in place first."""
+    moved = [op.permutation[a] != a for a in range(rank)]
+    return sorted(range(rank), key=lambda a: moved[a])
