@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,11 +13,12 @@ from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.compiler.costs.methods.operators import Form, candidates_of
 from edgekit.host.compiler.costs.methods.winograd import POINTS
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.exact import can_be_exact, rows_of
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.traits import CostKind
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape, Tensor
 from edgekit.kb.features import GemmShape
 from edgekit.kb.targets.board import BoardProfile
 
@@ -90,9 +93,9 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
     steps, runs, tiles = _count_steps(graph, node, lanes)
-    if _skips_zeros(node.op):
+    if node.op.skips_zeros:
         steps, loaded = _nonzero_work(graph, node, loaded)
-    if isinstance(node.op, ops.TreeEnsemble):
+    if node.op.reads_parts:
         loaded = min(loaded, steps * _NODE_LINE)
     tiles_of = _winograd_sizes(graph, node, dtype, board) if board else None
     if tiles_of is not None:
@@ -114,15 +117,31 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
 def _member_works(
     graph: Graph, node: Node, lanes: int, board: BoardProfile | None
 ) -> tuple[tuple[Work, ...], int]:
-    """Work of the operators in a chain or loop body, and the number of repetitions."""
+    """Work of the operators in a chain or a loop's body, and the number of repetitions."""
+    inside = _members(graph, node)
+    if inside is None:
+        return (), 1
+    members = (work_of(inside.graph, member, lanes, board) for member in inside.nodes)
+    return tuple(members), inside.times
+
+
+class _Members(NamedTuple):
+    """The nodes of a chain or of a loop's body, the graph that they are in, and how often they
+    run."""
+
+    graph: Graph
+    nodes: Sequence[Node]
+    times: int
+
+
+def _members(graph: Graph, node: Node) -> _Members | None:
+    """The operators that a node runs, or None if it is a single one."""
     op = node.op
     if isinstance(op, ops.RowChain):
-        whole, members = members_of(graph, node)
-        return tuple(work_of(whole, member, lanes, board) for member in members), 1
+        return _Members(*members_of(graph, node), 1)
     if isinstance(op, ops.Loop):
-        body = op.body
-        return tuple(work_of(body, member, lanes, board) for member in body.nodes), op.steps
-    return (), 1
+        return _Members(op.body, op.body.nodes, op.steps)
+    return None
 
 
 def _winograd_sizes(
@@ -153,43 +172,51 @@ def _winograd_sizes(
 def multiply_adds(graph: Graph, node: Node) -> int:
     """Number of multiply-adds with weights or between two computed matrices, zeros of pruned
     weights excluded; 0 for other operators."""
-    op = getattr(node.op, "inner", node.op)
-    if isinstance(op, ops.RowChain):
-        whole, members = members_of(graph, node)
-        return sum(multiply_adds(whole, member) for member in members)
-    if isinstance(op, ops.Loop):
-        return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
-    multiplies = op.cost_kind == "matrix" or isinstance(
-        op, ops.DepthwiseConv2D | ops.QuantizedLSTM | ops.QuantizedSVDF
-    )
+    if inside := _members(graph, node):
+        return inside.times * sum(multiply_adds(inside.graph, member) for member in inside.nodes)
     # One lane avoids rounding up to full vectors.
-    return int(work_of(graph, node, 1).amounts.steps) if multiplies else 0
+    return int(work_of(graph, node, 1).amounts.steps) if node.op.multiplies else 0
+
+
+_floats = ByOperator[Callable[[Graph, Node], int]]()
 
 
 def _float_work(graph: Graph, node: Node) -> int:
     """Float work in 8-bit products, in multiply-adds: quantizing rows, scaling group sums and
     multiplying outliers separately, in batches."""
-    op = node.op
-    if isinstance(op, ops.Loop):
-        return op.steps * sum(_float_work(op.body, member) for member in op.body.nodes)
-    if isinstance(op, ops.DynamicConv2D):
-        return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
-    if not isinstance(op, ops.OutlierFullyConnected | ops.DynamicFullyConnected):
-        return 0
+    count = _floats.of(type(node.op))
+    return 0 if count is None else count(graph, node)
+
+
+@_floats(ops.Loop)
+def _loop_floats(graph: Graph, node: Node) -> int:
+    inside = _members(graph, node)
+    assert inside is not None
+    return inside.times * sum(_float_work(inside.graph, member) for member in inside.nodes)
+
+
+@_floats(ops.DynamicConv2D)
+def _image_floats(graph: Graph, node: Node) -> int:
+    return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
+
+
+@_floats(ops.DynamicFullyConnected)
+def _row_floats(graph: Graph, node: Node) -> int:
     n, k = graph.tensors[node.inputs[1] or ""].shape
     m = graph.tensors[node.outputs[0]].elements // n
-    if isinstance(op, ops.DynamicFullyConnected):
-        return _QUANTIZED * m * k
+    return _QUANTIZED * m * k
+
+
+@_floats(ops.OutlierFullyConnected)
+def _outlier_floats(graph: Graph, node: Node) -> int:
+    assert isinstance(node.op, ops.OutlierFullyConnected)
+    n, k = graph.tensors[node.inputs[1] or ""].shape
+    m = graph.tensors[node.outputs[0]].elements // n
     groups, residual = graph.tensors[node.inputs[2] or ""].shape[0], node.inputs[4:] != ()
-    scaled = _GROUP * groups if groups > 1 else 0
-    passes = max(-(-op.outliers // OUTLIER_CHANNELS), int(residual))
-    apart = _PASS * (passes + 1) * m + (m + _GATHERED) * op.outliers if passes else 0
+    scaled, outliers = _GROUP * groups if groups > 1 else 0, node.op.outliers
+    passes = max(-(-outliers // OUTLIER_CHANNELS), int(residual))
+    apart = _PASS * (passes + 1) * m + (m + _GATHERED) * outliers if passes else 0
     return _QUANTIZED * m * k + (scaled * m + apart) * n
-
-
-def _skips_zeros(op: Operator) -> bool:
-    """Whether its kernel multiplies only weights that are not zero."""
-    return isinstance(op, ops.PrunedConv2D | ops.PrunedFullyConnected | ops.ChannelsFirstConv2D)
 
 
 def _nonzero_work(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
@@ -202,75 +229,122 @@ def _nonzero_work(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
     return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)
 
 
-def _count_steps(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
-    """Steps, runs and tiles."""
+class _Steps(NamedTuple):
+    steps: int
+    runs: int
+    tiles: int = 0
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """The shapes of a node's operands, () for absent ones, and its results."""
+
+    shapes: list[Shape]
+    outs: list[Tensor]
+    lanes: int
+
+    @property
+    def out(self) -> int:
+        """The elements of the largest result."""
+        return max((t.elements for t in self.outs), default=0)
+
+    def round_up(self, n: int) -> int:
+        return -(-n // self.lanes) * self.lanes
+
+    def tiles(self, rows: int, columns: int) -> int:
+        """Register tiles of a matrix."""
+        return -(-rows // _TILE_ROWS) * -(-columns // self.lanes)
+
+
+_counts = ByOperator[Callable[[Any, _Operands], _Steps]]()
+
+
+def _count_steps(graph: Graph, node: Node, lanes: int) -> _Steps:
+    """Steps, runs and tiles: of a registered function, else those of a copy of the widest
+    operand."""
+    if inside := _members(graph, node):
+        counts = [_count_steps(inside.graph, member, lanes) for member in inside.nodes]
+        return _Steps(*(inside.times * sum(each) for each in zip((0, 0, 0), *counts, strict=True)))
     op = getattr(node.op, "inner", node.op)
-    if isinstance(op, ops.RowChain):
-        whole, members = members_of(graph, node)
-        counts = [_count_steps(whole, member, lanes) for member in members]
-        steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
-        return steps, runs, tiles
-    if isinstance(op, ops.Loop):
-        counts = [_count_steps(op.body, member, lanes) for member in op.body.nodes]
-        steps, runs, tiles = (op.steps * sum(each) for each in zip((0, 0, 0), *counts, strict=True))
-        return steps, runs, tiles
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
-    outs = [graph.tensors[t] for t in node.outputs]
-    out = max((t.elements for t in outs), default=0)
-    if isinstance(op, ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.Conv2D16x8):
-        return _product_counts(op, shapes, out, lanes)
-    if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
-        n, k = shapes[1]
-        rows = out // n
-        return rows * k * _round_up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
-    if isinstance(op, ops.Recurrent):
-        (time, batch, _), (n, k) = shapes[:2]
-        return time * batch * k * _round_up(n, lanes), time * batch, time * batch * -(-n // lanes)
-    if isinstance(op, ops.QuantizedLSTM):
-        (time, batch, size), (n, k) = shapes[0], shapes[2]
-        return time * batch * n * (size + k), time * batch, time * batch * n
-    if isinstance(op, ops.QuantizedSVDF):
-        return out * shapes[0][1] * op.rank, out * op.rank, 0
-    if isinstance(op, ops.MatMul):
-        n = outs[0].shape[-1]
-        rows = out // n
-        return out * shapes[0][-1], rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
-    if isinstance(op, ops.DepthwiseConv2D):
-        kh, kw = shapes[1][1:3]
-        pixels = out // shapes[1][3]
-        return pixels * kh * kw * _round_up(shapes[1][3], lanes), pixels, outs[0].shape[1] * kh
-    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
-        channels = outs[0].shape[-1]
-        return out * math.prod(op.window), out // channels, 0
-    if isinstance(op, ops.ResizeBilinear):
-        return out * _BILINEAR_TAPS, out // outs[0].shape[-1], 0
-    if isinstance(op, ops.TreeEnsemble):
-        (rows, _), (nodes,), (trees,) = shapes[0], shapes[1], shapes[3]
-        depth = math.ceil(math.log2(nodes / max(trees, 1) + 1)) + 1
-        return rows * trees * depth, rows * trees, 0
-    widest = max([out, *(math.prod(shape) for shape in shapes)])
-    return widest, _count_runs(shapes, [t.shape for t in outs]), 0
+    of = _Operands(shapes, [graph.tensors[t] for t in node.outputs], lanes)
+    count = _counts.of(type(op))
+    if count is not None:
+        return count(op, of)
+    widest = max([of.out, *(math.prod(shape) for shape in shapes)])
+    return _Steps(widest, _count_runs(shapes, [t.shape for t in of.outs]))
 
 
-def _product_counts(
-    op: ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.Conv2D16x8,
-    shapes: list[Shape],
-    out: int,
-    lanes: int,
-) -> tuple[int, int, int]:
-    oc, kh, kw, ic = shapes[1]
-    if isinstance(op, ops.TransposeConv2D):
-        pixels, width, taps = math.prod(shapes[0][:3]), oc * kh * kw, 1
-    else:
-        pixels, width, taps = out // oc, oc, kh * kw
-    steps = pixels * taps * ic * _round_up(width, lanes)
-    return steps, pixels * taps, -(-pixels // _TILE_ROWS) * -(-width // lanes)
+@_counts(ops.Conv2D, ops.DynamicConv2D, ops.Conv2D16x8)
+def _count_conv(_op: Operator, of: _Operands) -> _Steps:
+    oc, kh, kw, ic = of.shapes[1]
+    pixels, taps = of.out // oc, kh * kw
+    return _Steps(pixels * taps * ic * of.round_up(oc), pixels * taps, of.tiles(pixels, oc))
+
+
+@_counts(ops.TransposeConv2D)
+def _count_transpose_conv(_op: Operator, of: _Operands) -> _Steps:
+    oc, kh, kw, ic = of.shapes[1]
+    pixels, width = math.prod(of.shapes[0][:3]), oc * kh * kw
+    return _Steps(pixels * ic * of.round_up(width), pixels, of.tiles(pixels, width))
+
+
+@_counts(ops.FullyConnected, ops.OutlierFullyConnected, ops.DynamicFullyConnected)
+def _count_rows(_op: Operator, of: _Operands) -> _Steps:
+    n, k = of.shapes[1]
+    rows = of.out // n
+    return _Steps(rows * k * of.round_up(n), rows, of.tiles(rows, n))
+
+
+@_counts(ops.Recurrent)
+def _count_recurrent(_op: Operator, of: _Operands) -> _Steps:
+    (time, batch, _), (n, k) = of.shapes[:2]
+    rows = time * batch
+    return _Steps(rows * k * of.round_up(n), rows, rows * -(-n // of.lanes))
+
+
+@_counts(ops.QuantizedLSTM)
+def _count_quantized_lstm(_op: Operator, of: _Operands) -> _Steps:
+    (time, batch, size), (n, k) = of.shapes[0], of.shapes[2]
+    return _Steps(time * batch * n * (size + k), time * batch, time * batch * n)
+
+
+@_counts(ops.QuantizedSVDF)
+def _count_quantized_svdf(op: ops.QuantizedSVDF, of: _Operands) -> _Steps:
+    return _Steps(of.out * of.shapes[0][1] * op.rank, of.out * op.rank)
+
+
+@_counts(ops.MatMul)
+def _count_matmul(_op: Operator, of: _Operands) -> _Steps:
+    n = of.outs[0].shape[-1]
+    rows = of.out // n
+    return _Steps(of.out * of.shapes[0][-1], rows, of.tiles(rows, n))
+
+
+@_counts(ops.DepthwiseConv2D)
+def _count_depthwise(_op: Operator, of: _Operands) -> _Steps:
+    _, kh, kw, channels = of.shapes[1]
+    pixels = of.out // channels
+    return _Steps(pixels * kh * kw * of.round_up(channels), pixels, of.outs[0].shape[1] * kh)
+
+
+@_counts(ops.AveragePool2D, ops.MaxPool2D)
+def _count_pool(op: ops.AveragePool2D | ops.MaxPool2D, of: _Operands) -> _Steps:
+    return _Steps(of.out * math.prod(op.window), of.out // of.outs[0].shape[-1])
+
+
+@_counts(ops.ResizeBilinear)
+def _count_resize(_op: Operator, of: _Operands) -> _Steps:
+    return _Steps(of.out * _BILINEAR_TAPS, of.out // of.outs[0].shape[-1])
+
+
+@_counts(ops.TreeEnsemble)
+def _count_trees(_op: Operator, of: _Operands) -> _Steps:
+    (rows, _), (nodes,), (trees,) = of.shapes[0], of.shapes[1], of.shapes[3]
+    depth = math.ceil(math.log2(nodes / max(trees, 1) + 1)) + 1
+    return _Steps(rows * trees * depth, rows * trees)
 
 
 def _count_runs(ins: list[Shape], outs: list[Shape]) -> int:
     """Maximum row count of all shapes: a lower bound on contiguous runs."""
     return max((math.prod(shape[:-1]) for shape in (*ins, *outs) if shape), default=0)
-
-
-def _round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple

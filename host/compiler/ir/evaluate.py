@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -97,18 +96,7 @@ def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) ->
     """Cost of running the node on constants, in multiply–adds or copies."""
     if isinstance(op, ops.Loop):
         return op.steps * sum(_work_inside(op.body, node) for node in op.body.nodes)
-    taps = 1
-    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
-        taps = math.prod(op.window)
-    elif isinstance(op, ops.DepthwiseConv2D):
-        taps = math.prod(ins[1].shape[1:3])
-    elif isinstance(op, ops.Conv2D | ops.Conv2D16x8 | ops.TransposeConv2D | ops.FullyConnected):
-        taps = math.prod(ins[1].shape[1:])
-    elif isinstance(op, ops.MatMul):
-        taps = ins[0].shape[-1]
-    elif isinstance(op, ops.Recurrent):
-        taps = ins[1].shape[0]
-    return sum(t.elements for t in outs) * taps
+    return sum(t.elements for t in outs) * op.terms(ins)
 
 
 def _work_inside(body: Graph, node: Node) -> int:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.ir.ops import (
     AveragePool2D,
-    DepthwiseConv2D,
     MatMul,
     Mean,
     ReduceSum,
@@ -52,7 +51,7 @@ def can_be_exact(rows: Array, bias: Array | None = None) -> bool:
 
 def rows_of(op: Operator, weights: Array) -> Array:
     """Weights of a `Weighted` operator as [output channels, weights of a channel]."""
-    rows = np.moveaxis(weights, -1, 0) if isinstance(op, DepthwiseConv2D) else weights
+    rows = np.moveaxis(weights, op.weight_axis or 0, 0)
     return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 

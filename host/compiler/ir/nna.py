@@ -21,7 +21,7 @@ _DEPTH = (2**31 - 1) // 255**2  # products whose sum fits 32 bits, without zero 
 def is_layer(node: Node) -> bool:
     """Whether a node is of a kind the NNA supports: a convolution, a fully connected layer, or a
     product of two computed matrices."""
-    return isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | MatMul)
+    return node.op.on_nna
 
 
 def fits_nna(graph: Graph, node: Node) -> bool:

@@ -177,8 +177,18 @@ class Operator(abc.ABC):
     jumps: ClassVar[bool] = False
     # Weights are quantized though the other operands are floats.
     quantized_weights: ClassVar[bool] = False
-    # A positive factor on a channel commutes with the operator, as needed for equalization.
-    keeps_factors: ClassVar[bool] = False
+    # Multiplies by weights, or two computed matrices: its work is counted in multiply-adds.
+    multiplies: ClassVar[bool] = False
+    # Axis of the weights, its second operand, that counts output channels; None: has no weights.
+    weight_axis: ClassVar[int | None] = None
+    # Kernels skip weights that are zero.
+    skips_zeros: ClassVar[bool] = False
+    # Kernels read a part of its constants, a place at a time.
+    reads_parts: ClassVar[bool] = False
+    # A convolution accelerator (NNA) has a form for it; ir/nna.py says which operands fit.
+    on_nna: ClassVar[bool] = False
+    # f16 kernels use its float parameters rounded to f16.
+    rounds_parameters: ClassVar[bool] = False
     # Scale and zero point of results that all engines require.
     fixed_quantization: ClassVar[tuple[float, int] | None] = None
     # Usable as activation of a recurrent layer (recurrent/functions.h).
@@ -210,6 +220,24 @@ class Operator(abc.ABC):
     def saturation(self) -> tuple[float, float] | None:
         """Limits of the operand beyond which quantized results do not change, or None."""
         return None
+
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        """Whether channels, the last axis, stay separate and a positive factor on one commutes with
+        the operator, as needed for equalization."""
+        return False
+
+    def works_by_rows(self) -> bool:
+        """Whether it works along the last axis only, and results have the other axes' sizes."""
+        return False
+
+    def terms(self, ins: Sequence[Tensor | None]) -> int:
+        """Number of products or values that each result combines; 1 where its kernel's work is
+        about that of a copy."""
+        if self.weight_axis is None:
+            return 1
+        weights = ins[1]
+        assert weights is not None
+        return weights.elements // max(weights.shape[self.weight_axis], 1)
 
 
 class ShapeError(ValueError):

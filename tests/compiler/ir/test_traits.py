@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,41 @@ def test_epilogues_are_those_of_the_kernels() -> None:
     assert {f"OP_{kind.upper()}" for kind in found} == set(line.split()[2::3])
 
 
+def test_products_multiply_and_their_weights_have_output_channels() -> None:
+    products = {c for c in ops.every() if c.cost_kind == "matrix"} - {ops.RowChain, ops.ImageStem}
+    assert [c.kind for c in products if not c.multiplies] == []
+    assert [c.kind for c in ops.every() if c.weight_axis is not None and not c.multiplies] == []
+    image, floats = Tensor("x", (1, 6, 6, 4), DType.F32), Tensor("w", (1, 3, 3, 8), DType.F32)
+    made: list[tuple[Operator, Tensor, int]] = [
+        (ops.Conv2D(), replace(floats, shape=(8, 3, 3, 4)), 36),
+        (ops.DepthwiseConv2D(multiplier=2), floats, 9),
+        (ops.FullyConnected(), replace(floats, shape=(8, 144)), 144),
+    ]
+    for op, weights, terms in made:
+        [(shape, _)] = op.infer([image, weights])
+        assert op.weight_axis is not None
+        assert weights.shape[op.weight_axis] == shape[-1] == 8
+        assert op.terms([image, weights]) == terms
+
+
+def test_rows_of_operators_that_work_by_rows_are_independent() -> None:
+    x = np.random.default_rng(1).normal(size=(2, 3, 4)).astype(np.float32)
+    t = Tensor("x", x.shape, DType.F32)
+    w = np.ones((4, 4), np.float32)
+    made: list[tuple[Operator, list[Any]]] = [
+        (ops.Softmax(), []), (ops.LayerNorm(1), [w[0], w[0]]), (ops.FullyConnected(True), [w]),
+    ]  # fmt: skip
+    for op, others in made:
+        assert op.works_by_rows()
+        ins = [t, *(Tensor(str(i), o.shape, DType.F32) for i, o in enumerate(others))]
+        outs = [Tensor("y", *each) for each in op.infer(ins)]
+        [whole] = op.reference([x, *others], ins, outs)
+        first, result = replace(t, shape=(1, 3, 4)), replace(outs[0], shape=(1, 3, 4))
+        [part] = op.reference([x[1:], *others], [first, *ins[1:]], [result])
+        np.testing.assert_array_equal(whole[1:], part)
+    assert not ops.LayerNorm(2).works_by_rows() and not ops.FullyConnected().works_by_rows()
+
+
 def test_kernels_of_layouts_are_measured_in_tables() -> None:
     found = [c.layout_kernels for c in ops.every() if c.layout_kernels is not None]
     assert {name for pair in found for name in pair} <= set(KERNELS)
@@ -108,7 +143,7 @@ def test_recurrent_functions_are_those_of_the_kernels() -> None:
 @pytest.mark.parametrize("operator", _FUNCTIONS, ids=lambda c: c.kind)
 def test_factors_come_out_of_functions_that_keep_them(operator: type[ops.Function]) -> None:
     x = np.linspace(-2, 2, 41)
-    if operator.keeps_factors:
+    if operator().keeps_factors([]):
         np.testing.assert_allclose(operator().formula(3.0 * x), 3.0 * operator().formula(x))
 
 

@@ -82,7 +82,7 @@ def _check_all_have_scales(op: Operator, tensors: Sequence[Tensor]) -> None:
 def _check_weights(op: Operator, weights: Tensor) -> None:
     if weights.dtype is DType.F32:
         return
-    quant, axis = weights.quant, 3 if isinstance(op, ops.DepthwiseConv2D) else 0
+    quant, axis = weights.quant, op.weight_axis or 0
     if quant is None:
         raise ShapeError("expected weights with a scale, found none")
     if quant.per_channel and quant.axis != axis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -118,12 +119,15 @@ class LeakyRelu(Function):
     onnx = "LeakyRelu"
     on_quantized = OnQuantized.RESCALES
     half = Half.YES
-    keeps_factors = True
+    rounds_parameters = True
     epilogue_form = Epilogue.IN_REGISTERS
     alpha: float = 0.01
 
     def formula(self, x: Array) -> Array:
         return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
+
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return True
 
     def quantized_reference(self, x: Array, source: Tensor, out: Tensor) -> Array:
         return quantized.leaky_relu(self.alpha, x, source, out)

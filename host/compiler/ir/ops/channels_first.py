@@ -77,6 +77,9 @@ class ChannelsFirstConv2D(ChannelsFirst):
     cost_kind = "matrix"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
+    weight_axis = 0
+    skips_zeros = True
     images: ClassVar[tuple[int, ...]] = (0, 3)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
@@ -102,6 +105,8 @@ class ChannelsFirstDepthwiseConv2D(ChannelsFirst):
     cost_kind = "window"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
+    weight_axis = 3
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

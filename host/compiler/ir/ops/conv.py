@@ -64,6 +64,9 @@ class Conv2D(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.SUMS
     half = Half.YES
+    multiplies = True
+    weight_axis = 0
+    on_nna = True
     takes_epilogue = True
     takes_table = True
     layout_kernels = ("dense", "sparse")
@@ -126,6 +129,7 @@ class PrunedConv2D(Conv2D):
     """Sparse 1x1 Conv2D with 8-bit quantization; `rule` names the reason for choosing it."""
 
     kind: ClassVar[str] = "pruned_conv2d"
+    skips_zeros = True
     takes_epilogue = False
     takes_table = False
     rule: str = ""
@@ -151,6 +155,9 @@ class DepthwiseConv2D(Operator):
     cost_kind = "window"
     on_quantized = OnQuantized.SUMS
     half = Half.YES
+    multiplies = True
+    weight_axis = 3
+    on_nna = True
     takes_epilogue = True
     takes_table = True
     layout_kernels = ("depthwise", "depthwise_chw")
@@ -213,6 +220,8 @@ class TransposeConv2D(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.SUMS
     half = Half.YES
+    multiplies = True
+    weight_axis = 0
     takes_epilogue = True
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

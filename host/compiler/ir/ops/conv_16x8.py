@@ -59,6 +59,8 @@ class Conv2D16x8(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
+    weight_axis = 0
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

@@ -52,6 +52,9 @@ class FullyConnected(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.SUMS
     half = Half.YES
+    multiplies = True
+    weight_axis = 0
+    on_nna = True
     takes_epilogue = True
     takes_table = True
     keep_dims: bool = False
@@ -73,6 +76,9 @@ class FullyConnected(Operator):
             need_dtype(bias, (_BIAS.get(x.dtype, DType.I32),), "bias")
         shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
         return [(shape, x.dtype)]
+
+    def works_by_rows(self) -> bool:
+        return self.keep_dims
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -99,6 +105,7 @@ class PrunedFullyConnected(FullyConnected):
     `rule`, the reason for choosing it."""
 
     kind: ClassVar[str] = "pruned_fully_connected"
+    skips_zeros = True
     takes_epilogue = False
     takes_table = False
     how: BlockSettings = _STRIPS

@@ -56,6 +56,8 @@ class DynamicFullyConnected(Operator):
     on_quantized = OnQuantized.NEVER
     half = Half.NO
     quantized_weights = True
+    multiplies = True
+    weight_axis = 0
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -104,6 +106,8 @@ class DynamicConv2D(Operator):
     on_quantized = OnQuantized.NEVER
     half = Half.NO
     quantized_weights = True
+    multiplies = True
+    weight_axis = 0
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

@@ -55,11 +55,14 @@ class Add(Operator):
     cost_kind = "simple"
     on_quantized = OnQuantized.RESCALES
     half = Half.YES
-    keeps_factors = True
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         return _infer_binary(ins)
+
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        a, b = operand(ins, 0, "a"), operand(ins, 1, "b")
+        return a.data is None and b.data is None and a.shape == b.shape
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -117,12 +120,14 @@ class Clamp(Operator):
     cost_kind = "simple"
     on_quantized = OnQuantized.RESCALES
     half = Half.YES
-    keeps_factors = True
     recurrent = True
     activation: Activation = Activation.RELU
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         return _infer_unary(ins)
+
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return True
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

@@ -167,6 +167,9 @@ class Pad(Moving):
         need_elements(shape)
         return [(shape, x.dtype)]
 
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return len(self.before) == 4 and self.before[3] == 0  # appended, not prepended
+
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:

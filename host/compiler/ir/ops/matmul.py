@@ -36,6 +36,8 @@ class MatMul(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.NEVER
     half = Half.YES
+    multiplies = True
+    on_nna = True
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
@@ -51,6 +53,9 @@ class MatMul(Operator):
             )
         batch = broadcast(a.shape[:-2], b.shape[:-2])
         return [((*batch, a.shape[-2], b.shape[-1]), a.dtype)]
+
+    def terms(self, ins: Sequence[Tensor | None]) -> int:
+        return operand(ins, 0, "first matrix").shape[-1]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

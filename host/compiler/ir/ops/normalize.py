@@ -67,6 +67,9 @@ class LayerNorm(Operator):
         """Number of values normalized together."""
         return math.prod(shape[-self.axes :])
 
+    def works_by_rows(self) -> bool:
+        return self.axes == 1
+
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:

@@ -263,16 +263,16 @@ class PRelu(Binary):
     tflite = "PRELU"
     on_quantized = OnQuantized.RESCALES
     half = Half.YES
-    keeps_factors = True
     epilogue_form = Epilogue.IN_REGISTERS
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.where(a < 0, a * b, a)
 
-    def quantized_reference(
-        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
-    ) -> Array:
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return operand(ins, 1, "slopes").data is not None
+
+    def quantized_reference(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
         return quantized.prelu(a, b, left, right, out)
 
 

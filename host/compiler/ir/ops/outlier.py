@@ -56,6 +56,8 @@ class OutlierFullyConnected(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
+    weight_axis = 0
     quantized_weights = True
     threshold: float = 6.0
     keep_dims: bool = False

@@ -44,7 +44,6 @@ class _Pool2D(Operator):
     elementwise = False
     cost_kind = "window"
     half = Half.YES
-    keeps_factors = True
     window: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -66,6 +65,12 @@ class _Pool2D(Operator):
             )
         out = window_positions(image_size(x.shape), window, self.stride, padding)
         return [((x.shape[0], *out, x.shape[3]), x.dtype)]
+
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return True
+
+    def terms(self, ins: Sequence[Tensor | None]) -> int:
+        return math.prod(self.window)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class QuantizedLSTM(Operator):
     cost_kind = "simple"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
     of_input: tuple[Factor, ...] = ()
     of_state: tuple[Factor, ...] = ()
     of_cell: tuple[Factor, ...] = ()
@@ -220,6 +221,7 @@ class QuantizedSVDF(Operator):
     cost_kind = "simple"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    multiplies = True
     rank: int = 1
     of_input: Factor = (0, 0)
     to_output: Factor = (0, 0)

@@ -57,6 +57,7 @@ class Recurrent(Operator):
     cost_kind = "matrix"
     on_quantized = OnQuantized.NEVER
     half = Half.YES
+    multiplies = True
     halves = 2, 1
 
     gates: ClassVar[int] = 1
@@ -95,6 +96,9 @@ class Recurrent(Operator):
         if not self.clip > 0:
             raise ShapeError(f"expected a positive clip, found {self.clip}")
         return [((time, batch, hidden), x.dtype)] + [((batch, hidden), DType.F32)] * self.states
+
+    def terms(self, ins: Sequence[Tensor | None]) -> int:
+        return given(ins, 1, "weights").shape[0]  # of a step's gates
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

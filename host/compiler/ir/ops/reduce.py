@@ -60,6 +60,9 @@ class Mean(Operator):
         dropped = [d for i, d in enumerate(x.shape) if i not in self.axes]
         return [(tuple(kept if self.keep_dims else dropped), x.dtype)]
 
+    def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
+        return self.axes == (1, 2) and len(operand(ins, 0, "input").shape) == 4
+
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
@@ -159,6 +162,9 @@ class Softmax(Operator):
         if not (math.isfinite(self.beta) and self.beta > 0):
             raise ShapeError(f"expected a positive beta, found {self.beta}")
         return [(x.shape, x.dtype)]
+
+    def works_by_rows(self) -> bool:
+        return True
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

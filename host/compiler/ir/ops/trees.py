@@ -42,6 +42,7 @@ class TreeEnsemble(Operator):
     cost_kind = "function"
     on_quantized = OnQuantized.NEVER
     half = Half.NO
+    reads_parts = True
     targets: int = 1
     join: Join = "add"
 

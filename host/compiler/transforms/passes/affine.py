@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.exact import can_be_exact, is_power_of_two, rows_of
 from edgekit.host.compiler.ir.names import fresh_name
-from edgekit.host.compiler.ir.ops import Add, DepthwiseConv2D, Mul, Weighted
+from edgekit.host.compiler.ir.ops import Add, Mul, Weighted
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
@@ -116,9 +116,8 @@ def _fold_term(
     bias = users.graph.tensors[stem].data if stem else None
     name = node.inputs[1]
     if is_factor:
-        shape = (-1, *(1,) * (len(weights.shape) - 1))  # output channels first
-        factor = term if isinstance(node.op, DepthwiseConv2D) else term.reshape(shape)
-        scaled = (weights.data * factor).astype(np.float32)
+        shape = [-1 if axis == node.op.weight_axis else 1 for axis in range(len(weights.shape))]
+        scaled = (weights.data * term.reshape(shape)).astype(np.float32)
         name = users.constant(f"{weights.name}.scaled", weights, scaled)
         bias = None if bias is None else (bias * term).astype(np.float32)
     else:

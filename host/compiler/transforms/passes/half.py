@@ -97,14 +97,11 @@ def _node_costs(graph: Graph, node: Node) -> tuple[float, float]:
     """Costs of a node in f32 and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
-    if isinstance(node.op, ops.Weighted):
-        weights = graph.tensors[node.inputs[1] or ""]
-        per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
-        moved += _PRODUCT * y * per_value
     if isinstance(node.op, ops.Recurrent):
         return _recurrent_costs(graph, node, moved)
-    if isinstance(node.op, ops.MatMul):
-        moved += _PRODUCT * y * graph.tensors[node.inputs[0] or ""].shape[-1]
+    if node.op.multiplies:
+        ins = [None if name is None else graph.tensors[name] for name in node.inputs]
+        moved += _PRODUCT * y * node.op.terms(ins)
     functions = y if node.op.half is Half.WIDENED else 0
     return moved + _FUNCTION * functions, moved / 2 + _HALF_FUNCTION * functions
 
@@ -145,9 +142,11 @@ def _choose_f16_nodes(graph: Graph, conversion: float, threads: int) -> set[str]
 
 
 def _round_parameter(op: Operator) -> Operator:
-    """Round the operator's parameter to f16, as the f16 kernels use it."""
-    if isinstance(op, ops.LeakyRelu):
-        return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
+    """Round the operator's float parameters to f16 where f16 kernels use them so."""
+    if op.rounds_parameters:
+        values = {f.name: getattr(op, f.name) for f in dataclasses.fields(op)}
+        rounded = {n: float(np.float16(v)) for n, v in values.items() if isinstance(v, float)}
+        return dataclasses.replace(op, **rounded)
     if isinstance(op, ops.Weighted) and op.epilogue is not None:
         return dataclasses.replace(op, epilogue=_round_parameter(op.epilogue))
     return op

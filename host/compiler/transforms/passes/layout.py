@@ -318,12 +318,7 @@ def _push_reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bo
 def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     """Handle operators that work on the last axis and keep the others, like softmax."""
     view = views[0]
-    keeps = (
-        isinstance(op, ops.Softmax)
-        or (isinstance(op, ops.FullyConnected) and op.keep_dims)
-        or (isinstance(op, ops.LayerNorm) and op.axes == 1)
-    )
-    if not keeps or view.order[-1] != len(view.order) - 1:
+    if not op.works_by_rows() or view.order[-1] != len(view.order) - 1:
         return False
     push.emit(node, op, views, [view.order])
     return True

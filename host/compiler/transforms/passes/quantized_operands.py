@@ -92,7 +92,7 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
         return None
     if bias is not None and bias.data is None:
         return None
-    axis = 3 if isinstance(node.op, ops.DepthwiseConv2D) else 0
+    axis = node.op.weight_axis or 0
     shape = [1] * len(w.shape)
     shape[axis] = w.quant.scale.size
     quantized = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)

@@ -14,7 +14,7 @@ from edgekit.host.compiler.exporters.halves import as_halves
 from edgekit.host.compiler.inputs import InputOptions
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import last_uses, run_node
-from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 from edgekit.host.compiler.transforms.prune.allot import shares_of
 from edgekit.host.compiler.transforms.prune.layer import Moments, prune_layer, refit_layer
 from edgekit.host.compiler.transforms.prune.pattern import F64, Pattern
@@ -222,12 +222,7 @@ def _can_be_fitted(graph: Graph, node: Node) -> bool:
     if not has_weights(graph, node) or _shares_weights(graph, node):
         return False
     weights = graph.tensors[node.inputs[1] or ""]
-    return weights.elements // _outputs_of(node.op, weights.shape) <= DEEPEST
-
-
-def _outputs_of(op: Operator, weights: Shape) -> int:
-    """Return the number of output channels, derived from the shape of the weights."""
-    return weights[-1] if isinstance(op, ops.DepthwiseConv2D) else weights[0]
+    return node.op.terms([None, weights]) <= DEEPEST
 
 
 def _shares_weights(graph: Graph, node: Node) -> bool:

@@ -182,7 +182,7 @@ class _Builder:
         named = node.inputs[2] if len(node.inputs) > 2 else None
         given = None if named is None else self._graph.tensors[named]
         assert w.data is not None
-        axis = 3 if isinstance(node.op, ops.DepthwiseConv2D) else 0
+        axis = node.op.weight_axis or 0
         rows = np.moveaxis(w.data, axis, 0).reshape(w.shape[axis], -1).astype(np.float64)
         bias = np.zeros(len(rows)) if given is None else np.asarray(given.data, np.float64)
         moments = self._moments.get(node.name)

@@ -98,19 +98,8 @@ def _activation_of(node: Node) -> Activation:
 
 def _passes_scale(graph: Graph, node: Node) -> bool:
     """Whether channels stay separate and a positive factor commutes with the operator."""
-    op, y = node.op, graph.tensors[node.outputs[0]]
-    if isinstance(op, ops.Pad):  # channels may be appended but not prepended
-        return len(op.before) == 4 and op.before[3] == 0
-    if isinstance(op, ops.Mean):
-        return op.axes == (1, 2) and len(graph.tensors[node.inputs[0] or ""].shape) == 4
-    if not op.keeps_factors or _activation_of(node) not in _SCALABLE:
-        return False
-    if isinstance(op, ops.Add):
-        return all(
-            name and graph.tensors[name].data is None and graph.tensors[name].shape == y.shape
-            for name in node.inputs
-        )
-    return not isinstance(op, ops.PRelu) or graph.tensors[node.inputs[1] or ""].data is not None
+    ins = [None if name is None else graph.tensors[name] for name in node.inputs]
+    return node.op.keeps_factors(ins) and _activation_of(node) in _SCALABLE
 
 
 def _is_scalable_producer(graph: Graph, node: Node) -> bool:
@@ -172,7 +161,7 @@ def _scale_weights(
     """Multiply weights and bias per output channel, or weights per input channel."""
     w = tensors[node.inputs[1] or ""]
     assert w.data is not None
-    by_rows = is_output and not isinstance(node.op, ops.DepthwiseConv2D)
+    by_rows = is_output and node.op.weight_axis == 0
     shape = (-1, *(1,) * (len(w.shape) - 1)) if by_rows else (-1,)
     inputs = list(node.inputs)
     inputs[1] = _add_constant(w, w.data * factor.reshape(shape), tensors, taken)
