@@ -150,10 +150,10 @@ def _quantize_unmoved(graph: Graph) -> Graph:
 
 
 def _fuse_integer_ops(graph: Graph) -> Graph:
-    return until_stable(graph, _on_codes)
+    return until_stable(graph, _on_quantized)
 
 
-def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
+def _on_quantized(users: Users, node: Node) -> dict[str, Node | None] | None:
     after = [users.only_consumer(name) for name in node.outputs]
     quantized = [n for n in after if n is not None and isinstance(n.op, ops.Quantize)]
     outs = [users.graph.tensors[n.outputs[0]] for n in quantized]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.quantization import quantized_range, scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Quant, Tensor
 from edgekit.host.compiler.transforms.passes.rewrite import Users
@@ -52,12 +54,23 @@ def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | Non
     return None if None in names else tuple(names)
 
 
+_operand_errors = ByOperator[Callable[[list[Tensor], Tensor], float]]()
+
+
 def _max_operand_error(op: Operator, quantized: list[Tensor], out: Tensor) -> float:
-    """Maximum error of a constant operand: it may change the output by half a step."""
-    if isinstance(op, ops.Add | ops.Sub | ops.Maximum | ops.Minimum):
-        return scale_of(out) / 2
-    if not isinstance(op, ops.Mul | ops.PRelu):
-        return 0.0
+    """Maximum error of a constant operand: it may change the output by half a step. 0 if it is
+    unknown how errors grow."""
+    error = _operand_errors.of(type(op))
+    return 0.0 if error is None else error(quantized, out)
+
+
+@_operand_errors(ops.Add, ops.Sub, ops.Maximum, ops.Minimum)
+def _error_of_term(_quantized: list[Tensor], out: Tensor) -> float:
+    return scale_of(out) / 2
+
+
+@_operand_errors(ops.Mul, ops.PRelu)
+def _error_of_factor(quantized: list[Tensor], out: Tensor) -> float:
     low, high = quantized_range(DType.I8)
     zeros = [(scale_of(t), zero_point_of(t)) for t in quantized]
     return scale_of(out) / 2 / max(step * max(high - z, z - low) for step, z in zeros)
