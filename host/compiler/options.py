@@ -135,7 +135,7 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add boxes, poses or labels as outputs: from the file (auto) or by shapes (guess).",
+            "Add boxes, poses or labels as outputs: from the file (auto), by shapes (guess).",
         ),
     )
     head: str = field(
