@@ -51,7 +51,7 @@ void NAME(const void *args, long begin, long end) {
 #define SIDE 4 /* vectors per iteration, to hide latency */
 #define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
-EK_INLINE vi quantize(vf x, vf scale, vi zero) {
+EK_INLINE vi quantize_vector(vf x, vf scale, vi zero) {
     const vi c = vi_min(vi_max(to_even(x / scale) + zero, vi_splat(0)), vi_splat(255));
     return c - vi_splat(SHIFT);
 }
@@ -63,14 +63,14 @@ static void quantize(const float *x, TQ *y, long n, float step, int zero_point) 
     for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
         vi quantized[SIDE];
         for (int s = 0; s < SIDE; s++)
-            quantized[s] = quantize(vf_load(x + i + s * EK_VL), scale, zero);
+            quantized[s] = quantize_vector(vf_load(x + i + s * EK_VL), scale, zero);
         for (int s = 0; s < SIDE; s++)
             vi_to_bytes(y + i + s * EK_VL, quantized[s]);
     }
     for (; i + EK_VL <= n; i += EK_VL)
-        vi_to_bytes(y + i, quantize(vf_load(x + i), scale, zero));
+        vi_to_bytes(y + i, quantize_vector(vf_load(x + i), scale, zero));
     if (i < n)
-        vi_to_bytes_n(y + i, quantize(vf_load_n(x + i, n - i), scale, zero), n - i);
+        vi_to_bytes_n(y + i, quantize_vector(vf_load_n(x + i, n - i), scale, zero), n - i);
 }
 
 #ifdef IMAGE

@@ -28,7 +28,7 @@ EK_INLINE vi nearest(vf x) {
 }
 #endif
 
-EK_INLINE vi quantize(const mapping *m, vf x) {
+EK_INLINE vi quantize_vector(const mapping *m, vf x) {
 #ifdef OP_DYNAMIC
     return vi_nearest(x * m->factor); /* at most 127: the factor is derived from the maximum */
 #else
@@ -58,14 +58,14 @@ static void quantize(const mapping *m, const float *x, TQ *y, long n) {
     for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
         vi quantized[SIDE];
         for (int s = 0; s < SIDE; s++)
-            quantized[s] = quantize(m, vf_load(x + i + s * EK_VL));
+            quantized[s] = quantize_vector(m, vf_load(x + i + s * EK_VL));
         for (int s = 0; s < SIDE; s++)
             store(y + i + s * EK_VL, quantized[s]);
     }
     for (; i + EK_VL <= n; i += EK_VL)
-        store(y + i, quantize(m, vf_load(x + i)));
+        store(y + i, quantize_vector(m, vf_load(x + i)));
     if (i < n)
-        store_n(y + i, quantize(m, vf_load_n(x + i, n - i)), n - i);
+        store_n(y + i, quantize_vector(m, vf_load_n(x + i, n - i)), n - i);
 }
 
 #ifdef OP_DYNAMIC

@@ -6,8 +6,8 @@
  * at most one (17 rows by 8: 6 + 6 + 5). Columns split the same way into panels of full vectors, so
  * that no panel is narrow; k splits into equal blocks of at most kc. Hence there is a micro-kernel
  * for every width up to the tile. */
-#ifndef EK_GEMM_CODES_H
-#define EK_GEMM_CODES_H
+#ifndef EK_GEMM_MICROKERNELS_H
+#define EK_GEMM_MICROKERNELS_H
 #include <limits.h>
 #include <math.h>
 #include "../kernel.h"

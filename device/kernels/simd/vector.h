@@ -8,7 +8,7 @@
  *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
  *                 broadcasting one element from memory (x86, RVV)
  *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
- *   EK_QUANTIZED8     vi_multiply_low and _high, vi_quantized8: sums of eight 16-bit products (ARM)
+ *   EK_QUANTIZED8 vi_multiply_low and _high, vi_quantized8: sums of eight 16-bit products (ARM)
  *   EK_I8         8-bit products: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_MMLA, EK_I8_PAIR16,
  *                 EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h) */
 #ifndef EK_SIMD_VECTOR_H
