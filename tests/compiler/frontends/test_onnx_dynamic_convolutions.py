@@ -170,6 +170,21 @@ def test_other_forms_stay_as_they_are_written(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER"])
+def test_windows_that_skip_pixels_are_of_codes_of_the_whole_image(kind, tmp_path):
+    """ONNX Runtime's automatic padding is negative there; the range is of all pixels."""
+    import onnxruntime
+
+    attributes = {"strides": [9, 4], "auto_pad": kind}
+    case = (_codes(np.uint8, 2, 1), _ONE, np.uint8(99), (1, _C, 9, 6), attributes)
+    path = save(_net(case), tmp_path)
+    x = _RNG.uniform(-1, 1, case[3]).astype(np.float32)
+    x[0, 0, 0, 0] = 9
+    (want,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    found = evaluate(run_passes(import_model(path))[0], {"x": x}).outputs["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
+
+
 @pytest.mark.parametrize(
     ("case", "said"),
     [

@@ -129,6 +129,8 @@ class _Finder:
         ranks = (2,) if product.op == "MatMulInteger" else (3, 4)
         if weights.ndim not in ranks or product.attributes.get("group", 1) != 1:
             return False
+        if product.op == "ConvInteger" and _may_skip_pixels(product, weights):
+            return False
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         points = self._constants.get(zero) if zero else np.zeros(1, np.int64)
         channels = _weight_layout(product, weights).channels
@@ -171,6 +173,18 @@ def _weight_layout(product: FileNode, weights: Array) -> _Layout:
         return _Layout(FUSED, weights.shape[1], ((weights.shape[1],),))
     channels, ones = weights.shape[0], (1,) * (weights.ndim - 2)
     return _Layout(FUSED_CONV, channels, ((channels, *ones), (1, channels, *ones)))
+
+
+def _may_skip_pixels(product: FileNode, weights: Array) -> bool:
+    """Whether automatic padding may move the windows into the image: DynamicConv2D would take the
+    range from the pixels that are left."""
+    if product.attributes.get("auto_pad") not in ("SAME_UPPER", "SAME_LOWER"):
+        return False
+    strides = product.attributes.get("strides")
+    return isinstance(strides, tuple) and any(
+        isinstance(stride, int) and stride > size
+        for stride, size in zip(strides, weights.shape[2:], strict=False)
+    )
 
 
 def _is_dynamic_quantize(node: FileNode) -> bool:
