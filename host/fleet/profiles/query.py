@@ -7,6 +7,7 @@ connection neither knows a path nor may open one.
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.parquet import libraries, read_part, schema
 
 _MEMORY = "1GB"
+_ADDRESSES = 3 << 29  # bytes; DuckDB does not count the values of expressions
 _BATCH_COLUMNS = (
     "board, received, uuid, spool, boot, sequence, began_ns, ended_ns, dropped, lost, inferences, "
     "clock, every, release, model, model_sha256, profile, kit, variant, threads, cluster, "
@@ -59,7 +61,7 @@ class Source(Protocol):
 
 def query(store: Source, sql: str, most_rows: int) -> QueryResult:
     """Runs a query on the views `operators` and `batches`; InputError if it fails."""
-    with _sql_errors(), asking(store) as connection:
+    with _sql_errors(), asking(store) as connection, _more_addresses(_ADDRESSES):
         _check(connection, sql)
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
@@ -190,7 +192,8 @@ def asking(store: Source) -> Iterator[Any]:
             yield database
         except duckdb.Error as error:
             mistakes = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
-            if not isinstance(error, (*mistakes, duckdb.PermissionException)):
+            others = (duckdb.PermissionException, duckdb.OutOfMemoryException)
+            if not isinstance(error, (*mistakes, *others)):
                 for path in paths:
                     read_part(path, store.remote)
             raise
@@ -216,11 +219,30 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
 
 
 @contextlib.contextmanager
+def _more_addresses(size: int) -> Iterator[None]:
+    """Within it, this process may map at most `size` bytes more than it does."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = pages * resource.getpagesize() + size
+    given = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([wanted, *given]), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@contextlib.contextmanager
 def _sql_errors() -> Iterator[None]:
     import duckdb
 
     try:
         yield
+    except (MemoryError, duckdb.OutOfMemoryException):
+        raise InputError(
+            f"expected a query that needs at most {_MEMORY} of memory, found one that needs more; "
+            "select fewer or smaller values"
+        ) from None
     except duckdb.Error as error:
         raise _refused(str(error)) from None
 

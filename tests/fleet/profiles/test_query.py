@@ -88,6 +88,17 @@ def test_a_query_that_reaches_elsewhere_is_refused_and_the_store_is_as_it_was(
     assert not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.parametrize(
+    "sql", ["SELECT repeat('x', 3000000000)", "SELECT repeat('x', 100000000) FROM range(99)"]
+)
+def test_a_query_that_needs_more_memory_than_it_may_is_refused(
+    store: ProfileStore, sql: str
+) -> None:
+    with pytest.raises(InputError, match="at most 1GB of memory"):
+        query(store, sql, 100)
+    assert query(store, "FROM batches", 100).rows
+
+
 def test_no_answer_has_a_path(store: ProfileStore) -> None:
     shown = query(store, "SELECT * FROM operators, batches", 100)
     assert str(store.folder) not in repr(shown)
