@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgekit.host.compiler.ir.ops import Activated, Add, Clamp, Conv2D, DepthwiseConv2D, Pad
+from edgekit.host.compiler.ir.ops import (
+    Activated,
+    Add,
+    Clamp,
+    Conv2D,
+    DepthwiseConv2D,
+    Pad,
+    StridedSlice,
+)
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding
+from edgekit.host.compiler.ir.windows import span
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
@@ -57,6 +66,41 @@ def fuse_pad(graph: Graph) -> Graph:
                 conv, op=fused, inputs=(node.inputs[0], *conv.inputs[1:])
             ),
             node.name: None,
+        }
+
+    return until_stable(graph, match)
+
+
+def fuse_slice(graph: Graph) -> Graph:
+    """Do not compute rows and columns that a slice drops, such as those of causal convolutions
+    with padding on both sides."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        op = node.op
+        if not isinstance(op, Conv2D | DepthwiseConv2D) or len(node.inputs) > 3:
+            return None
+        cut = users.only_consumer(node.outputs[0])
+        if cut is None or not isinstance(cut.op, StridedSlice):
+            return None
+        out, kept = graph.tensors[node.outputs[0]], graph.tensors[cut.outputs[0]]
+        same = (out.shape[0], out.shape[3]) == (kept.shape[0], kept.shape[-1])
+        if cut.op.shape != cut.op.extent or {*cut.op.stride} != {1} or not same:
+            return None
+        x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+        spans = span((w.shape[1], w.shape[2]), op.dilation)
+        pads = []
+        for axis in (1, 2):
+            before = (op.padding.top, op.padding.left)[axis - 1]
+            step, count = op.stride[axis - 1], cut.op.extent[axis]
+            begin = before - cut.op.begin[axis] * step
+            end = (count - 1) * step + spans[axis - 1] - x.shape[axis] - begin
+            if begin < 0 or end < 0:
+                return None
+            pads += [begin, end]
+        fused = dataclasses.replace(op, padding=Padding(*pads))
+        return {
+            node.name: dataclasses.replace(node, op=fused, outputs=cut.outputs),
+            cut.name: None,
         }
 
     return until_stable(graph, match)

@@ -10,7 +10,12 @@ from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine, split_bias
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fold import fold
-from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+from edgekit.host.compiler.transforms.passes.fuse import (
+    fuse_activation,
+    fuse_pad,
+    fuse_residual,
+    fuse_slice,
+)
 from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
@@ -18,6 +23,7 @@ from edgekit.host.compiler.transforms.passes.neutral import drop_neutral
 from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
 from edgekit.host.compiler.transforms.passes.reciprocal import use_reciprocals
 from edgekit.host.compiler.transforms.passes.repeats import share_repeats
+from edgekit.host.compiler.transforms.passes.rows import lift_rows
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
@@ -28,12 +34,14 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse_layer_norm", fuse_layer_norm),
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
+    ("lift_rows", lift_rows),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_silu", fuse_silu),
     ("split_bias", split_bias),
     ("fuse_affine", fuse_affine),
     ("dead", dead),
     ("fuse_pad", fuse_pad),
+    ("fuse_slice", fuse_slice),
     ("fuse_activation", fuse_activation),
     ("fuse_residual", fuse_residual),
     ("dead", dead),
