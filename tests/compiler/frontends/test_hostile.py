@@ -155,6 +155,7 @@ def test_computed_weights_of_quantized_values_are_refused(files):
         ("x", [], [], "expected one scale for image, which is s8"),
         ("y", [0.1] * 5, [0] * 5, "one scale per channel"),
         ("x", [0.1], [0, 0, 0], "expected 1 zero points, found 3"),
+        ("x", [0.1], [1 << 40], "zero points from -128 to 127, found 1099511627776"),
         ("w", [0.1] * 4, [0, 0, 1, 0], "zero points from 0 to 0"),
         ("w", [0.1] * 3, [0] * 3, "one scale per channel"),
         ("w", [], [], "weights with a scale"),

@@ -36,6 +36,7 @@ _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _OPTIONS_2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_CODES = ("INT8", "UINT8", "INT16")
 _TYPES |= {19: "INT2", 20: "UINT4"}  # newer than the generated code
 
 _INDEX_VECTORS = {
@@ -288,11 +289,12 @@ class _Reader:
             raise InputError(
                 f"{shown}: expected a buffer below {len(self.buffers)}, found {buffer}"
             )
+        dtype = _TYPES.get(tensor.Type(), f"number {tensor.Type()}")
         return FileTensor(
             name,
             shape,
-            _TYPES.get(tensor.Type(), f"number {tensor.Type()}"),
-            None if quant is None else self._read_quant(quant, shape, shown),
+            dtype,
+            None if quant is None else self._read_quant(quant, shape, shown, dtype),
             self.buffers[buffer],
             None if sparsity is None else self._read_sparsity(sparsity),
             signature,
@@ -300,7 +302,7 @@ class _Reader:
             blocks=None if quant is None else _read_blocks(quant, shown),
         )
 
-    def _read_quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:
+    def _read_quant(self, quant: Any, shape: Shape, shown: str, dtype: str) -> Quant | None:
         count, zero_count, axis = quant.ScaleLength(), quant.ZeroPointLength(), 0
         if count == 0:
             return None
@@ -316,6 +318,12 @@ class _Reader:
             raise InputError(f"{shown}: expected {count} zero points, found {zero_count}")
         scale = quant.ScaleAsNumpy()
         zero = quant.ZeroPointAsNumpy() if zero_count else np.zeros(1, np.int64)
+        codes = np.iinfo(dtype.lower() if dtype in _CODES else "int32")
+        if zero.min() < codes.min or zero.max() > codes.max:
+            raise InputError(
+                f"{shown}: expected zero points from {codes.min} to {codes.max}, "
+                f"found {zero.min()} to {zero.max()}"
+            )
         if not (np.isfinite(scale).all() and (scale > 0).all()):
             raise InputError(
                 f"{shown}: expected positive finite scales, found {float(scale.min())}"
