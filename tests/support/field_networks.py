@@ -190,6 +190,27 @@ def _audio(b: Builder, x: str) -> list[str]:
     return [b.classes(x)]
 
 
+def _tcn(b: Builder, x: str) -> list[str]:
+    """Dilated convolutions over time with residuals; one vector of the whole sound."""
+    _, h, w, c = b.shape(x)
+    x = b.conv1(b.add(ops.Reshape((1, 1, h * w // 8, c * 8)), x), 32, 1, 1)
+    for dilation in (1, 2, 4, 8, 16):
+        y = b.conv1(b.conv1(x, 32, 3, 1, dilation), 32, 3, 1, dilation)
+        x = b.add(ops.Add(Activation.RELU), x, y)
+    frames = b.add(ops.Reshape(b.shape(x)[1:]), x)
+    return [b.dense(b.add(ops.Mean((1,)), frames), 10)]
+
+
+def _aspp(b: Builder, x: str) -> list[str]:
+    """DeepLab: dilated branches and a pooled one, joined, at the size of the image."""
+    image = x
+    x = b.conv(b.conv(b.conv(x, 16, 3, 2), 32, 3, 2), 64)
+    pooled = b.conv(b.add(ops.Mean((1, 2), keep_dims=True), x), 32, 1)
+    branches = [b.conv(x, 32, 1), *(b.conv(x, 32, dilation=d) for d in (2, 4)), b.up(pooled, x)]
+    x = b.conv(b.conv(b.add(ops.Concat(3), *branches), 32, 1), 5, 1, linear=True)
+    return [b.up(x, image)]
+
+
 def _larger_image(b: Builder, x: str) -> list[str]:
     """Super-resolution: residual blocks, then depth to space; a long skip."""
     width = pick(b.rng, (16, 32))
@@ -274,6 +295,8 @@ FIELD_KINDS: dict[str, Network] = {
     "ghost": _ghost,
     "keywords": _recurrent,
     "audio": _audio,
+    "tcn": _tcn,
+    "aspp": _aspp,
     "larger_image": _larger_image,
     "segments": _segments,
     "gated_residual": _gated_residual,

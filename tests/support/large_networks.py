@@ -73,19 +73,25 @@ class Builder:
         return self.tensors[name].shape
 
     def conv(
-        self, x: str, outputs: int, kernel: int = 3, stride: int = 1, linear: bool = False
+        self,
+        x: str,
+        outputs: int,
+        kernel: int = 3,
+        stride: int = 1,
+        linear: bool = False,
+        dilation: int = 1,
     ) -> str:
         act = Activation.NONE if linear else self.rng.choice([Activation.RELU, Activation.RELU6])
-        pad = _same(self.shape(x), kernel, stride)
+        pad = _same(self.shape(x), (kernel - 1) * dilation + 1, stride)
         w = self.weights(outputs, kernel, kernel, self.shape(x)[3])
-        return self.add(ops.Conv2D((stride, stride), (1, 1), pad, act), x, w)
+        return self.add(ops.Conv2D((stride, stride), (dilation, dilation), pad, act), x, w)
 
-    def conv1(self, x: str, outputs: int, kernel: int, stride: int) -> str:
+    def conv1(self, x: str, outputs: int, kernel: int, stride: int, dilation: int = 1) -> str:
         """A convolution over the columns of an image of one row."""
-        same = _same(self.shape(x), kernel, stride)
+        same = _same(self.shape(x), (kernel - 1) * dilation + 1, stride)
         w = self.weights(outputs, 1, kernel, self.shape(x)[3])
         pad = Padding(0, 0, same.left, same.right)
-        return self.add(ops.Conv2D((1, stride), (1, 1), pad, Activation.RELU), x, w)
+        return self.add(ops.Conv2D((1, stride), (1, dilation), pad, Activation.RELU), x, w)
 
     def depthwise(self, x: str, kernel: int = 3, stride: int = 1) -> str:
         pad = _same(self.shape(x), kernel, stride)

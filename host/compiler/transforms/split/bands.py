@@ -26,7 +26,7 @@ from edgekit.host.compiler.transforms.split.cutters import H, W, cut_node, same_
 from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.host.compiler.transforms.split.work import CALL, count_operations
 
-_LONGEST = 24  # maximum number of operators per chain
+_LONGEST = 36  # maximum number of operators per chain
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
 
 
@@ -163,6 +163,15 @@ def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, 
     return tuple(reversed(members))
 
 
+def _bytes_around(live: Live, chain: Sequence[Node], window: tuple[int, int]) -> int:
+    """Bytes alive beside the bands of a chain. Its output exists in full, also where it is a view
+    now; `chain` is empty if it cannot be cut."""
+    inside = {t for node in chain[:-1] for t in node.outputs}
+    return live.beside(*window, inside) + sum(
+        live.bytes_of_view(t) for node in chain[-1:] for t in node.outputs
+    )
+
+
 def _estimate_plan(
     graph: Graph,
     live: Live,
@@ -175,7 +184,7 @@ def _estimate_plan(
     """Estimate a plan from its first, middle and last band; inner bands are like the middle one.
     `bands` are those of shorter chains, by the last node."""
     out = graph.tensors[chain[-1].outputs[0]]
-    around = live.around(*window, {t for n in chain[:-1] for t in n.outputs})
+    around = _bytes_around(live, chain, window)
     if around >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
@@ -184,7 +193,7 @@ def _estimate_plan(
     found = [known[0].steps(chain)]
     if found[0] is None:
         chain = _cut_members(graph, chain, cuts[0])
-        around = live.around(*window, {t for n in chain[:-1] for t in n.outputs})
+        around = _bytes_around(live, chain, window)
         found = [_band_steps(graph, chain, cut) for cut in places] if chain else [None]
     else:
         found += [band.steps(chain) for band in known[1:]]

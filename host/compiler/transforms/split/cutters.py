@@ -43,16 +43,20 @@ def _input_lines(
 def _cut_conv(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.Conv2D)
-    x, w = site.operand(0), site.operand(1)
     rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
         return Piece(op, (cut, None, *rest))
     if cut.axis == C:
         return Piece(op, (None, Cut(0, cut.begin, cut.end), *rest))
-    if _quantizes_its_input(x, w):
-        return None
+    return _windows_of_lines(site, cut, rest)
+
+
+def _windows_of_lines(site: Site, cut: Cut, rest: tuple[Cut | None, ...]) -> Piece | None:
+    """Cut rows or columns of a convolution."""
+    op, x, w = site.node.op, site.operand(0), site.operand(1)
+    assert isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
     lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
-    if lines is None:
+    if lines is None or _quantizes_its_input(x, w):
         return None
     return Piece(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
 
@@ -101,7 +105,6 @@ def _line_part(
 def _cut_depthwise(site: Site, cut: Cut) -> Piece | None:
     op = site.node.op
     assert isinstance(op, ops.DepthwiseConv2D)
-    x, w = site.operand(0), site.operand(1)
     rest = _cut_other_inputs(site, cut)
     if cut.axis == N:
         return Piece(op, (cut, None, *rest))
@@ -110,12 +113,7 @@ def _cut_depthwise(site: Site, cut: Cut) -> Piece | None:
             return None
         source = Cut(C, cut.begin // op.multiplier, cut.end // op.multiplier)
         return Piece(op, (source, cut, *rest))
-    if _quantizes_its_input(x, w):
-        return None
-    lines = _line_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation), op.stride)
-    if lines is None:
-        return None
-    return Piece(dataclasses.replace(op, padding=lines[1]), (lines[0], None, *rest))
+    return _windows_of_lines(site, cut, rest)
 
 
 @_cuts(ops.TransposeConv2D)
@@ -188,13 +186,14 @@ def _cut_pool(site: Site, cut: Cut) -> Piece | None:
 
 @_cuts(ops.ResizeBilinear)
 def _cut_resize(site: Site, cut: Cut) -> Piece | None:
-    """Cut images, channels, or rows or columns (reading the two neighbors of each)."""
-    op = site.node.op
+    """Cut images, channels, or rows or columns (reading the two neighbors of each). A single one,
+    as of a pooled image, is read in full."""
+    op, x = site.node.op, site.operand(0)
     assert isinstance(op, ops.ResizeBilinear)
     if cut.axis in (N, C):
         return Piece(op, (cut,))
-    part, begin, end = op.band(cut.axis - H, site.operand(0), cut.begin, cut.end)
-    return Piece(part, (Cut(cut.axis, begin, end),))
+    part, begin, end = op.band(cut.axis - H, x, cut.begin, cut.end)
+    return Piece(part, (Cut(cut.axis, begin, end) if x.shape[cut.axis] > 1 else None,))
 
 
 @_cuts(ops.Reshape)

@@ -77,6 +77,12 @@ class Live:
         more = _sums(spans, len(self._at))
         return max((a + b for a, b in zip(self._at, more, strict=True)), default=0)
 
+    def bytes_of_view(self, name: str) -> int:
+        """Bytes of a tensor in another's memory that needs its own if that one disappears; else
+        0."""
+        leaves = self._base.get(name, name) != name and self._reader[name] < len(self._at)
+        return self._tensors[name].bytes if leaves else 0
+
     def last_reader(self, name: str) -> int:
         """Index of the last node that uses a tensor; past the end for a graph output."""
         return self._reader[name]

@@ -16,6 +16,9 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.compiler.transforms.split.search import BandSearch
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.field_networks import field_network
@@ -60,7 +63,8 @@ def test_a_network_in_half_of_its_arena_computes_the_same(kind, seed, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", few_or_all(["mobilenet1", "shuffle", "audio", "yolo"], ["mobilenet1", "audio"])
+    "kind",
+    few_or_all(["mobilenet1", "shuffle", "audio", "yolo", "tcn", "aspp"], ["mobilenet1", "audio"]),
 )
 def test_a_common_network_in_half_of_its_arena_computes_the_same(kind):
     _same(*_whole_and_split(field_network(kind, 1, DType.I8), 0.5))
@@ -78,6 +82,14 @@ def test_most_networks_fit_into_less(share, least):
             except InputError:
                 fits.append(False)
     assert sum(fits) >= least * len(fits), fits
+
+
+@pytest.mark.parametrize("kind", ["tcn", "aspp"])
+def test_what_every_band_reads_or_averages_does_not_end_a_chain(kind):
+    graph = run_passes(field_network(kind, 2))[0]
+    half = Live(graph).peak // 2
+    found, _ = BandSearch().in_bands_again(graph, half)
+    assert Live(found).peak <= half
 
 
 def test_what_a_split_costs_is_noted():
