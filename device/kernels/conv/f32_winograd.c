@@ -7,6 +7,7 @@
  * tiles, each for its own panels. The interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and
  * infinity: their rounding errors are smaller than those of integer points. */
 #include "f32_winograd.h"
+#define F32_PREFETCH_BYTES 2048
 #include "epilogue.h"
 #include "../gemm/f32_tile.h"
 

@@ -71,6 +71,36 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
     b->prefetch += b->prefetch_row;
 }
 
+/* Rows of nv vectors of B to prefetch ahead; 0: none. In-order cores: DRAM latency, in steps of a
+ * tile of 6 x 3 vectors. Out-of-order cores: F32_PREFETCH_BYTES, because their own prefetchers stop
+ * at the end of each page. Those with dot products multiply about as fast as they read memory; for
+ * slower ones, only kernels that read each weight once or twice define it. */
+#if !defined F32_PREFETCH_BYTES && defined __ARM_FEATURE_DOTPROD
+#define F32_PREFETCH_BYTES 2048
+#endif
+#if F32_LANES && EK_IN_ORDER
+#define F32_ROWS_PREFETCHED(nv) 16
+#elif F32_LANES && defined F32_PREFETCH_BYTES
+#define F32_ROWS_PREFETCHED(nv) (F32_PREFETCH_BYTES / ((nv) * EK_VL * (int)sizeof(ek_real)))
+#else
+#define F32_ROWS_PREFETCHED(nv) 0
+#endif
+
+EK_INLINE void f32_prefetch_rows(const int nv, const f32_columns *b) {
+    const long ahead = F32_ROWS_PREFETCHED(nv) * b->row;
+    if (!F32_ROWS_PREFETCHED(nv))
+        return;
+#ifdef NARROW
+    if (b->source != F32_WIDE) {
+        __builtin_prefetch(b->stored + ahead);
+        return;
+    }
+#endif
+    EK_UNROLL
+    for (int line = 0; line < nv * EK_VL * (int)sizeof(ek_real); line += 64)
+        __builtin_prefetch((const char *)(b->at + ahead) + line);
+}
+
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -253,20 +283,6 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
  * own. */
 #define F32_ROWS_AHEAD(mr, nv)                                                                     \
     (F32_SETS(mr, nv) == 1 && (mr) * (nv) + (mr) + 2 * (nv) <= F32_REGISTERS + 1)
-/* Rows of B: DRAM latency, in steps of a tile of 6 x 3 vectors. */
-#define F32_ROWS_PREFETCH_DISTANCE 16
-
-EK_INLINE void f32_prefetch_rows(const f32_columns *b) {
-    const long ahead = F32_ROWS_PREFETCH_DISTANCE * b->row;
-#ifdef NARROW
-    if (b->source != F32_WIDE) {
-        __builtin_prefetch(b->stored + ahead);
-        return;
-    }
-#endif
-    __builtin_prefetch(b->at + ahead);
-}
-
 /* EK_VL steps on rows whose values, and first row of B, are already loaded. Loads the next row of B
  * before the products and a row's next values after its own products, and prefetches B for when it
  * exceeds L1. Data beyond these steps is loaded only if `has_next`. */
@@ -280,7 +296,7 @@ EK_INLINE void f32_rows_step(const int mr, const int nv, const int has_next, vf 
         if (has_next || !last)
             f32_load_b(nv, 0, b_next, b);
         if (has_next)
-            f32_prefetch_rows(b);
+            f32_prefetch_rows(nv, b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
@@ -341,6 +357,8 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
             for (int l = 0; l < step; l++, f32_advance(&b)) {
                 vf bv[NV];
                 f32_prefetch(lines, &b);
+                if (!EK_IN_ORDER)
+                    f32_prefetch_rows(nv, &b);
                 f32_load_b(nv, masked, bv, &b);
                 EK_UNROLL
                 for (int j = 0; j < nv; j++) {
