@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from edgekit.device.runtime.kernel_facts import WINOGRAD_CHANNELS
+from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
 from edgekit.host.compiler.lowering.lower import lower
@@ -21,6 +21,7 @@ from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
 pytestmark = pytest.mark.cross
+_MOST = WINOGRAD_BYTES // 4 // 8  # channels of which the kernel multiplies eight tiles at once
 
 
 def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
@@ -42,13 +43,25 @@ def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
 
 def test_sums_of_the_most_channels_are_added_in_runs(virtual_board, tmp_path):
     rng, board = np.random.default_rng(2), load_board("a76")
-    weights = constant(rng.standard_normal((20, 3, 3, WINOGRAD_CHANNELS)).astype(np.float32))
+    weights = constant(rng.standard_normal((20, 3, 3, _MOST)).astype(np.float32))
     op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
-    graph = graph_of([Case(op, (tensor((1, 14, 13, WINOGRAD_CHANNELS)), weights))])
+    graph = graph_of([Case(op, (tensor((1, 14, 13, _MOST)), weights))])
     table = KnowledgeBase((board.platform,))
     (step,) = lower(graph, board, table, threads=4).lowered.steps
     assert step.calls[-1].kernel.source == "conv/f32_winograd.c"
     _check(graph, board, table, virtual_board, tmp_path)
+
+
+def test_more_channels_are_multiplied_by_fewer_tiles_at_once(virtual_board, tmp_path):
+    rng, board = np.random.default_rng(4), load_board("a76")
+    weights = constant(rng.standard_normal((76, 3, 3, 2 * _MOST)).astype(np.float32))
+    op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
+    graph = graph_of([Case(op, (tensor((1, 8, 7, 2 * _MOST)), weights))])
+    table = KnowledgeBase((board.platform,))
+    (step,) = lower(graph, board, table, threads=1).lowered.steps
+    kernel = step.calls[-1].kernel
+    assert (kernel.source, dict(kernel.macros)["MR"]) == ("conv/f32_winograd.c", "4")
+    _check(graph, board, table, virtual_board, tmp_path, threads=1)
 
 
 def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
@@ -70,9 +83,9 @@ def test_weights_transformed_by_the_board_itself(virtual_board, tmp_path):
 def test_stored_weights_in_parts(virtual_board, tmp_path):
     """They exceed the cache; the last part is smaller, and its last panel is narrow."""
     rng, board = np.random.default_rng(3), load_board("a76")
-    weights = constant(rng.standard_normal((76, 3, 3, WINOGRAD_CHANNELS)).astype(np.float32))
+    weights = constant(rng.standard_normal((76, 3, 3, _MOST)).astype(np.float32))
     op = ops.Conv2D(padding=Padding(1, 1, 1, 1))
-    graph = graph_of([Case(op, (tensor((1, 13, 18, WINOGRAD_CHANNELS)), weights))])
+    graph = graph_of([Case(op, (tensor((1, 13, 18, _MOST)), weights))])
     table = KnowledgeBase((board.platform,))
     (step,) = lower(graph, board, table, threads=1).lowered.steps
     ranges = [(call.fields["first"], call.fields["last"]) for call in step.calls]

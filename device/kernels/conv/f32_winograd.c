@@ -13,7 +13,6 @@
 
 #define SIDE 6
 #define POINTS (SIDE * SIDE)
-#define CHANNELS EK_WINOGRAD_CHANNELS
 #define NEAR 0.70710678f
 #define FAR 1.41421356f
 
@@ -33,6 +32,7 @@
  * stores of one tile over all sets of L1. */
 #define LINE (64 / (long)sizeof(ek_real))
 #define STRIDE(c) (MR * (c) + LINE)
+#define CHANNELS (EK_WINOGRAD_BYTES / (long)sizeof(ek_real) / MR) /* at most */
 
 EK_INLINE vf splat(float x) {
     return vf_splat((ek_real)x);

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
+from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES
 from edgekit.host.compiler.costs.methods.bands import (
     BANDS,
     RowTiles,
@@ -24,6 +24,7 @@ from edgekit.host.compiler.costs.methods.tile_cost import VECTORS, cost_of_parts
 from edgekit.host.compiler.costs.methods.winograd import (
     Transformed,
     count_tiles,
+    has_room,
     has_winograd,
 )
 from edgekit.host.compiler.costs.methods.winograd_weights import WinogradWeights
@@ -380,16 +381,17 @@ def _winograd_candidates(
 ) -> Iterator[MethodCost]:
     """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
+    whole = c > 0 and not (c % vl or oc % vl)
     if form.direct or not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return
     tiles = count_tiles(form.y)
     known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
-    for tile in known:
+    fitting = [tile for tile in known if has_room(tile, c, form.dtype)]
+    for tile in fitting:
         work = Transformed(tiles, c, oc, vl, tile)
         waits, _ = WinogradWeights(work, form.dtype, form.weight_bytes, board, threads).stored()
         cost = work.cost(threads) / _GAIN + waits
         method = OperatorMethod("winograd", form.dtype, tile.mr, tile.nv * vl)
-        yield MethodCost(method, cost, threads > 1 or tile == known[0])
+        yield MethodCost(method, cost, threads > 1 or tile == fitting[0])

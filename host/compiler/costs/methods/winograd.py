@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edgekit.device.runtime.kernel_facts import WINOGRAD_BYTES
 from edgekit.kb.targets.isa import Isa, Tile
 
 POINTS = 36  # multiplications per tile, for each pair of channels
@@ -82,6 +83,11 @@ def has_winograd(dtype: str, isa: Isa) -> bool:
     return dtype in ("f32", "f16") and isa.lanes and isa.registers >= 32
 
 
+def has_room(tile: Tile, c: int, dtype: str) -> bool:
+    """Whether the kernel has room for a group of tiles with `c` channels."""
+    return tile.mr * c * _value_bytes(dtype) <= WINOGRAD_BYTES
+
+
 def making_cost(c: int, oc: int, vl: int) -> float:
     """The cost of transforming weights when a model runs."""
     return _MAKING * c * oc / vl
@@ -95,4 +101,8 @@ def count_tiles(y: tuple[int, int, int]) -> int:
 
 def transformed_bytes(c: int, oc: int, dtype: str) -> int:
     """The size of the transformed weights."""
-    return POINTS * c * oc * (2 if dtype == "f16" else 4)
+    return POINTS * c * oc * _value_bytes(dtype)
+
+
+def _value_bytes(dtype: str) -> int:
+    return 2 if dtype == "f16" else 4

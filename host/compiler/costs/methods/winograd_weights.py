@@ -28,7 +28,7 @@ from edgekit.kb.targets.core import Core
 _MOST_PARTS = 8
 _NETWORK = 8  # layers that the last-level cache holds if their weights stay cached between runs
 _CACHED = 3, 4  # the part of the last-level cache that weights and tiles may fill to stay there
-_LINE_PRODUCTS = 32  # vector multiply-adds of a line of weights: its four vectors with eight rows
+_LINE_VECTORS = 4
 _HIDDEN = 2  # a line is read in time if its predecessor's products take this many times as long
 _MISSED = 3.5  # in-order cores wait for one of so many lines of tiles that left the cache
 _PRODUCTS = 1.7, 1.2  # vector operations per cycle of products / `reached`; in order, out of order
@@ -115,8 +115,9 @@ class WinogradWeights:
         if core is None or size <= last_cache(self.board) // _NETWORK:
             return 0.0
         line_ns = LINE / core.dram.core_gb_s
-        products = _LINE_PRODUCTS / (reached(core.name, core.order == "in") * core.clock_mhz * 1e-3)
-        return 0.0 if products >= _HIDDEN * line_ns else self._cost_of_lines(size, line_ns, core)
+        products = _LINE_VECTORS * self.work.tile.mr
+        products_ns = products / (reached(core.name, core.order == "in") * core.clock_mhz * 1e-3)
+        return 0.0 if products_ns >= _HIDDEN * line_ns else self._cost_of_lines(size, line_ns, core)
 
     def _cost_of_tiles(self, size: int) -> float:
         core = timed_core(self.board)
