@@ -164,10 +164,10 @@ def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, 
 
 
 def _bytes_around(live: Live, chain: Sequence[Node], window: tuple[int, int]) -> int:
-    """Bytes alive beside the bands of a chain. Its output exists in full, also where it is a view
+    """Bytes alive around the bands of a chain. Its output exists in full, also where it is a view
     now; `chain` is empty if it cannot be cut."""
     inside = {t for node in chain[:-1] for t in node.outputs}
-    return live.beside(*window, inside) + sum(
+    return live.around(*window, inside) + sum(
         live.bytes_of_view(t) for node in chain[-1:] for t in node.outputs
     )
 
