@@ -14,13 +14,19 @@ _MOVES = (ops.Reshape.kind, ops.Transpose.kind, ops.Cast.kind, ops.Quantize.kind
 
 @dataclass(frozen=True)
 class InputImage:
-    """The model's only input: its name, and its extents in pixels. `relative`: the model gives
-    boxes relative to them, as Ultralytics' .tflite files do."""
+    """The model's only input: its name, its extents in pixels, and its channels. `relative`: the
+    model gives boxes relative to them, as Ultralytics' .tflite files do."""
 
     name: str
     height: int
     width: int
     relative: bool
+    channels: int = 3
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether it looks like a picture: features of sound also have one channel."""
+        return self.channels == 3 or self.height == self.width
 
     def grid(self, stride: int) -> tuple[int, int]:
         """Rows and columns of cells, the last ones possibly cut."""
@@ -90,7 +96,7 @@ def image_of(graph: Graph, relative: bool) -> InputImage | None:
         return None
     _, *extents = tensor.shape
     if extents[2] in (1, 3) and min(extents[:2]) > 3:
-        return InputImage(tensor.name, extents[0], extents[1], relative)
+        return InputImage(tensor.name, extents[0], extents[1], relative, extents[2])
     if extents[0] in (1, 3) and min(extents[1:]) > 3:
-        return InputImage(tensor.name, extents[1], extents[2], relative)
+        return InputImage(tensor.name, extents[1], extents[2], relative, extents[0])
     return None

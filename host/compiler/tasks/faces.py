@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,35 +16,66 @@ from edgekit.host.compiler.tasks.heads import Head, prior_boxes, selected, sizes
 
 _LIMITS = (0.5, 0.3)  # MediaPipe's defaults: least score, most overlap
 _BLAZE_PIXELS = {"fit": LETTERBOX, "fill": 0, "mean": (127.5,), "scale": (127.5,)}
+_UNIT_PIXELS = {"fit": LETTERBOX, "fill": 0}
 _ULTRA_PIXELS = {"fit": STRETCH, "mean": (127.0,), "scale": (128.0,)}
-# Cells along an edge and boxes in each, by the side of the picture.
-_BLAZE_GRIDS = {128: ((16, 2), (8, 6)), 256: ((16, 2), (8, 6)), 192: ((48, 1),)}
 _ULTRA_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}  # by stride
 
 
+@dataclass(frozen=True)
+class _Blaze:
+    """One of MediaPipe's detectors: what it finds, how many points each has, the side of its
+    picture, and cells along an edge and boxes in each of its grids."""
+
+    label: str
+    points: int
+    side: int
+    grids: tuple[tuple[int, int], ...]
+    pixels: Mapping[str, Any]
+
+    @property
+    def count(self) -> int:
+        return sum(cells * cells * each for cells, each in self.grids)
+
+
+_BLAZES = (
+    _Blaze("face", 6, 128, ((16, 2), (8, 6)), _BLAZE_PIXELS),
+    _Blaze("face", 6, 256, ((16, 2), (8, 6)), _BLAZE_PIXELS),
+    _Blaze("face", 6, 192, ((48, 1),), _BLAZE_PIXELS),
+    _Blaze("palm", 7, 192, ((24, 2), (12, 6)), _UNIT_PIXELS),
+    _Blaze("palm", 7, 256, ((32, 2), (16, 2), (8, 6)), _UNIT_PIXELS),
+)
+
+
 def blaze_face(ends: Ends) -> Iterator[Head]:
-    """MediaPipe's face detectors: boxes and 6 points in pixels from the centers of cells."""
+    """MediaPipe's detectors of faces and palms: boxes and points in pixels from the
+    centers of cells."""
     image = ends.image
     by_size = {t.shape[2]: t for t in ends.outputs if len(t.shape) == 3}
-    grids = _BLAZE_GRIDS.get(image.width) if image.height == image.width else None
-    if len(ends.outputs) != 2 or set(by_size) != {16, 1} or grids is None:
+    if len(ends.outputs) != 2 or 1 not in by_size or len(by_size) != 2:
         return
-    boxes, scores = by_size[16], by_size[1]
-    count = sum(cells * cells * each for cells, each in grids)
-    if {boxes.shape[:2], scores.shape[:2]} != {(1, count)}:
+    scores, boxes = by_size.pop(1), *by_size.values()
+    known = [
+        blaze
+        for blaze in _BLAZES
+        if image.height == image.width == blaze.side
+        and boxes.shape == (1, blaze.count, 4 + 2 * blaze.points)
+        and scores.shape == (1, blaze.count, 1)
+    ]
+    if not known:
         return
-    centers = np.array(list(_centers(grids))) * image.width
+    blaze = known[0]
+    centers = np.array(list(_centers(blaze.grids))) * image.width
 
     def rows(to: Appender) -> str:
-        box, _ = to.add_all(ops.Split(2, (4, 12)), to.floats(boxes.name))
+        box, _ = to.add_all(ops.Split(2, (4, 2 * blaze.points)), to.floats(boxes.name))
         shift = np.concatenate([centers, np.zeros_like(centers)], 1)
         box = to.add(ops.Add(), box, to.constant(shift[None]))
         score = to.add(ops.Logistic(), to.floats(scores.name))
         score = to.add(ops.Transpose((0, 2, 1)), score)
         return selected(to, box, score, None, _LIMITS)
 
-    what = "outputs are those of MediaPipe's face detectors"
-    yield Head("blazeface", what, 1, rows, _BLAZE_PIXELS, ("face",))
+    what = f"outputs are those of MediaPipe's {blaze.label} detectors"
+    yield Head("blazeface", what, 1, rows, blaze.pixels, (blaze.label,))
 
 
 def ultra_face(ends: Ends) -> Iterator[Head]:
@@ -52,22 +85,24 @@ def ultra_face(ends: Ends) -> Iterator[Head]:
         return
     priors = np.array(list(_priors(ends.image)))
     decoded = ends.computes(ops.Exp.kind)
+    boxes, scores = sorted((t.name for t in ends.outputs), key=lambda n: -ends.shapes()[n][2])
 
     def rows(to: Appender) -> str:
-        _, face = to.add_all(ops.Split(2, (1, 1)), to.floats("scores"))
+        _, face = to.add_all(ops.Split(2, (1, 1)), to.floats(scores))
         face = to.add(ops.Transpose((0, 2, 1)), face)
         if decoded:
-            corners = to.add(ops.Mul(), to.floats("boxes"), to.constant(sizes_of(ends.image)))
+            corners = to.add(ops.Mul(), to.floats(boxes), to.constant(sizes_of(ends.image)))
             return suppressed(to, corners, face, _LIMITS)
-        return selected(to, prior_boxes(to, to.floats("boxes"), priors), face, None, _LIMITS)
+        return selected(to, prior_boxes(to, to.floats(boxes), priors), face, None, _LIMITS)
 
     yield Head("ultraface", "outputs are UltraFace's", 1, rows, _ULTRA_PIXELS, ("face",))
 
 
 def is_ultra_face(ends: Ends) -> bool:
-    """Whether there are outputs of the names and sizes of UltraFace's."""
+    """Whether there are outputs of the sizes of UltraFace's, whose number of boxes is odd among
+    detectors."""
     count = len(list(_priors(ends.image)))
-    return ends.shapes() == {"boxes": (1, count, 4), "scores": (1, count, 2)}
+    return sorted(ends.shapes().values()) == [(1, count, 2), (1, count, 4)]
 
 
 def _priors(image: InputImage) -> Iterator[tuple[float, float, float, float]]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from edgekit.device.runtime.agent.task import (
     CLASSIFY,
@@ -18,50 +17,23 @@ from edgekit.device.runtime.agent.task import (
     STRETCH,
     TaskSpec,
 )
-from edgekit.host.compiler.inputs import ModelNotes, postprocessed, read_notes
+from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
-from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
-from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
-from edgekit.host.compiler.tasks.hub import Config, read_config
+from edgekit.host.compiler.tasks.imagenet import imagenet_labels
+from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
-from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
+from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
-from edgekit.host.compiler.tasks.small import fastest_det, nano_det
-from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
-from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
-from edgekit.host.compiler.tasks.yolo import (
-    anchor_free,
-    anchored,
-    end_to_end,
-    one_box_of_a_cell,
-    with_masks,
-)
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
-_STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
 _IMAGENET = (1000, 1001)  # classes, without and with a background
-_RECOGNIZERS = (
-    anchor_free,
-    with_masks,
-    anchored,
-    end_to_end,
-    one_box_of_a_cell,
-    raw_grids,
-    fastest_det,
-    nano_det,
-    blaze_face,
-    ultra_face,
-    separate_ssd,
-    separate_queries,
-    joined_queries,
-)
 
 
 @dataclass(frozen=True)
@@ -71,45 +43,6 @@ class Prepared:
     graph: Graph
     task: TaskSpec | None = None
     source: str = ""
-
-
-@dataclass(frozen=True)
-class _Model:
-    """What is known of a model: `own` and `notes` by its file, `config` by files next to it."""
-
-    path: Path
-    ends: Ends
-    own: Ultralytics
-    notes: ModelNotes
-    config: Config
-    options: CompileOptions
-
-    def asks_for(self, task: str) -> bool:
-        """Whether the options or the file name the task."""
-        named = self.options.task if self.options.task in KINDS else ""
-        stated = _STATED.get(self.own.task, self.own.task)
-        return task == (named or (DETECT if self.options.head else stated))
-
-    def labels(self, count: int) -> tuple[str, ...]:
-        """The file's labels, if they are of so many classes; 0 if that is not known."""
-        known = (self.own.labels, *self.notes.labels, self.config.labels)
-        return max((each for each in known if count in (0, len(each))), key=len, default=())
-
-    def pixels(self, labels: tuple[str, ...]) -> dict[str, Any]:
-        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model
-        count if the labels are theirs: they may be another model's."""
-        stated = self.notes.inputs[0] if self.notes.inputs else None
-        if stated is not None and (stated.mean or stated.scale):
-            return {"mean": stated.mean, "scale": stated.scale}
-        if not self.config.scale or labels != self.config.labels:
-            return {}
-        return {"mean": self.config.mean, "scale": self.config.scale}
-
-    def source(self, labels: tuple[str, ...], otherwise: str) -> str:
-        """Where the task is from."""
-        if self.own.task:
-            return "by the file's metadata"
-        return "by config.json" if labels and labels == self.config.labels else otherwise
 
 
 def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
@@ -124,7 +57,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             raise _misfit(options.task, graph, "an input of one picture")
         return Prepared(graph)
     ends = Ends(graph, image)
-    model = _Model(path, ends, read_ultralytics(path), read_notes(path), read_config(path), options)
+    model = known_of(path, ends, options)
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (
         (DETECT, _detector, "outputs of a known detector"),
@@ -138,11 +71,26 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
                 return made
             if options.task == task:
                 raise _misfit(task, graph, expected)
-    return Prepared(graph)
+    return _unknown(model)
 
 
-def _detector(model: _Model) -> Prepared | None:
-    heads = _find_heads(model.ends, postprocessed(model.path))
+def _unknown(model: KnownModel) -> Prepared:
+    """The graph as it is. Says why no results will be shown where they are expected."""
+    graph, stated = model.ends.graph, model.own.task
+    if model.options.task != "guess" and not (stated and model.options.task == "auto"):
+        return Prepared(graph)
+    why = "its outputs are not known ones"
+    if stated:
+        why = f"its metadata states the task '{stated}', whose outputs are not decoded"
+    note = (
+        f"shows no results: {why}; --output FILE writes the tensors, --task {'|'.join(KINDS)} "
+        "names what it is for"
+    )
+    return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+
+
+def _detector(model: KnownModel) -> Prepared | None:
+    heads = find_heads(model.ends, postprocessed(model.path))
     if chosen := model.options.head:
         known = " or ".join(head.name for head in heads) or "no head"
         heads = [head for head in heads if head.name == chosen]
@@ -156,7 +104,7 @@ def _detector(model: _Model) -> Prepared | None:
     return _with_rows(model, DETECT, heads[0], "boxes", DETECTIONS) if heads else None
 
 
-def _undecided(model: _Model, heads: Sequence[Head]) -> Prepared:
+def _undecided(model: KnownModel, heads: Sequence[Head]) -> Prepared:
     *names, last = (head.name for head in heads)
     said = (
         f"the outputs may be of {', '.join(names)} or {last}, which decode boxes differently; name "
@@ -169,7 +117,7 @@ def _undecided(model: _Model, heads: Sequence[Head]) -> Prepared:
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
 
 
-def _pose(model: _Model) -> Prepared | None:
+def _pose(model: KnownModel) -> Prepared | None:
     stated = model.own.points
     for head in pose_heads(model.ends, stated if stated[0] else PERSON_POINTS):
         if stated[0] or model.asks_for(POSE) or head.classes == 1:
@@ -177,7 +125,7 @@ def _pose(model: _Model) -> Prepared | None:
     return None
 
 
-def _with_rows(model: _Model, task: str, head: Head, found: str, output: str) -> Prepared:
+def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str) -> Prepared:
     """The graph with the head's decoder behind it."""
     graph = model.ends.graph
     to = Appender(graph, output)
@@ -186,20 +134,22 @@ def _with_rows(model: _Model, task: str, head: Head, found: str, output: str) ->
     labels, proposed = model.labels(head.classes) or head.labels, ""
     if not labels and head.classes == len(COCO):
         labels, proposed = COCO, ", labels of COCO because there are 80 classes"
-    pixels = {**head.pixels, **model.pixels(labels)}
+    pixels = {**head.pixels, **model.pixels(head.classes)}
     spec = TaskSpec(task, model.ends.image.name, name, labels=labels, **pixels)
     source = model.source(labels, f"because {head.what}")
     note = f"finds {found}, {source}{proposed}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source + proposed)
 
 
-def _segmenter(model: _Model) -> Prepared | None:
+def _segmenter(model: KnownModel) -> Prepared | None:
     """Unless that is asked for, labels of all channels, or a known number of channels for each
     pixel of the input must show that they are scores: they may be colors, or places of joints."""
     seen = class_map(model.ends)
     if seen is None:
         return None
     labels = model.labels(seen.classes) if seen.classes else ()
+    if seen.classes == 1 and labels:
+        labels = ("background", *labels)  # the share of one class: zeros are the rest
     is_known = seen.classes in KNOWN and seen.rows == model.ends.image.height
     if not (model.options.task == SEGMENT or labels or is_known):
         return None
@@ -211,12 +161,13 @@ def _segmenter(model: _Model) -> Prepared | None:
     if not labels and seen.classes in KNOWN:
         whose, labels = KNOWN[seen.classes]
         source += f", labels of {whose} because there are {seen.classes} classes"
-    spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **model.pixels(labels))
+    pixels = model.pixels(seen.classes)
+    spec = TaskSpec(SEGMENT, model.ends.image.name, name, labels=labels, **pixels)
     note = f"finds the classes of pixels, {source}; --task none leaves the outputs as they are"
     return Prepared(replace(made, notes=(*made.notes, note)), spec, source)
 
 
-def _classifier(model: _Model) -> Prepared | None:
+def _classifier(model: KnownModel) -> Prepared | None:
     """A single output whose elements are scores of classes. Unless it is asked for, labels, a
     softmax or the number of ImageNet's classes must show it: it may be an embedding."""
     ends, sure = model.ends, model.asks_for(CLASSIFY)
@@ -225,16 +176,27 @@ def _classifier(model: _Model) -> Prepared | None:
         return None
     count = class_count(scores[0].shape)
     labels = model.labels(count)
-    softmax = ends.is_from(scores[0].name, ops.Softmax.kind)
+    softmax = ends.is_from(scores[0].name, ops.Softmax.kind) and ends.image.is_plausible
     if not (sure or labels or count in _IMAGENET or softmax):
         return None
-    config = model.config
-    fit = CROP if model.own.task or (labels == config.labels and config.crops) else STRETCH
-    name = scores[0].name
-    spec = TaskSpec(CLASSIFY, ends.image.name, name, fit, labels=labels, **model.pixels(labels))
-    plain = "by the file's metadata" if labels else "because scores are of classes"
-    source = model.source(labels, plain)
-    return Prepared(ends.graph, spec, source)
+    proposed, pixels = [], model.pixels(count)
+    if not labels and count in _IMAGENET:
+        labels = imagenet_labels(count)
+        proposed.append(f"labels of ImageNet because there are {count} classes")
+        whose, likely = model.proposed_pixels(count)
+        if whose and not pixels:
+            pixels = likely
+            proposed.append(f"pixels as {whose}'s models for ImageNet take them")
+    crops = model.own.task or (count == model.config.classes and model.config.crops)
+    pixels = {"fit": CROP if crops else STRETCH, **pixels}
+    spec = TaskSpec(CLASSIFY, ends.image.name, scores[0].name, labels=labels, **pixels)
+    in_file = labels and labels in (model.own.labels, *model.notes.labels)
+    found = "by the file's metadata" if in_file else "because scores are of classes"
+    source = ", ".join((model.source(labels, found), *proposed))
+    if not proposed:
+        return Prepared(ends.graph, spec, source)
+    note = f"finds classes, {source}; --labels, --mean and --scale name others"
+    return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
 
 
 def class_count(shape: Sequence[int]) -> int:
@@ -256,10 +218,3 @@ def _misfit(task: str, graph: Graph, expected: str) -> InputError:
     return InputError(
         f"--task {task}: expected {expected}, found {', '.join(ends)}; leave the option out"
     )
-
-
-def _find_heads(ends: Ends, results: Sequence[str]) -> list[Head]:
-    """All heads that the outputs may be of; `results` of an operator that selects boxes decide."""
-    if selected := list(postprocessed_ssd(ends, results)):
-        return selected
-    return [head for recognize in _RECOGNIZERS for head in recognize(ends)]

@@ -1,5 +1,5 @@
 """Reads config.json and preprocessor_config.json, which exporters of Hugging Face's models write
-next to the model's file."""
+next to the model's file. timm's config.json has both."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _HEADS = {
 
 @dataclass(frozen=True)
 class Config:
-    """The head of a detector, labels, and what becomes of a picture; empty if unknown."""
+    """The head of a detector, the number of classes, their labels, and what becomes of a picture;
+    empty if unknown."""
 
     head: str = ""
+    classes: int = 0
     labels: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
@@ -35,6 +37,8 @@ def read_config(path: Path) -> Config:
     """The files next to a model; empty if there are none that can be read."""
     folder = path.parent.parent if path.parent.name == _ONNX else path.parent
     about, pixels = (_read(folder / f"{n}.json") for n in ("config", "preprocessor_config"))
+    if isinstance(own := about.get("pretrained_cfg"), dict):
+        return _timm(about, own)
     kind, names = about.get("model_type"), about.get("id2label")
     if not isinstance(kind, str) or not isinstance(names, dict):
         return Config()
@@ -42,7 +46,22 @@ def read_config(path: Path) -> Config:
     if not all(map(str.isprintable, labels)):
         labels = ()
     mean, scale = _range(pixels)
-    return Config(_HEADS.get(kind, ""), labels, mean, scale, pixels.get("do_center_crop") is True)
+    crops = pixels.get("do_center_crop") is True
+    return Config(_HEADS.get(kind, ""), len(names), labels, mean, scale, crops)
+
+
+def _timm(about: dict[str, Any], own: dict[str, Any]) -> Config:
+    """The config of timm's classifiers, which are trained on crops of pictures."""
+    count, names = about.get("num_classes"), about.get("label_names")
+    if not (isinstance(names, list) and len(names) == count and all(map(_is_label, names))):
+        names = []
+    pixels = {"do_normalize": True, "image_mean": own.get("mean"), "image_std": own.get("std")}
+    classes = count if type(count) is int else 0
+    return Config("", classes, tuple(names), *_range(pixels), crops=True)
+
+
+def _is_label(name: Any) -> bool:
+    return isinstance(name, str) and len(name) <= _MOST_LABEL and name.isprintable()
 
 
 def _range(pixels: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:

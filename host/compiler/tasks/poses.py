@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from edgekit.device.runtime.agent.task import FIELDS, POINT_FIELDS
+from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
@@ -22,6 +23,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     """YOLO's poses: [1, 4 + classes + numbers of points, boxes], or [1, rows, 6 + numbers of
     points] of models that select. `points` and the numbers of each are from the file's metadata.
     """
+    yield from _move_net(ends)
     output = ends.only(3)
     if output is None:
         return
@@ -42,6 +44,48 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
             0,
             lambda to: _given_rows(to, ends.image, output.name, points),
         )
+
+
+def _move_net(ends: Ends) -> Iterator[Head]:
+    """MoveNet: [1, 1, 17, 3] of y, x and score of each point, or [1, persons, 56] with top, left,
+    bottom, right and score of the person behind them; all relative to the picture."""
+    if len(ends.outputs) != 1:
+        return
+    output, (count, _) = ends.outputs[0], PERSON_POINTS
+    several = len(output.shape) == 3 and output.shape[2] == 3 * count + 5
+    if output.shape != (1, 1, count, 3) and not several:
+        return
+    if output.shape[0] != 1 or output.dtype is not DType.F32:
+        return
+    persons = output.shape[1]
+
+    def rows(to: Appender) -> str:
+        x = to.add(ops.Reshape((1, persons, math.prod(output.shape[2:]))), output.name)
+        if several:
+            x, edges, score = to.add_all(ops.Split(2, (3 * count, 4, 1)), x)
+            edges = to.add(ops.Reshape((1, persons, 2, 2)), edges)
+        points = to.add(ops.Reshape((1, persons, count, 3)), x)
+        at, sure = to.add_all(ops.Split(3, (2, 1)), points)
+        if not several:
+            low, high = (to.add(op, at) for op in (ops.ReduceMin((2,)), ops.ReduceMax((2,))))
+            edges = to.add(
+                ops.Concat(2),
+                *(to.add(ops.Reshape((1, persons, 1, 2)), each) for each in (low, high)),
+            )
+            score = to.add(ops.Reshape((1, persons, 1)), to.add(ops.ReduceSum((2,)), sure))
+            score = to.add(ops.Mul(), score, to.constant(np.full((1, 1, 1), 1 / count)))
+        unit = to.constant(sizes_of(ends.image)[0, 0, :2][None, None, None])
+        flip = to.constant(np.array([1, 0]), DType.I64)
+        at, edges = (to.add(ops.Mul(), to.add(ops.Gather(3), v, flip), unit) for v in (at, edges))
+        found = to.add(ops.Reshape((1, persons, 3 * count)), to.add(ops.Concat(3), at, sure))
+        corners = to.add(ops.Reshape((1, persons, 4)), edges)
+        none = to.constant(np.zeros((1, persons, 2)))
+        made = to.add(ops.Concat(2), none, score, corners, found)
+        return to.add(ops.Reshape((1, 1, persons, FIELDS + 3 * count)), made)
+
+    pixels = {"fit": LETTERBOX, "fill": 0, "mean": (0.0,), "scale": (1.0,)}
+    what = f"'{output.name}' is like MoveNet's"
+    yield Head("movenet", what, 1, rows, pixels, ("person",))
 
 
 def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:

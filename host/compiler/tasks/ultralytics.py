@@ -20,8 +20,8 @@ _MOST_POINTS = 256
 
 @dataclass(frozen=True)
 class Ultralytics:
-    """`task` as Ultralytics names it, and the names of the classes; empty if unknown. `points` of a
-    pose, and numbers of each: 2, or 3 with its visibility."""
+    """`task` as Ultralytics names it, which YOLOv5's files do not, and the names of the classes;
+    empty if unknown. `points` of a pose, and numbers of each: 2, or 3 with its visibility."""
 
     task: str = ""
     labels: tuple[str, ...] = ()
@@ -35,7 +35,9 @@ def read_ultralytics(path: Path) -> Ultralytics:
     else:
         found = next(filter(None, map(_parse, _attached_texts(path))), {})
     names, task = _value(found.get("names")), found.get("task")
-    if not isinstance(names, dict) or not isinstance(task, str):
+    task = task if isinstance(task, str) else ""
+    # Other exporters write entries of these names, too.
+    if not isinstance(names, dict) or not (task or "stride" in found):
         return Ultralytics()
     by_number = {str(key): str(value) for key, value in names.items()}
     ordered = tuple(by_number.get(str(i), "")[:_MOST_LABEL] for i in range(len(by_number)))

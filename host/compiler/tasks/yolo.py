@@ -13,12 +13,14 @@ from edgekit.host.compiler.ir.types import Array, Tensor
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import (
+    YOLO_LIMITS,
     YOLO_PIXELS,
     Head,
     as_rows,
     grid_of,
     selected,
     sizes_of,
+    suppressed,
 )
 
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
@@ -39,12 +41,20 @@ def anchor_free(ends: Ends) -> Iterator[Head]:
     _, fields, boxes = output.shape
     if fields in (0, 1, 2, 3, 4, POSE_FIELDS) or boxes not in box_counts(image, 1):
         return
+    if is_rotated(ends, output):
+        return
 
     def rows(to: Appender) -> str:
         box, scores = to.add_all(ops.Split(1, (4, fields - 4)), to.floats(output.name))
         return selected(to, to.add(ops.Transpose((0, 2, 1)), box), scores, _unit(image))
 
     yield Head("yolov8", f"'{output.name}' is like YOLOv8's", fields - 4, rows)
+
+
+def is_rotated(ends: Ends, output: Tensor) -> bool:
+    """Whether the last of the fields is an angle of rotated boxes: it is joined on its own."""
+    sizes = [size for _, size in ends.parts(output.name)]
+    return len(sizes) > 1 and sizes[-1] == 1 and sizes != [4, 1]
 
 
 def with_masks(ends: Ends) -> Iterator[Head]:
@@ -86,6 +96,24 @@ def anchored(ends: Ends) -> Iterator[Head]:
         return selected(to, box, scores, _unit(ends.image))
 
     yield Head("yolov5", f"'{output.name}' is like YOLOv5's", fields - 5, rows)
+
+
+def corners_and_scores(ends: Ends) -> Iterator[Head]:
+    """YOLO-NAS: corners [1, boxes, 4] in pixels, and scores [1, boxes, classes]."""
+    if len(ends.outputs) != 2:
+        return
+    boxes, scores = sorted(ends.outputs, key=lambda t: t.shape[2:] != (4,))
+    count = _cells(ends.image, STRIDES[0])
+    fits = boxes.shape == (1, count, 4) and scores.shape[:2] == (1, count)
+    if not fits or len(scores.shape) != 3 or not ends.is_from(scores.name, ops.Logistic.kind):
+        return
+
+    def rows(to: Appender) -> str:
+        each = to.add(ops.Transpose((0, 2, 1)), to.floats(scores.name))
+        return suppressed(to, to.floats(boxes.name), each, YOLO_LIMITS)
+
+    what = "outputs are corners and scores like YOLO-NAS's"
+    yield Head("yolo-nas", what, scores.shape[2], rows, {**YOLO_PIXELS, "channels": BGR})
 
 
 def end_to_end(ends: Ends) -> Iterator[Head]:

@@ -1,0 +1,103 @@
+"""What a model's file, and files next to it, say of its task, classes and pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from edgekit.device.runtime.agent.task import CROP, DETECT, KINDS
+from edgekit.host.compiler.inputs import ModelNotes, read_notes
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks.next to import NOTHING, labels_beside
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.hub import Config, read_config
+from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
+
+_STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
+_IMAGENET_PIXELS: dict[str, Any] = {
+    "fit": CROP,
+    "mean": (123.675, 116.28, 103.53),
+    "scale": (58.395, 57.12, 57.375),
+}
+_WITH_BACKGROUND = 1001  # classes of ImageNet
+_SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # a model that scales pixels itself
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model with what is known of it: `own` and `notes` are from its file, `config` and `next to`
+    from files next to it."""
+
+    path: Path
+    ends: Ends
+    own: Ultralytics
+    notes: ModelNotes
+    config: Config
+    options: CompileOptions
+
+    @cached_property
+    def next to(self) -> tuple[tuple[str, ...], str]:
+        return labels_beside(self.path)
+
+    @property
+    def stated(self) -> str:
+        """The task that the file states; empty if it states none."""
+        return _STATED.get(self.own.task, self.own.task)
+
+    def asks_for(self, task: str) -> bool:
+        """Whether the options or the file name the task."""
+        named = self.options.task if self.options.task in KINDS else ""
+        return task == (named or (DETECT if self.options.head else self.stated))
+
+    def labels(self, count: int) -> tuple[str, ...]:
+        """The labels of so many classes; 0 if their number is not known. Lists that begin with a
+        label for nothing also serve models that count without it."""
+        known = [self.own.labels, *self.notes.labels, self.config.labels, self.next to[0]]
+        known = [each for each in known if each]
+        shorter = [each[1:] for each in known if each[0].lower() in NOTHING]
+        if not count:
+            return (shorter or known or [()])[0]
+        return next((each for each in (*known, *shorter) if len(each) == count), ())
+
+    def pixels(self, count: int) -> dict[str, Any]:
+        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model count
+        if they have as many classes: they may be another model's."""
+        stated = self.notes.inputs[0] if self.notes.inputs else None
+        if stated is not None and (stated.mean or stated.scale):
+            return {"mean": stated.mean, "scale": stated.scale}
+        if not self.config.scale or count != self.config.classes:
+            return {}
+        return {"mean": self.config.mean, "scale": self.config.scale}
+
+    def source(self, labels: tuple[str, ...], otherwise: str) -> str:
+        """Where the task is from."""
+        if self.own.task:
+            return "by the file's metadata"
+        if labels and labels == self.config.labels:
+            return "by config.json"
+        listed, name = self.next to
+        ours = labels and labels in (listed, listed[1:])
+        return f"{otherwise}, with labels of {name}" if ours else otherwise
+
+    def proposed_pixels(self, count: int) -> tuple[str, dict[str, Any]]:
+        """Whose classifiers for ImageNet this may be, and their pixels; empty if it scales them
+        itself. TensorFlow's have one more class, for the background."""
+        graph, image = self.ends.graph, self.ends.image
+        tensor = graph.tensors[image.name]
+        first = [node for node in graph.nodes if image.name in node.inputs]
+        if tensor.dtype is not DType.F32 or any(isinstance(node.op, _SCALES) for node in first):
+            return "", {}
+        if count == _WITH_BACKGROUND:
+            return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
+        is_torch = self.path.suffix == ".onnx" and tensor.shape[1] == 3
+        return ("PyTorch", _IMAGENET_PIXELS) if is_torch else ("", {})
+
+
+def known_of(path: Path, ends: Ends, options: CompileOptions) -> KnownModel:
+    """Reads the files."""
+    own, notes, config = read_ultralytics(path), read_notes(path), read_config(path)
+    return KnownModel(path, ends, own, notes, config, options)

@@ -1,0 +1,48 @@
+"""Recognizes heads of detectors by the shapes of the outputs, and by what makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
+from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
+from edgekit.host.compiler.tasks.grids import raw_grids
+from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
+from edgekit.host.compiler.tasks.small import fastest_det, nano_det
+from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
+from edgekit.host.compiler.tasks.yolo import (
+    anchor_free,
+    anchored,
+    corners_and_scores,
+    end_to_end,
+    one_box_of_a_cell,
+    with_masks,
+)
+
+_RECOGNIZERS = (
+    anchor_free,
+    with_masks,
+    anchored,
+    end_to_end,
+    one_box_of_a_cell,
+    raw_grids,
+    fastest_det,
+    nano_det,
+    blaze_face,
+    ultra_face,
+    yu_net,
+    scrfd,
+    corners_and_scores,
+    separate_ssd,
+    separate_queries,
+    joined_queries,
+)
+
+
+def find_heads(ends: Ends, results: Sequence[str]) -> list[Head]:
+    """All heads that the outputs may be of; `results` of an operator that selects boxes decide."""
+    if selected := list(postprocessed_ssd(ends, results)):
+        return selected
+    return [head for recognize in _RECOGNIZERS for head in recognize(ends)]

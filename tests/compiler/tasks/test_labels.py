@@ -1,0 +1,142 @@
+"""Labels and pixels from files beside a model, and proposals that are told."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.compiler.tasks.test_heads import prepared, rows_of, same
+from tests.support.detectors import best_boxes, built, detector, scattered
+from tests.support.onnx_models import node
+
+_SIZE = (64, 96)
+_CELLS = 8 * 12 + 4 * 6 + 2 * 3
+
+
+def _classifier(folder, count, size=(64, 64), name="y"):
+    """A classifier with scores that no softmax makes."""
+    return detector(folder, {name: np.zeros((1, count), np.float32)}, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("labels.txt", "cat\ndog\nred hat\n\n"),
+        ("m.labels", "cat\r\ndog\r\nred hat"),
+        ("m_labels.txt", "0 cat\n1 dog\n2 red hat\n"),
+        ("coco.names", "0: cat\n1: dog\n2: red hat\n"),
+        ("labelmap.txt", "???\ncat\ndog\nred hat\n"),
+    ],
+)
+def test_labels_beside_a_model(tmp_path, name, lines):
+    path = _classifier(tmp_path, 3)
+    assert prepared(path).task is None
+    (tmp_path / name).write_text(lines)
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("cat", "dog", "red hat")
+    assert made.source == f"because scores are of classes, with labels of {name}"
+
+
+@pytest.mark.parametrize("data", [b"cat\ndog", b"\xff\xfe", b"a\nb\nc\nd\n", b"a\n\x1b[2J\nc"])
+def test_labels_that_do_not_fit_are_left_alone(tmp_path, data):
+    (tmp_path / "labels.txt").write_bytes(data)
+    assert prepared(_classifier(tmp_path, 3)).task is None
+
+
+def test_labels_among_several_models_are_nobodys(tmp_path):
+    path = _classifier(tmp_path, 3)
+    (tmp_path / "labels.txt").write_text("a\nb\nc")
+    (tmp_path / "other.tflite").touch()
+    assert prepared(path).task is None
+    (tmp_path / "m.txt").write_text("x\ny\nz")  # named like the model
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("x", "y", "z")
+
+
+def test_labels_of_yolov5_are_in_a_file_without_a_task(tmp_path):
+    output = np.zeros((1, 3 * _CELLS, 5 + 2), np.float32)
+    names = {0: "cat", 1: "dog"}
+    path = detector(tmp_path, {"output0": output}, _SIZE, stride=32, names=names)
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("cat", "dog")
+    other = prepared(detector(tmp_path, {"output0": output}, _SIZE, names=names))
+    assert other.task is not None and other.task.labels == ()
+
+
+def test_imagenet_is_a_proposal_that_is_told(tmp_path):
+    made = prepared(_classifier(tmp_path, 1000))
+    assert made.task is not None and made.task.labels[281] == "tabby"
+    assert (made.task.fit, made.task.mean) == ("crop", (123.675, 116.28, 103.53))
+    said = (
+        "finds classes, because scores are of classes, labels of ImageNet because there are 1000 "
+        "classes, pixels as PyTorch's models for ImageNet take them; --labels, --mean and --scale "
+        "name others"
+    )
+    assert made.graph.notes[-1] == said
+    (tmp_path / "labels.txt").write_text("\n".join(f"thing {i}" for i in range(1000)))
+    made = prepared(_classifier(tmp_path, 1000))
+    assert made.task is not None and made.task.labels[281] == "thing 281"
+    assert made.task.mean == () and made.graph.notes == ()
+    with_background = prepared(_classifier(tmp_path, 1001)).task
+    assert with_background is not None and with_background.labels[0] == "background"
+    assert with_background.labels[282] == "tabby" and with_background.mean == (127.5,)
+
+
+def test_a_model_that_scales_its_pixels_gets_no_others(tmp_path):
+    parts = {"y": np.zeros((1, 1000), np.float32)}
+    path = built(tmp_path, parts, [node("Sub", ["images", "c.y0"], ["z"])], ["y"], (64, 64))
+    import onnx
+
+    model = onnx.load(path)
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.full((1, 3, 1, 1), 7, np.float32), "c.y0")
+    )
+    model.graph.node[0].input[0] = "z"
+    first = model.graph.node.pop()
+    model.graph.node.insert(0, first)
+    onnx.save(model, path)
+    made = prepared(path)
+    assert made.task is not None and made.task.mean == () and len(made.task.labels) == 1000
+
+
+def test_timm_says_pixels_and_labels(tmp_path):
+    path = _classifier(tmp_path, 3)
+    own = {"mean": [0.5, 0.4, 0.2], "std": [0.1, 0.2, 0.5], "crop_pct": 0.9}
+    about = {"architecture": "a", "num_classes": 3, "pretrained_cfg": own}
+    about["label_names"] = ["ant", "bee", "cow"]
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("ant", "bee", "cow")
+    assert (made.task.mean, made.task.scale) == ((127.5, 102, 51), (25.5, 51, 127.5))
+    assert made.task.fit == "crop" and made.source == "by config.json"
+    other = prepared(_classifier(tmp_path, 1000)).task  # its pixels are another model's
+    assert other is not None and other.mean == (123.675, 116.28, 103.53)
+
+
+def test_corners_and_scores_of_all_cells(tmp_path):
+    boxes = scattered(_CELLS, _SIZE, 7)
+    logits = np.random.default_rng(7).normal(-3, 2, (_CELLS, 4)).astype(np.float32)
+    corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], 1)
+    parts = {"corners": corners[None].astype(np.float32), "logits": logits[None]}
+    nodes = [node("Sigmoid", ["logits"], ["scores"])]
+    made = prepared(built(tmp_path, parts, nodes, ["corners", "scores"], _SIZE))
+    assert made.task is not None and "YOLO-NAS" in made.source and made.task.channels == "bgr"
+    expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7)
+    assert len(expected) > 3
+    same(rows_of(made), expected[:100])
+
+
+def test_rotated_boxes_are_not_taken_for_upright_ones(tmp_path):
+    parts = {
+        "box": np.zeros((1, 4, _CELLS), np.float32),
+        "each": np.zeros((1, 3, _CELLS), np.float32),
+        "angle": np.zeros((1, 1, _CELLS), np.float32),
+    }
+    nodes = [node("Concat", ["box", "each", "angle"], ["output0"], axis=1)]
+    assert prepared(built(tmp_path, parts, nodes, ["output0"], _SIZE)).task is None
+    names = {i: str(i) for i in range(3)}
+    stated = prepared(built(tmp_path, parts, nodes, ["output0"], _SIZE, task="obb", names=names))
+    assert stated.task is None and stated.graph.outputs == ("output0",)
+    assert "states the task 'obb', whose outputs are not decoded; --output" in stated.source
