@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.deploy import put_into_service
+from edgekit.host.cli.evaluate import Evaluated
 from edgekit.host.cli.options import (
     BoardOption,
     ClusterOption,
@@ -36,11 +34,8 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.specs import TensorSpec
-    from edgekit.host.cli.run_job import FileResult, RunJob
     from edgekit.host.compiler.inputs import ModelNotes
     from edgekit.host.deploy.board import Board
-    from edgekit.host.deploy.release import InferenceSession
 
 
 Input = Annotated[
@@ -162,6 +157,7 @@ def register(app: typer.Typer) -> None:
             "edgekit run model.tflite --input x.npz --output y.npz",
             "edgekit run --input photos/ --output results.csv     # what is deployed on local",
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
+            "edgekit run detector.onnx --input val2017/ --evaluate instances_val2017.json",
             "edgekit run --signature encode --input x.npz --output code.npz",
             "edgekit run --input x.npz --select type=a57     # on many boards, compared",
             "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
@@ -178,6 +174,7 @@ def run(
     signature: Signature = "",
     top: Top = None,
     labels: Labels = None,
+    evaluate: Evaluated = None,
     reset_each: ResetEach = False,
     stream: Streamed = False,
     command: Command = None,
@@ -201,8 +198,10 @@ def run(
 ) -> None:
     """Run a model on arrays, pictures, sound or a folder of them."""
     from edgekit.host.cli.classes import read_labels
+    from edgekit.host.cli.evaluate import read_truth
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.run_job import RunJob
+    from edgekit.host.cli.run_print import print_results
     from edgekit.host.cli.run_stream import FrameStream, StreamOptions
     from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array
     from edgekit.host.deploy.api import connect
@@ -212,23 +211,26 @@ def run(
         refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
         refuse_with_select(top=top, labels=labels, reset_each=reset_each, stream=stream, raw=raw)
         refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
-        refuse_with_select(sample_rate=sample_rate)
+        refuse_with_select(sample_rate=sample_rate, evaluate=evaluate)
         on = (input_path, output, InputOptions(*scaling), model_name, threads, signature)
         run_on(select, *on, parallel, as_json)
         return
     path = model_file(model) if model else None
     device = connect(board_name(board), transport=transport).named(model_name)
     streaming = StreamOptions(stream, command, pixels, raw)
-    streaming.check(input_path, output, as_json)
+    streaming.check(input_path or evaluate, output, as_json)
     if output == STDOUT and as_json:
         raise InputError("expected one document on stdout, found --json and --output -; use one")
-    files = _find_input_files(input_path, output)
+    if evaluate and (stream or output or top):
+        raise InputError("--evaluate: expected it without --stream, --output and --top, found one")
+    truth = read_truth(evaluate, input_path) if evaluate else None
+    files = [*truth.files] if truth else _find_input_files(input_path, output)
     wanted = bool(top) or pixels or not all(map(is_array, files))
     own = _read_model_notes(device, path, wanted)
     notes = own.inputs[0] if own.inputs else InputNotes()
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
     known = read_labels(labels) if labels else ()
-    job = RunJob(files, output, top, known, own, reset_each, given, signature)
+    job = RunJob(files, output, top, known, own, reset_each, given, signature, truth)
     if path:
         if not (stream or output or top):
             options = _guessing_task(options, path, files)
@@ -241,7 +243,7 @@ def run(
             FrameStream(job, streaming).run(session, device)
             return
         found = job.run(session)
-    _print_results(device, session, job, found, as_json)
+    print_results(device, session, job, found, as_json)
 
 
 def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> CompileOptions:
@@ -297,96 +299,3 @@ def numbers(option: str, text: str | None) -> tuple[float, ...]:
     if not all(map(math.isfinite, found)):
         raise InputError(f"{option}: expected a number, or one for each channel, found {text}")
     return found
-
-
-def _dtype_name(spec: TensorSpec) -> str:
-    import numpy as np
-
-    return str(np.dtype(BY_NAME[spec.dtype].npy))
-
-
-def _print_results(
-    device: Board, session: InferenceSession, job: RunJob, found: list[FileResult], as_json: bool
-) -> None:
-    import statistics
-
-    from edgekit.host.cli.output import emit, note
-    from edgekit.host.cli.report import time_key, time_label
-    from edgekit.host.deploy.explanations import nna_account, nna_lines
-
-    times = [ms for each in found for ms in each.latencies_ms]
-    served = session.served
-    outputs = served.of(job.signature)[0].outputs
-    accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
-    if session.replaced_by:
-        note(
-            f"release {session.replaced_by} went into service during this session, which used "
-            f"{served.release} throughout"
-        )
-    if as_json:
-        emit(
-            {
-                "schema": "edgekit.run/1",
-                "board": device.name,
-                "release": served.release,
-                "threads": served.threads,
-                "emulated": device.emulated,
-                time_key(device.emulated): statistics.median(times),
-                "nna": [account for account in accounts if account],
-                "output": job.output,
-                "outputs": [
-                    {"name": spec.name, "dtype": _dtype_name(spec), "shape": spec.shape}
-                    for spec in outputs
-                ],
-                "inputs": [
-                    {
-                        "input": str(each.file),
-                        time_key(device.emulated): list(each.latencies_ms),
-                        "top": [[asdict(c) for c in classes] for classes in each.classes],
-                        **_findings(each),
-                    }
-                    for each in found
-                ],
-            }
-        )
-        return
-    say = note if job.output == STDOUT else print
-    say(f"release  {served.release} on {device.name}")
-    how = "one run, cold" if len(times) == 1 else f"median of {len(times)} runs"
-    say(f"{time_label(device.emulated)} {statistics.median(times):.3f} ms ({how})")
-    for line in itertools.chain(*map(nna_lines, accounts)):
-        say(f"nna      {line}")
-    for spec in outputs:
-        say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
-    for line in itertools.chain(*map(_found_lines, found)):
-        say(line)
-    if job.output and job.output != STDOUT:
-        say(f"written  {job.output}")
-
-
-def _found_lines(found: FileResult) -> Iterator[str]:
-    """What was found in a picture, and where it is drawn."""
-    from edgekit.host.cli.boxes import box_lines
-    from edgekit.host.cli.segments import share_lines
-
-    for classes in found.classes:
-        yield f"top      {found.file.name}"
-        yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
-    if found.poses is not None:
-        yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
-        yield from box_lines(found.poses)
-    if found.segments is not None:
-        yield f"classes  {found.file.name}"
-        yield from share_lines(found.segments)
-    if found.drawn:
-        yield f"drawn    {found.drawn}"
-
-
-def _findings(found: FileResult) -> dict[str, Any]:
-    """What was found in a picture, for --json."""
-    boxes, shares = found.poses, found.segments
-    return {
-        "boxes": boxes
-        and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
-        "shares": shares and [share._asdict() for share in shares.shares],
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, POSE, SEGMENT, S
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
+from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
 from edgekit.host.cli.segments import overlay
@@ -56,7 +58,8 @@ class FileResult:
 
 @dataclass(frozen=True)
 class RunJob:
-    """`top`, `labels` and `signature` are from the user, `notes` from the model's file."""
+    """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
+    `truth`, which has the same files, results are compared instead of shown."""
 
     files: Sequence[Path]
     output: str | None
@@ -66,19 +69,23 @@ class RunJob:
     reset_each: bool
     options: InputOptions
     signature: str = ""
+    truth: Truth | None = None
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
         variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
-        for file in self.files:
-            read_inputs(file, variants, self._fitted_to(_task_for(task, variants[0])))
+        task = _task_for(task, variants[0])
+        self._check_truth(task, variants[0])
+        for file in self.files[: 1 if self.truth else None]:
+            read_inputs(file, variants, self._fitted_to(task))
 
     def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
         variants = session.served.of(self.signature)
         task = _task_for(session.served.task, variants[0])
         self._find_class_output(variants[0].outputs)
+        self._check_truth(task, variants[0])
         options = self._fitted_to(task)
         self._tell_of_pixels(variants[0].inputs, options)
         found: list[FileResult] = []
@@ -101,8 +108,30 @@ class RunJob:
             self._write_boxes(found, task)
         return found
 
+    def evaluation(
+        self, found: Sequence[FileResult], session: InferenceSession
+    ) -> Evaluation | None:
+        """How good the results are, if that was asked for."""
+        (variant, *_), task = session.served.of(self.signature), session.served.task
+        if self.truth is None or task is None:
+            return None
+        return self.truth.score(found, self._model_classes(task, variant))
+
+    def _check_truth(self, task: TaskSpec | None, variant: HasOutputs) -> None:
+        if self.truth is not None:
+            classes = self._model_classes(task, variant) if task else ModelClasses((), 0)
+            self.truth.check(task, classes)
+
+    def _model_classes(self, task: TaskSpec, variant: HasOutputs) -> ModelClasses:
+        count = next(math.prod(s.shape) for s in variant.outputs if s.name == task.output)
+        return ModelClasses(self.labels or task.labels, count)
+
     def _fitted_to(self, task: TaskSpec | None) -> InputOptions:
         return self.options.for_task(task) if task else self.options
+
+    @property
+    def _draws(self) -> bool:
+        return self.output is None and self.truth is None
 
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""
@@ -135,15 +164,15 @@ class RunJob:
                 values.tobytes(), (rows, columns), size, task, placed, self.labels
             )
             found = replace(found, segments=segments)
-            if self.output is None:
+            if self._draws:
                 overlay(picture, segments, drawn)
         else:
             flat = values.reshape(-1).tolist()
             poses = poses_of(flat, values.shape[-1], task, placed, self.labels)
             found = replace(found, poses=tuple(poses))
-            if self.output is None:
+            if self._draws:
                 draw(picture, poses, drawn)
-        return found if self.output is not None else replace(found, drawn=drawn)
+        return replace(found, drawn=drawn) if self._draws else found
 
     def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
         listed = [(each.file, each.poses or ()) for each in found]

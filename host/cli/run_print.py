@@ -1,0 +1,114 @@
+"""Prints what `edgekit run` found: text for people, or one JSON document."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.cli.results import STDOUT
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.specs import TensorSpec
+    from edgekit.host.cli.run_job import FileResult, RunJob
+    from edgekit.host.deploy.board import Board
+    from edgekit.host.deploy.release import InferenceSession
+
+
+def _dtype_name(spec: TensorSpec) -> str:
+    import numpy as np
+
+    return str(np.dtype(BY_NAME[spec.dtype].npy))
+
+
+def print_results(
+    device: Board, session: InferenceSession, job: RunJob, found: list[FileResult], as_json: bool
+) -> None:
+    """Prints the results of all files, or how good they are if that was asked for."""
+    import statistics
+
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.report import time_key, time_label
+    from edgekit.host.deploy.explanations import nna_account, nna_lines
+
+    evaluation = job.evaluation(found, session)
+    times = [ms for each in found for ms in each.latencies_ms]
+    served = session.served
+    outputs = served.of(job.signature)[0].outputs
+    accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
+    if session.replaced_by:
+        note(
+            f"release {session.replaced_by} went into service during this session, which used "
+            f"{served.release} throughout"
+        )
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.run/1",
+                "board": device.name,
+                "release": served.release,
+                "threads": served.threads,
+                "emulated": device.emulated,
+                time_key(device.emulated): statistics.median(times),
+                "nna": [account for account in accounts if account],
+                "output": job.output,
+                "outputs": [
+                    {"name": spec.name, "dtype": _dtype_name(spec), "shape": spec.shape}
+                    for spec in outputs
+                ],
+                "inputs": [
+                    {
+                        "input": str(each.file),
+                        time_key(device.emulated): list(each.latencies_ms),
+                        "top": [[asdict(c) for c in classes] for classes in each.classes],
+                        **_findings(each),
+                    }
+                    for each in found
+                ],
+                **({"evaluation": evaluation.document} if evaluation else {}),
+            }
+        )
+        return
+    say = note if job.output == STDOUT else print
+    say(f"release  {served.release} on {device.name}")
+    how = "one run, cold" if len(times) == 1 else f"median of {len(times)} runs"
+    say(f"{time_label(device.emulated)} {statistics.median(times):.3f} ms ({how})")
+    for line in itertools.chain(*map(nna_lines, accounts)):
+        say(f"nna      {line}")
+    for spec in outputs:
+        say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
+    lines = evaluation.lines if evaluation else itertools.chain(*map(_found_lines, found))
+    for line in lines:
+        say(line)
+    if job.output and job.output != STDOUT:
+        say(f"written  {job.output}")
+
+
+def _found_lines(found: FileResult) -> Iterator[str]:
+    """What was found in a picture, and where it is drawn."""
+    from edgekit.host.cli.boxes import box_lines
+    from edgekit.host.cli.segments import share_lines
+
+    for classes in found.classes:
+        yield f"top      {found.file.name}"
+        yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
+    if found.poses is not None:
+        yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
+        yield from box_lines(found.poses)
+    if found.segments is not None:
+        yield f"classes  {found.file.name}"
+        yield from share_lines(found.segments)
+    if found.drawn:
+        yield f"drawn    {found.drawn}"
+
+
+def _findings(found: FileResult) -> dict[str, Any]:
+    """What was found in a picture, for --json."""
+    boxes, shares = found.poses, found.segments
+    return {
+        "boxes": boxes
+        and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
+        "shares": shares and [share._asdict() for share in shares.shares],
+    }
