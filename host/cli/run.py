@@ -247,13 +247,13 @@ def run(
 
 
 def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> CompileOptions:
-    """The options with which results for pictures can be shown, even if the model's file does not
-    state its task."""
-    from edgekit.host.compiler.inputs import is_picture
+    """The options with which results for pictures and sounds can be shown, even if the model's file
+    does not state its task."""
+    from edgekit.host.compiler.inputs import is_array
 
     if options.task != "auto" or file_kind(model) is FileKind.BUNDLE:
         return options
-    return replace(options, task="guess") if any(map(is_picture, files)) else options
+    return replace(options, task="guess") if not all(map(is_array, files)) else options
 
 
 def _find_input_files(input_path: Path | None, output: str | None) -> list[Path]:

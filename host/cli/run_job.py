@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Protocol
 
 from edgekit.device.runtime.agent.fitting import Pose, poses_of
+from edgekit.device.runtime.agent.listening import Heard
 from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, POSE, SEGMENT, STRETCH, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    CLASSIFY,
+    DETECT,
+    POSE,
+    SEGMENT,
+    SOUNDS,
+    STRETCH,
+    TaskSpec,
+)
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
+from edgekit.host.cli.hearing import hear
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
 from edgekit.host.cli.segments import overlay
@@ -26,8 +36,10 @@ from edgekit.host.compiler.inputs import (
     InputOptions,
     ModelNotes,
     is_picture,
+    is_sound,
     placed_picture,
     read_inputs,
+    read_sound,
 )
 from edgekit.host.deploy.release import InferenceSession, variants_of_signature
 
@@ -54,6 +66,7 @@ class FileResult:
     poses: tuple[Pose, ...] | None = None
     segments: Segments | None = None
     drawn: Path | None = None
+    heard: tuple[Heard, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,10 @@ class RunJob:
         task = _task_for(task, variants[0])
         self._check_truth(task, variants[0])
         for file in self.files[: 1 if self.truth else None]:
-            read_inputs(file, variants, self._fitted_to(task))
+            if self._hears(task, file):
+                read_sound(file, 1)
+            else:
+                read_inputs(file, variants, self._fitted_to(task))
 
     def run(self, session: InferenceSession) -> list[FileResult]:
         """Runs all files in sequence; a stateful model keeps its state between them."""
@@ -93,6 +109,9 @@ class RunJob:
             for file in self.files:
                 if self.reset_each and found:
                     session.reset()
+                if task and self._hears(task, file):
+                    found.append(self._heard_in(file, session, task))
+                    continue
                 outputs, times, classes = [], [], []
                 for inputs in read_inputs(file, variants, options, variants[0].stateful):
                     made, timings = session.run(inputs, self.signature)
@@ -101,7 +120,7 @@ class RunJob:
                     classes += self._classes(made, variant_for(variants, inputs).outputs, task)
                 take(file, outputs)
                 each = FileResult(file, tuple(times), tuple(classes))
-                if task and task.kind != CLASSIFY and is_picture(file):
+                if task and task.kind not in (CLASSIFY, *SOUNDS) and is_picture(file):
                     each = self._with_findings(each, outputs[0], variants[0].inputs, task)
                 found.append(each)
         if task and self._writes_boxes(task):
@@ -128,6 +147,16 @@ class RunJob:
 
     def _fitted_to(self, task: TaskSpec | None) -> InputOptions:
         return self.options.for_task(task) if task else self.options
+
+    def _hears(self, task: TaskSpec | None, file: Path) -> bool:
+        """Whether what is heard is shown, and not the outputs of each window."""
+        listens = task is not None and task.kind in SOUNDS and is_sound(file)
+        return listens and self.output is None and self.top is None
+
+    def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec) -> FileResult:
+        variant = session.served.of(self.signature)[0]
+        heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)
+        return FileResult(file, tuple(times), (), heard=tuple(heard))
 
     @property
     def _draws(self) -> bool:

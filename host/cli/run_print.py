@@ -87,8 +87,9 @@ def print_results(
 
 
 def _found_lines(found: FileResult) -> Iterator[str]:
-    """What was found in a picture, and where it is drawn."""
+    """What was found in a picture, and where it is drawn, or what was heard."""
     from edgekit.host.cli.boxes import box_lines
+    from edgekit.host.cli.hearing import heard_lines
     from edgekit.host.cli.segments import share_lines
 
     for classes in found.classes:
@@ -100,15 +101,19 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     if found.segments is not None:
         yield f"classes  {found.file.name}"
         yield from share_lines(found.segments)
+    if found.heard is not None:
+        yield f"heard    {found.file.name}: {len(found.heard) or 'nothing'}"
+        yield from heard_lines(found.heard)
     if found.drawn:
         yield f"drawn    {found.drawn}"
 
 
 def _findings(found: FileResult) -> dict[str, Any]:
-    """What was found in a picture, for --json."""
+    """What was found in a picture or sound, for --json."""
     boxes, shares = found.poses, found.segments
     return {
         "boxes": boxes
         and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
+        "heard": found.heard and [heard._asdict() for heard in found.heard],
         "shares": shares and [share._asdict() for share in shares.shares],
     }

@@ -13,7 +13,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
-Task = Literal["auto", "guess", "none", "classify", "detect", "pose", "segment"]
+Task = Literal["auto", "guess", "none", "classify", "detect", "pose", "segment", "keyword", "vad"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
@@ -135,7 +135,7 @@ class CompileOptions:
     task: Task = field(
         default="auto",
         metadata=_cli_option(
-            "Add boxes, poses or labels as outputs: from the file (auto), by shapes (guess).",
+            "Add readable results as outputs: from the file (auto), by shapes (guess).",
         ),
     )
     head: str = field(

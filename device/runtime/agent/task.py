@@ -1,4 +1,4 @@
-"""A model's task: how a picture becomes its input, and what its outputs mean."""
+"""A model's task: how a picture or sound becomes its input, and what its outputs mean."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from edgekit.device.runtime.record import Record
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP = "letterbox", "corner", "stretch", "crop"
 RGB, BGR = "rgb", "bgr"
-KINDS, CHANNELS = (CLASSIFY, DETECT, POSE, SEGMENT), (RGB, BGR)
+KEYWORD, VAD = "keyword", "vad"
+PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT), (KEYWORD, VAD)
+KINDS, CHANNELS = PICTURES + SOUNDS, (RGB, BGR)
 FITS = (LETTERBOX, CORNER, STRETCH, CROP)
 
+_MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
 POINT_FIELDS = 3  # of a point of a pose: x, y, score
 
@@ -26,7 +29,9 @@ class TaskSpec(Record):
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
     each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns].
-    `labels` name the classes, in order; empty if unknown.
+    `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
+    window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
+    each class, f32.
     """
 
     kind: str
@@ -38,11 +43,13 @@ class TaskSpec(Record):
     mean: Tuple[float, ...] = ()
     scale: Tuple[float, ...] = ()
     labels: Tuple[str, ...] = ()
+    rate: int = 0
 
 
 def task_of(raw: object, where: str) -> TaskSpec:
     """Checks a task in a manifest or an answer."""
-    keys = keys_of(raw, where, TaskSpec.field_names)
+    names = tuple(name for name in TaskSpec.field_names if name != "rate")
+    keys = keys_of(raw, where, names, ("rate",))
     for name, known in (("kind", KINDS), ("fit", FITS), ("channels", CHANNELS)):
         if keys[name] not in known:
             raise bad(f"{where}.{name}", " or ".join(known), keys[name])
@@ -56,7 +63,10 @@ def task_of(raw: object, where: str) -> TaskSpec:
         each(keys["mean"], f"{where}.mean", number),
         each(keys["scale"], f"{where}.scale", number),
         each(keys["labels"], f"{where}.labels", text),
+        integer(keys.get("rate", 0), f"{where}.rate", 0, _MOST_RATE),
     )
+    if made.kind in SOUNDS and not made.rate:
+        raise bad(f"{where}.rate", "samples per second", "0")
     if 0.0 in made.scale:
         raise bad(f"{where}.scale", "numbers other than 0", "0")
     return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
+from edgekit.device.runtime.agent.listening import Heard, Listener
 from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
@@ -18,6 +19,7 @@ from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.application.model import open_model as open
 from edgekit.device.runtime.application.pictures import Class
 from edgekit.device.runtime.application.sd_notify import alive
+from edgekit.device.runtime.application.sounds import listen
 from edgekit.device.runtime.errors import (
     BusyError,
     DeviceError,
@@ -33,8 +35,10 @@ __all__ = [
     "BusyError",
     "Class",
     "DeviceError",
+    "Heard",
     "IncompatibleError",
     "InputError",
+    "Listener",
     "Model",
     "Outputs",
     "Point",
@@ -44,6 +48,7 @@ __all__ = [
     "TensorSpec",
     "TransferError",
     "alive",
+    "listen",
     "open",
 ]
 

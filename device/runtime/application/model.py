@@ -185,9 +185,13 @@ class Model:
         """What the model is for, and how pictures become its input; None if unknown."""
         return self._require_loaded().manifest.task
 
+    @property
+    def is_stateful(self) -> bool:
+        """Whether runs depend on earlier ones."""
+        return any(v.memory.state_bytes for v in self._require_loaded().manifest.every_variant())
+
     def refresh(self) -> bool:
-        """Waits until the current release is loaded here; returns whether that changed the release.
-        Retries a release that failed to load."""
+        """Waits for the current release, also after it failed to load; returns if it is another."""
         before = self.release
         with self._changing:
             self._failed.clear()
@@ -196,8 +200,7 @@ class Model:
 
     def report_failure(self, reason: str, release: str = "") -> bool:
         """Rolls back the current release because the application found it defective. Returns
-        whether that happened: there may be no previous release, or another release may be current
-        by now.
+        whether that happened: there may be no previous one, or another may be current by now.
 
         `release` is the one with the wrong outputs, if it is no longer the running one. BusyError
         if a deploy is in progress.
@@ -385,8 +388,7 @@ class Model:
 
 
 def _end_at_exit(model: Model) -> Any:
-    """Calls the model's `_handle_exit` at exit if it still exists; returns a function that cancels
-    that."""
+    """Calls the model's `_handle_exit` at exit if it exists; returns what cancels that."""
     known = weakref.ref(model)
 
     def ended() -> None:

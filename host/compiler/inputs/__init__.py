@@ -12,11 +12,13 @@ from edgekit.host.compiler.inputs.metadata import (
 )
 from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.pictures import PixelFrames, placed_picture
+from edgekit.host.compiler.inputs.sound import read_sound
 from edgekit.host.compiler.inputs.sources import (
     DRAWN,
     input_files,
     is_array,
     is_picture,
+    is_sound,
     read_arrays,
     read_inputs,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "input_files",
     "is_array",
     "is_picture",
+    "is_sound",
     "loss_entry",
     "placed_picture",
     "postprocessed",
@@ -39,4 +42,5 @@ __all__ = [
     "read_inputs",
     "read_loss",
     "read_notes",
+    "read_sound",
 ]

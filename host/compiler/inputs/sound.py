@@ -57,6 +57,13 @@ def windows(
     return [as_input(part, spec).reshape(spec.shape) for part in padded.reshape(total, size)]
 
 
+def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
+    """Read a sound: samples from -1 to 1, mixed to one channel, at `rate`. Raises InputError if it
+    is no WAV file."""
+    samples, own = _read(path)
+    return samples if own == rate else _resampled(samples, own, rate)
+
+
 def _at_rate(
     path: Path, samples: NDArray[np.float64], rate: int, options: InputOptions
 ) -> NDArray[np.float64]:
@@ -69,6 +76,10 @@ def _at_rate(
             "--resample, or give the model's rate with --sample-rate"
         )
     assert wanted is not None
+    return _resampled(samples, rate, wanted)
+
+
+def _resampled(samples: NDArray[np.float64], rate: int, wanted: int) -> NDArray[np.float64]:
     length = max(1, round(len(samples) * wanted / rate))
     # Truncating or extending the spectrum loses nothing below both Nyquist frequencies.
     return np.fft.irfft(np.fft.rfft(samples)[: length // 2 + 1], length) * (length / len(samples))

@@ -64,7 +64,12 @@ def input_files(path: Path) -> list[Path]:
 
 def is_array(file: Path) -> bool:
     """Whether a file contains arrays in the model's own format, by its name."""
-    return file.suffix.lower() != ".wav" and not is_picture(file)
+    return not is_sound(file) and not is_picture(file)
+
+
+def is_sound(file: Path) -> bool:
+    """Whether a file is a sound, by its name."""
+    return file.suffix.lower() == ".wav"
 
 
 def is_picture(file: Path) -> bool:
@@ -77,8 +82,7 @@ def read_inputs(
 ) -> list[Inputs]:
     """Read model inputs from a file: one set or, for sound and a stateful model, one per window.
     Raises InputError."""
-    kind = path.suffix.lower()
-    if kind == ".wav":
+    if is_sound(path):
         spec = _only_input(path, variants)
         return [{spec.name: part} for part in sound.windows(path, spec, options, stateful)]
     if is_picture(path):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     CROP,
     DETECT,
-    KINDS,
+    PICTURES,
     POSE,
     SEGMENT,
+    SOUNDS,
     STRETCH,
     TaskSpec,
 )
@@ -28,21 +29,14 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
+from edgekit.host.compiler.tasks.sounds import sound_task
 from edgekit.host.errors import InputError
 
 DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
 _IMAGENET = (1000, 1001)  # classes, without and with a background
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A graph with the output of its task, if it has one; `source` says where the task is from."""
-
-    graph: Graph
-    task: TaskSpec | None = None
-    source: str = ""
 
 
 def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
@@ -51,11 +45,13 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
     InputError if the options name a task, or a head, that the outputs do not fit.
     """
+    if options.task in SOUNDS:
+        return sound_task(path, graph, options) or Prepared(graph)
     image = None if options.task == "none" else image_of(graph, path.suffix == ".tflite")
     if image is None:
-        if options.task in KINDS:
+        if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
-        return Prepared(graph)
+        return sound_task(path, graph, options) or Prepared(graph)
     ends = Ends(graph, image)
     model = known_of(path, ends, options)
     guesses = options.task == "guess" and not (options.head or model.own.task)
@@ -83,7 +79,7 @@ def _unknown(model: KnownModel) -> Prepared:
     if stated:
         why = f"its metadata states the task '{stated}', whose outputs are not decoded"
     note = (
-        f"shows no results: {why}; --output FILE writes the tensors, --task {'|'.join(KINDS)} "
+        f"shows no results: {why}; --output FILE writes the tensors, --task {'|'.join(PICTURES)} "
         "names what it is for"
     )
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
@@ -129,7 +125,7 @@ def _with_rows(model: KnownModel, task: str, head: Head, found: str, output: str
     """The graph with the head's decoder behind it."""
     graph = model.ends.graph
     to = Appender(graph, output)
-    name = _free_name(graph, output)
+    name = free_name(graph, output)
     made = to.with_output(head.rows(to), name)
     labels, proposed = model.labels(head.classes) or head.labels, ""
     if not labels and head.classes == len(COCO):
@@ -155,7 +151,7 @@ def _segmenter(model: KnownModel) -> Prepared | None:
         return None
     graph = model.ends.graph
     to = Appender(graph, SEGMENTS)
-    name = _free_name(graph, SEGMENTS)
+    name = free_name(graph, SEGMENTS)
     made = to.with_output(seen.numbers(to), name)
     source = model.source(labels, f"because '{seen.tensor.name}' is a map of classes")
     if not labels and seen.classes in KNOWN:
@@ -203,14 +199,6 @@ def class_count(shape: Sequence[int]) -> int:
     """Length of a vector, whose other axes are 1 long; 0 for other shapes."""
     largest = max(shape, default=0)
     return largest if math.prod(shape) == largest else 0
-
-
-def _free_name(graph: Graph, wanted: str) -> str:
-    number, name = 1, wanted
-    while name in graph.tensors or name in graph.output_names.values():
-        number += 1
-        name = f"{wanted}{number}"
-    return name
 
 
 def _misfit(task: str, graph: Graph, expected: str) -> InputError:

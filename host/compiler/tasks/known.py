@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.task import CROP, DETECT, KINDS
+from edgekit.device.runtime.agent.task import CROP, DETECT, PICTURES
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
@@ -50,7 +50,7 @@ class KnownModel:
 
     def asks_for(self, task: str) -> bool:
         """Whether the options or the file name the task."""
-        named = self.options.task if self.options.task in KINDS else ""
+        named = self.options.task if self.options.task in PICTURES else ""
         return task == (named or (DETECT if self.options.head else self.stated))
 
     def labels(self, count: int) -> tuple[str, ...]:

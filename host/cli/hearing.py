@@ -1,0 +1,52 @@
+"""What a model hears in a file of sound: words, or speech."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.device.runtime.agent.listening import Heard, Listener
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.compiler.inputs import read_sound
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.task import TaskSpec
+    from edgekit.host.deploy.release import InferenceSession
+    from edgekit.host.deploy.release.inference import ServedVariant
+
+
+def hear(
+    file: Path,
+    session: InferenceSession,
+    variant: ServedVariant,
+    task: TaskSpec,
+    rate: int | None,
+    labels: Sequence[str],
+) -> tuple[list[Heard], list[float]]:
+    """What is heard in a file, and the milliseconds of each run. `rate` and `labels` of the user
+    replace those of the task. Raises InputError if it is no WAV file."""
+    specs = {spec.name: spec for spec in variant.inputs}
+    times: list[float] = []
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        arrays = {
+            name: np.asarray(value, BY_NAME[specs[name].dtype].npy).reshape(specs[name].shape)
+            for name, value in inputs.items()
+        }
+        outputs, timings = session.run(arrays)
+        times.append(timings.latency_ms)
+        return outputs
+
+    own = replace(task, rate=rate or task.rate, labels=tuple(labels) or task.labels)
+    listener = Listener(own, variant.inputs, variant.outputs, run, variant.stateful)
+    found = listener.feed(read_sound(file, own.rate).tolist())
+    return found + listener.finish(), times
+
+
+def heard_lines(found: Sequence[Heard]) -> list[str]:
+    """Score, start and end in seconds, and label of each."""
+    return [f"  {h.score:6.3f}  {h.start:8.2f} {h.end:8.2f}  {h.name}" for h in found]

@@ -1,0 +1,114 @@
+"""Models that listen: for words in samples of sound, or for speech."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.task import KEYWORD, SOUNDS, VAD, TaskSpec
+from edgekit.host.compiler.inputs import read_notes
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.beside import labels_beside
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.errors import InputError
+
+_RATE = 16000
+_LEAST = 4000  # samples of a word; shorter inputs may be features
+_FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
+_SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
+_SCORES = "scores"
+
+
+def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
+    """The graph of a model for sound; None if it is not known to be one.
+
+    Raises InputError if the options name a task that the model does not fit.
+    """
+    asked = options.task if options.task in SOUNDS else ""
+    if not asked and options.task != "guess":
+        return None
+    made = _vad(graph, bool(asked)) if asked != KEYWORD else None
+    if made is None and asked != VAD:
+        made = _keyword(path, graph, bool(asked))
+    if made is None and asked:
+        raise _misfit(asked, graph)
+    return made
+
+
+def _vad(graph: Graph, asked: bool) -> Prepared | None:
+    """Silero's conventions: a window of samples, a state that is carried, and the sample rate; one
+    score."""
+    sounds = [t for t in _tensors(graph, graph.inputs) if _length(t) in _FRAMES]
+    scores = [t for t in _tensors(graph, graph.outputs) if t.shape and math.prod(t.shape) == 1]
+    states = [t for t in _tensors(graph, graph.inputs) if len(t.shape) == 3]
+    known = bool(states or graph.states) or asked
+    if len(sounds) != 1 or len(scores) != 1 or not known or scores[0].dtype is not DType.F32:
+        return None
+    source = "because a window of samples and a state give one score"
+    spec = TaskSpec(VAD, sounds[0].name, scores[0].name, labels=("speech",), rate=_RATE)
+    return _told(graph, spec, source, "finds speech")
+
+
+def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
+    inputs, outputs = _tensors(graph, graph.inputs), _tensors(graph, graph.outputs)
+    if len(inputs) != 1 or inputs[0].dtype not in _SAMPLES or _length(inputs[0]) < _LEAST:
+        return None
+    found = [t for t in outputs if _length(t)]
+    if len(found) != 1:
+        return None
+    scores, notes = found[0], read_notes(path)
+    lists = [each for each in (*notes.labels, labels_beside(path)[0]) if each]
+    labels = next((each for each in lists if len(each) == _length(scores)), ())
+    if not asked and not labels:
+        return None
+    rate = next((each.sample_rate for each in notes.inputs if each.sample_rate), 0)
+    to = Appender(graph, _SCORES)
+    shares = to.floats(scores.name)
+    if not _is_share(graph, scores.name):
+        op = ops.Softmax() if _length(scores) > 1 else ops.Logistic()
+        shares = to.add(op, shares)
+    name = scores.name
+    if shares != name:
+        name = free_name(graph, _SCORES)
+        graph = to.with_output(shares, name)
+    spec = TaskSpec(KEYWORD, inputs[0].name, name, labels=labels, rate=rate or _RATE)
+    at = "at the rate in the file" if rate else f"at {_RATE} samples per second, which is usual"
+    return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
+
+
+def _told(graph: Graph, spec: TaskSpec, source: str, what: str) -> Prepared:
+    note = f"{what}, {source}; --task none leaves the outputs as they are"
+    return Prepared(replace(graph, notes=(*graph.notes, note)), spec, source)
+
+
+def _is_share(graph: Graph, name: str) -> bool:
+    """Whether the scores are from 0 to 1: a softmax or a sigmoid makes them."""
+    node = graph.producer().get(name)
+    while node is not None and isinstance(node.op, ops.Reshape | ops.Quantize | ops.Cast):
+        node = graph.producer().get(node.inputs[0] or "")
+    return node is not None and isinstance(node.op, ops.Softmax | ops.Logistic)
+
+
+def _tensors(graph: Graph, names: tuple[str, ...]) -> list[Tensor]:
+    return [graph.tensors[name] for name in names]
+
+
+def _length(tensor: Tensor) -> int:
+    """Of a vector, whose other axes are 1 long; 0 for other shapes."""
+    largest = max(tensor.shape, default=0)
+    return largest if math.prod(tensor.shape) == largest else 0
+
+
+def _misfit(task: str, graph: Graph) -> InputError:
+    wanted = {
+        KEYWORD: f"an input of at least {_LEAST} samples and an output with a score for each word",
+        VAD: f"an input of {_FRAMES[0]} to {_FRAMES[-1]} samples and an output with one score",
+    }[task]
+    ends = (f"'{n}' {list(graph.tensors[n].shape)}" for n in (*graph.inputs, *graph.outputs))
+    return InputError(
+        f"--task {task}: expected {wanted}, found {', '.join(ends)}; leave the option out"
+    )

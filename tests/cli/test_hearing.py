@@ -1,0 +1,224 @@
+"""`edgekit run` of models that listen, and the same on the board."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.application import InputError as DeviceInputError
+from edgekit.device.runtime.application import listen
+from edgekit.device.runtime.application import open as open_on_board
+from tests.support.onnx_models import model, node, save, value
+
+_RATE = 16000
+_WINDOW = 4000
+
+
+def _wav(path: Path, samples, rate: int = _RATE, bits: int = 16, channels: int = 1) -> None:
+    """Writes samples of -1 to 1; 32 bits are floats."""
+    wide = np.repeat(np.asarray(samples)[:, None], channels, 1).reshape(-1)
+    if bits == 32:
+        code, data = 3, wide.astype("<f4").tobytes()
+    else:
+        code, top = 1, (1 << (bits - 1)) - 1
+        whole = np.round(wide * top).astype("<i4")
+        rows = whole.view(np.uint8).reshape(-1, 4)[:, : bits // 8]
+        data = (whole + 128).astype(np.uint8).tobytes() if bits == 8 else rows.tobytes()
+    align = channels * bits // 8
+    form = struct.pack("<HHIIHH", code, channels, rate, rate * align, align, bits)
+    body = b"fmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", len(data)) + data
+    path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body)
+
+
+def _words(folder: Path) -> Path:
+    """Scores of silence, low and high: by the energy of the sound and of its differences."""
+    nodes = [
+        node("Mul", ["x", "x"], ["squares"]),
+        node("ReduceMean", ["squares"], ["loud"], axes=[1], keepdims=1),
+        node("Slice", ["x", "one", "end", "axis"], ["later"]),
+        node("Slice", ["x", "zero", "last", "axis"], ["sooner"]),
+        node("Sub", ["later", "sooner"], ["step"]),
+        node("Mul", ["step", "step"], ["steps"]),
+        node("ReduceMean", ["steps"], ["high"], axes=[1], keepdims=1),
+        node("Concat", ["loud", "high"], ["both"], axis=1),
+        node("MatMul", ["both", "weights"], ["product"]),
+        node("Add", ["product", "bias"], ["logits"]),
+    ]
+    constants = {
+        "one": np.array([1]), "end": np.array([_WINDOW]), "axis": np.array([1]),
+        "zero": np.array([0]), "last": np.array([_WINDOW - 1]),
+        "weights": np.array([[0, 200, 0], [0, -200, 200]], np.float32),
+        "bias": np.array([[5, 0, 0]], np.float32),
+    }  # fmt: skip
+    made = model(nodes, [value("x", [1, _WINDOW])], ["logits"], constants, opset=13)
+    (folder / "m_labels.txt").write_text("_silence_\nlow\nhigh\n")
+    return save(made, folder)
+
+
+def _scores(window) -> np.ndarray:
+    """What `_words` computes, in NumPy, as shares."""
+    loud, high = np.mean(window**2), np.mean(np.diff(window) ** 2)
+    logits = np.array([5, 200 * loud - 200 * high, 200 * high])
+    shares = np.exp(logits - logits.max())
+    return shares / shares.sum()
+
+
+def _expected(samples) -> list[tuple[int, float, float, float]]:
+    """Class, score, start and end: the means of two windows, from 0.5 until they are below 0.35."""
+    step, last, state, found = _WINDOW // 4, None, {}, []
+    starts = list(range(0, max(len(samples) - _WINDOW, 0) + 1, step))
+    if starts[-1] + _WINDOW < len(samples):
+        starts.append(starts[-1] + step)
+    padded = np.concatenate([samples, np.zeros(_WINDOW)])
+    for start in starts:
+        scores = _scores(padded[start : start + _WINDOW])
+        mean, last = scores if last is None else (scores + last) / 2, scores
+        for number in (1, 2):
+            if number in state and mean[number] < 0.35:
+                found.append((number, *state.pop(number)))
+            elif mean[number] >= (0.35 if number in state else 0.5):
+                best, first, _ = state.get(number, (0.0, start, 0))
+                state[number] = max(best, mean[number]), first, start + _WINDOW
+    found += [(number, *state[number]) for number in sorted(state)]
+    return [(n, score, a / _RATE, b / _RATE) for n, score, a, b in found]
+
+
+def _melody() -> np.ndarray:
+    """Silence, a low tone, silence, a high one, silence."""
+    time = np.arange(6000) / _RATE
+    low, high = 0.5 * np.sin(2 * np.pi * 200 * time), 0.5 * np.sin(2 * np.pi * 3000 * time)
+    quiet = np.zeros(7000)
+    return np.concatenate([quiet, low, quiet, high, quiet, np.zeros(300)])
+
+
+def _same(found, expected) -> None:
+    assert len(found) == len(expected)
+    for heard, (number, score, start, end) in zip(found, expected, strict=True):
+        assert heard["number"] == number and heard["label"] == ("", "low", "high")[number]
+        assert heard["score"] == pytest.approx(score, abs=2e-3)
+        assert (heard["start"], heard["end"]) == pytest.approx((start, end))
+
+
+def test_words_are_heard_in_files_and_on_the_board(edgekit, home):
+    path, sound = _words(home), _melody()
+    _wav(home / "x.wav", sound)
+    expected = _expected(sound)
+    assert [number for number, *_ in expected] == [1, 2]
+    done = edgekit("run", path, "--input", "x.wav", "--json")
+    assert done.code == 0 and "hears, because 4000 samples give scores" in done.err
+    _same(done.document["inputs"][0]["heard"], expected)
+    shown = edgekit("run", "--input", "x.wav").out
+    assert "heard    x.wav: 2\n" in shown and shown.rstrip().endswith("high")
+    with open_on_board(root=home.parent / "home/boards/local") as deployed:
+        assert deployed.task is not None and deployed.task.rate == _RATE
+        ear, heard = listen(deployed), []
+        for start in range(0, len(sound), 777):  # as a microphone gives it
+            heard += ear.feed(sound[start : start + 777].tolist())
+        _same([each._asdict() for each in [*heard, *ear.finish()]], expected)
+
+
+@pytest.mark.parametrize(
+    ("rate", "bits", "channels"),
+    [(16000, 8, 1), (44100, 24, 2), (8000, 16, 1), (48000, 32, 2)],
+)
+def test_sound_of_any_form_is_converted(edgekit, home, rate, bits, channels):
+    length = round(33300 * rate / _RATE)
+    at = np.arange(length) / rate
+    loud = ((at > 0.4375) & (at < 0.8)) * 0.5 * np.sin(2 * np.pi * 200 * at)
+    _wav(home / "x.wav", loud, rate, bits, channels)
+    done = edgekit("run", _words(home), "--input", "x.wav", "--json", "--task", "keyword")
+    assert done.code == 0, done.err
+    (heard,) = done.document["inputs"][0]["heard"]
+    assert heard["label"] == "low" and heard["score"] > 0.9
+    assert heard["start"] == pytest.approx(0.4, abs=0.1)
+
+
+def test_sound_that_is_none_is_one_line(edgekit, home):
+    path = _words(home)
+    for data in (b"", b"no sound", b"RIFF\x00\x00\x00\x00WAVE"):
+        (home / "x.wav").write_bytes(data)
+        done = edgekit("run", path, "--input", "x.wav")
+        assert done.code == 2 and "x.wav: expected a WAV file of" in done.err.splitlines()[-1]
+    (home / "labels.txt").write_text("a\nb\n")
+    _wav(home / "x.wav", np.zeros(9))
+    assert "heard    x.wav: nothing" in edgekit("run", path, "--input", "x.wav").out
+
+
+def _silero(folder: Path, window: int) -> Path:
+    """Speech is what is loud; a state that is carried smooths it. The rate is an input, too."""
+    nodes = [
+        node("Slice", ["input", "from", "to", "axis"], ["own"]),
+        node("Mul", ["own", "own"], ["squares"]),
+        node("ReduceMean", ["squares"], ["loud"], axes=[1], keepdims=1),
+        node("Slice", ["state", "zero", "one", "axis"], ["first"]),
+        node("Reshape", ["loud", "shape"], ["now"]),
+        node("Mul", ["state", "half"], ["kept"]),
+        node("Add", ["kept", "now"], ["stateN"]),
+        node("ReduceMean", ["stateN"], ["level"], axes=[0, 2], keepdims=0),
+        node("Cast", ["sr"], ["rate"], to=1),
+        node("Mul", ["rate", "none"], ["nothing"]),
+        node("Mul", ["level", "gain"], ["amplified"]),
+        node("Add", ["amplified", "bias"], ["sum"]),
+        node("Add", ["sum", "nothing"], ["logit"]),
+        node("Reshape", ["logit", "single"], ["one_logit"]),
+        node("Sigmoid", ["one_logit"], ["output"]),
+    ]
+    constants = {
+        "from": np.array([window - 512]), "to": np.array([window]), "axis": np.array([1]),
+        "zero": np.array([0]), "one": np.array([1]), "shape": np.array([1, 1, 1]),
+        "half": np.array(0.5, np.float32), "none": np.array(0, np.float32),
+        "gain": np.array(40, np.float32), "bias": np.array(-3, np.float32),
+        "single": np.array([1, 1]),
+    }  # fmt: skip
+    inputs = [
+        value("input", [1, window]),
+        value("state", [2, 1, 128]),
+        value("sr", [], np.dtype(np.int64)),
+    ]
+    nodes = [each for each in nodes if each.output[0] != "first"]
+    return save(model(nodes, inputs, ["output", "stateN"], constants, opset=13), folder)
+
+
+@pytest.mark.parametrize("window", [512, 576])
+def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
+    rng = np.random.default_rng(0)
+    sound = np.zeros(24000)
+    sound[6000:14000] = rng.uniform(-0.7, 0.7, 8000)
+    sound[19000:19600] = 0.7  # too short
+    _wav(home / "x.wav", sound)
+    state, scores = 0.0, []
+    padded = np.concatenate([sound, np.zeros(512 - len(sound) % 512)])
+    for frame in padded.reshape(-1, 512):
+        state = 0.5 * state + np.mean(frame**2)
+        scores.append(1 / (1 + np.exp(3 - 40 * state)))
+    (first, *_), loud = np.flatnonzero(np.array(scores) >= 0.5), np.array(scores) >= 0.35
+    last = first + int(np.argmin(loud[first:]))
+    done = edgekit("run", _silero(home, window), "--input", "x.wav", "--json")
+    assert done.code == 0, done.err
+    assert "finds speech, because a window of samples and a state give one score" in done.err
+    (heard,) = done.document["inputs"][0]["heard"]
+    assert heard["label"] == "speech"
+    assert heard["start"] == pytest.approx(first * 512 / _RATE - 0.03)
+    assert heard["end"] == pytest.approx(last * 512 / _RATE + 0.03)
+    assert heard["score"] == pytest.approx(max(scores[first:last]), abs=1e-3)
+    with open_on_board(root=home.parent / "home/boards/local") as deployed:
+        ear = listen(deployed)
+        (there,) = [*ear.feed(sound.tolist()), *ear.finish()]
+        assert there._asdict() == pytest.approx(heard, abs=1e-4)
+
+
+def test_other_models_do_not_listen(edgekit, home):
+    made = model([node("Softmax", ["x"], ["y"])], [value("x", [1, 1960])], ["y"])
+    path = save(made, home)
+    done = edgekit("compile", path, "--task", "keyword", "-o", "x.ekb")
+    assert done.code == 2
+    assert "--task keyword: expected an input of at least 4000 samples" in done.err.splitlines()[-1]
+    assert edgekit("deploy", path).code == 0
+    with (
+        open_on_board(root=home.parent / "home/boards/local") as deployed,
+        pytest.raises(DeviceInputError, match="expected a model compiled with --task keyword or"),
+    ):
+        listen(deployed)
