@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.device.runtime.agent.listening import Heard, Listener
 from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.cli.wake_words import RATE, wake_word
 from edgekit.host.compiler.inputs import read_sound
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ def hear(
     file: Path,
     session: InferenceSession,
     variant: ServedVariant,
-    task: TaskSpec,
+    task: TaskSpec | None,
     rate: int | None,
     labels: Sequence[str],
 ) -> tuple[list[Heard], list[float]]:
     """What is heard in a file, and the milliseconds of each run. `rate` and `labels` of the user
-    replace those of the task. Raises InputError if it is no WAV file."""
+    replace those of the task; a model without one takes features of sound. Raises InputError if it
+    is no WAV file."""
     specs = {spec.name: spec for spec in variant.inputs}
     times: list[float] = []
 
@@ -41,6 +43,10 @@ def hear(
         times.append(timings.latency_ms)
         return outputs
 
+    if task is None:
+        word = wake_word(variant.inputs, variant.outputs, variant.stateful, labels)
+        assert word is not None
+        return word.hear(read_sound(file, RATE), run), times
     own = replace(task, rate=rate or task.rate, labels=tuple(labels) or task.labels)
     listener = Listener(own, variant.inputs, variant.outputs, run, variant.stateful)
     found = listener.feed(read_sound(file, own.rate).tolist())

@@ -30,6 +30,7 @@ from edgekit.host.cli.hearing import hear
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
 from edgekit.host.cli.segments import overlay
+from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import (
     DRAWN,
@@ -46,6 +47,9 @@ from edgekit.host.deploy.release import InferenceSession, variants_of_signature
 
 class HasOutputs(Protocol):
     """A variant in a manifest, or of a session."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]: ...
@@ -91,7 +95,7 @@ class RunJob:
         task = _task_for(task, variants[0])
         self._check_truth(task, variants[0])
         for file in self.files[: 1 if self.truth else None]:
-            if self._hears(task, file):
+            if self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes)):
                 read_sound(file, 1)
             else:
                 read_inputs(file, variants, self._fitted_to(task))
@@ -109,7 +113,7 @@ class RunJob:
             for file in self.files:
                 if self.reset_each and found:
                     session.reset()
-                if task and self._hears(task, file):
+                if self._hears(task, file, variants[0], variants[0].stateful):
                     found.append(self._heard_in(file, session, task))
                     continue
                 outputs, times, classes = [], [], []
@@ -148,12 +152,17 @@ class RunJob:
     def _fitted_to(self, task: TaskSpec | None) -> InputOptions:
         return self.options.for_task(task) if task else self.options
 
-    def _hears(self, task: TaskSpec | None, file: Path) -> bool:
+    def _hears(
+        self, task: TaskSpec | None, file: Path, variant: HasOutputs, stateful: bool
+    ) -> bool:
         """Whether what is heard is shown, and not the outputs of each window."""
-        listens = task is not None and task.kind in SOUNDS and is_sound(file)
-        return listens and self.output is None and self.top is None
+        if not is_sound(file) or self.output is not None or self.top is not None:
+            return False
+        if task is None:
+            return wake_word(variant.inputs, variant.outputs, stateful, ()) is not None
+        return task.kind in SOUNDS
 
-    def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec) -> FileResult:
+    def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant = session.served.of(self.signature)[0]
         heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)
         return FileResult(file, tuple(times), (), heard=tuple(heard))

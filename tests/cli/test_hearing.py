@@ -222,3 +222,22 @@ def test_other_models_do_not_listen(edgekit, home):
         pytest.raises(DeviceInputError, match="expected a model compiled with --task keyword or"),
     ):
         listen(deployed)
+
+
+def _sounds() -> dict[str, np.ndarray]:
+    return dict(np.load(Path(__file__).parents[1] / "support" / "wake_word.npz"))
+
+
+def test_the_wake_word_of_microwakeword_is_heard(edgekit, face_model, home):
+    said = _sounds()
+    parts = [said["open_the_door"], said["okay_nabu"], np.zeros(16000, "<i2")]
+    _wav(home / "x.wav", np.concatenate(parts) / 32768)
+    path = face_model.with_name("okay_nabu.tflite")
+    done = edgekit("run", path, "--input", "x.wav", "--json")
+    assert done.code == 0, done.err
+    (heard,) = done.document["inputs"][0]["heard"]
+    assert heard["label"] == "wake word" and heard["score"] > 0.85
+    start = len(parts[0]) / _RATE
+    assert start < heard["end"] < start + len(parts[1]) / _RATE + 0.5
+    _wav(home / "x.wav", said["open_the_door"] / 32768)
+    assert "heard    x.wav: nothing" in edgekit("run", path, "--input", "x.wav").out

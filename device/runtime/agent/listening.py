@@ -18,7 +18,7 @@ _GAP, _LEAST, _MARGIN = 0.1, 0.25, 0.03  # seconds: of silence, of speech, aroun
 _TYPES = {"f32": "f", "s8": "b", "u8": "B", "s16": "h", "s32": "i", "s64": "q"}
 _RANGES = {"s8": (-128, 127), "u8": (0, 255), "s16": (-32768, 32767)}
 # Classes that are no words.
-NOTHING = ("silence", "unknown", "background", "background noise", "noise", "other", "negative")
+_NOTHING = ("silence", "unknown", "background", "background noise", "noise", "other", "negative")
 
 
 class Heard(NamedTuple):
@@ -37,17 +37,17 @@ class Heard(NamedTuple):
         return self.label or f"class {self.number}"
 
 
-class _Gate:
-    """Follows the score of a class: it begins at ON, and ends after `gap` seconds below OFF."""
+class Gate:
+    """Follows the score of a class: it begins at `on`, and ends after `gap` seconds below `off`."""
 
-    def __init__(self, gap: float) -> None:
-        self._gap = gap
+    def __init__(self, gap: float, on: float = ON, off: float = OFF) -> None:
+        self._gap, self._on, self._off = gap, on, off
         self._start: Optional[float] = None
         self._end = self._best = 0.0
 
     def take(self, score: float, start: float, end: float) -> Optional[tuple[float, float, float]]:
         """Score, start and end of what ended with this window, if something did."""
-        if score >= (ON if self._start is None else OFF):
+        if score >= (self._on if self._start is None else self._off):
             if self._start is None:
                 self._start, self._best = start, 0.0
             self._best, self._end = max(self._best, score), end
@@ -94,7 +94,7 @@ class Listener:
         self._samples = array("f", bytes(4 * context))
         self._first = -context  # the place of the first of these samples in the sound
         self._heard_to = 0  # the end of the last window
-        self._gates: Dict[int, _Gate] = {}
+        self._gates: Dict[int, Gate] = {}
         self._last: List[float] = []
 
     def feed(self, samples: Iterable[float]) -> List[Heard]:
@@ -130,8 +130,8 @@ class Listener:
         self._last = scores
         found = []
         for number, score in enumerate(means or scores):
-            if len(scores) == 1 or not self._is_nothing(number):
-                gate = self._gates.setdefault(number, _Gate(_GAP if self._task.kind == VAD else 0))
+            if len(scores) == 1 or is_word(self._label(number)):
+                gate = self._gates.setdefault(number, Gate(_GAP if self._task.kind == VAD else 0))
                 rate = self._task.rate
                 found += self._made(number, gate.take(score, start / rate, end / rate))
         return found
@@ -154,8 +154,10 @@ class Listener:
         labels = self._task.labels
         return labels[number] if number < len(labels) else ""
 
-    def _is_nothing(self, number: int) -> bool:
-        return self._label(number).strip("_ ").replace("_", " ").lower() in NOTHING
+
+def is_word(label: str) -> bool:
+    """Whether a label is not one for silence and the like."""
+    return label.strip("_ ").replace("_", " ").lower() not in _NOTHING
 
 
 def states_of(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Dict[str, str]:
