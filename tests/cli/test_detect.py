@@ -151,7 +151,7 @@ def test_the_server_takes_pictures(edgekit, scene, home):
     assert edgekit("deploy", path).code == 0
     board = home.parent / "home/boards/local"
     bodies = {"/detect": (home / "street.png").read_bytes(), "/classify": b"no picture"}
-    answers = _served(home, board, bodies)
+    answers = served(home, board, bodies)
     found = json.loads(answers["/detect"][1])
     assert (found["width"], found["height"]) == _PICTURE
     assert [b["label"] for b in found["boxes"]] == [_NAMES[label] for label, *_ in expected]
@@ -160,12 +160,12 @@ def test_the_server_takes_pictures(edgekit, scene, home):
     assert code == 400 and said.startswith("expected a picture that Pillow reads, found")
 
     (home / "PIL.py").write_text("raise ImportError")
-    for code, said in _served(home, board, bodies).values():
+    for code, said in served(home, board, bodies).values():
         assert code == 501 and said.startswith("expected Pillow on the board")
         assert said.count("\n") == 1
 
 
-def _served(home: Path, board: Path, bodies: dict[str, bytes]) -> dict[str, tuple[int, str]]:
+def served(home: Path, board: Path, bodies: dict[str, bytes]) -> dict[str, tuple[int, str]]:
     """The answers of the template's server to pictures; modules in `home` come first."""
     packages = os.pathsep.join(map(str, (home, board / "current/runtime.pyz")))
     program = kernels_folder().parent / "templates/serve/main.py"

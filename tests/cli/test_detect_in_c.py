@@ -1,4 +1,4 @@
-"""C programs get boxes and classes from pictures, as Python programs do."""
+"""C programs get boxes, poses and classes from pictures, as Python programs do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
-from tests.support.detectors import built, scattered
+from tests.support.detectors import built, detector, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
 from tests.support.toolchains import program_compiler
@@ -44,6 +44,20 @@ int main(int count, char **argument) {
         printf("%d %.6f %s\\n", classes[i].number, classes[i].score, classes[i].label);
     if (found < 0)
         puts(ek_app_error(app));
+    static ek_pose poses[128];
+    found = ek_app_pose(app, &frame, poses, most);
+    for (int i = 0; i < found; i++) {
+        printf("%d %.6f %.3f %s:", poses[i].box.number, poses[i].box.score, poses[i].box.left,
+               poses[i].box.label);
+        for (int k = 0; k < poses[i].points; k++)
+            printf(" %.3f %.3f %.5f", poses[i].point[k].x, poses[i].point[k].y,
+                   poses[i].point[k].score);
+        puts("");
+    }
+    static unsigned char map[1 << 20];
+    if (!ek_app_segment(app, &frame, map))
+        for (int i = 0; i < width * height; i++)
+            printf("%d%c", map[i], (i + 1) % width ? ' ' : '\\n');
     ek_app_close(app);
     return 0;
 }
@@ -125,3 +139,43 @@ def test_classes_are_those_of_python(edgekit, home, program):
         expected = [f"{c.number} {c.score:.6f} {c.label}" for c in model.classify(frame, top=100)]
     refused, *lines = _lines(program, board, frame, 100)
     assert lines == expected and "--task detect" in refused
+
+
+def test_poses_are_those_of_python(edgekit, home, program):
+    """Rows that the model selects, which lie in a letterbox of the input."""
+    rng = np.random.default_rng(2)
+    corners = np.sort(rng.uniform(0, 64, (40, 2, 2)), axis=1).reshape(40, 4)
+    score, label = rng.random((40, 1)), rng.integers(0, 2, (40, 1))
+    points = rng.uniform(-9, 90, (40, 5 * 3))
+    rows = np.concatenate([corners, score, label, points], 1)[None].astype(np.float32)
+    about = {"task": "pose", "names": {0: "cat", 1: "dog"}, "kpt_shape": [5, 3]}
+    path = detector(home, {"y": rows}, _SIZE, **about)
+    assert edgekit("deploy", path).code == 0
+    board = home.parent / "home/boards/local"
+    with open_on_board(root=board) as model:
+        for width, height in ((200, 100), (30, 90)):
+            frame = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
+            expected = [
+                f"{box.number} {box.score:.6f} {box.left:.3f} {box.label}:"
+                + "".join(f" {x:.3f} {y:.3f} {sure:.5f}" for x, y, sure in points)
+                for box, points in model.pose(frame)
+            ]
+            assert len(expected) > 9
+            for most in (100, 3):
+                lines = _lines(program, board, frame, most)
+                assert lines[0].endswith("--task detect, found another")
+                assert lines[2:] == expected[:most]
+
+
+def test_classes_of_pixels_are_those_of_python(edgekit, home, program):
+    scores = np.random.default_rng(3).normal(0, 1, (1, 21, *_SIZE)).astype(np.float32)
+    path = detector(home, {"y": scores}, _SIZE)
+    assert edgekit("deploy", path, "--task", "segment").code == 0
+    board = home.parent / "home/boards/local"
+    with open_on_board(root=board) as model:
+        for width, height in ((70, 41), (200, 100)):
+            frame = np.zeros((height, width, 3), np.uint8)
+            lines = _lines(program, board, frame, 3)[2:]
+            found = np.array([line.split() for line in lines], np.uint8)
+            assert found.shape == (height, width)
+            assert found.tobytes() == model.segment(frame).classes

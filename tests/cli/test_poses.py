@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,8 @@ from PIL import Image
 
 from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from tests.cli.test_detect import served
 from tests.support.detectors import best_boxes, built, detector, scattered
 from tests.support.onnx_models import node
 
@@ -125,3 +130,52 @@ def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, clas
         made = model.segment(np.asarray(Image.open(street)))
         assert (made.width, made.height) == _PICTURE
         assert made.classes == expected.astype(np.uint8).tobytes()
+
+
+def _watched(home: Path, *arguments: str) -> list[str]:
+    """What the camera template prints about pictures that a program writes."""
+    board = home.parent / "home/boards/local"
+    program = kernels_folder().parent / "templates/camera/main.py"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(board / "current/runtime.pyz"),
+        "EDGEKIT_ROOT": str(board),
+    }
+    words = [sys.executable, str(program), "--command", "cat frames.rgb", *arguments]
+    done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_camera_and_the_server_tell_of_poses(edgekit, home, street):
+    about = {"task": "pose", "names": {0: "dog"}, "kpt_shape": [2, 2]}
+    chosen = np.array(
+        [[[10, 12, 40, 48, 0.9, 0, 20, 20, 30, 30], [5, 16, 7, 28, 0.3, 0, *[1] * 4]]]
+    )
+    path = detector(home, {"y": chosen.astype(np.float32)}, _SIZE, **about)
+    assert edgekit("deploy", path).code == 0
+    (home / "frames.rgb").write_bytes(bytes(3 * 200 * 100) * 2)
+    (line,) = _watched(home, "--size", "200x100")  # the second picture shows the same
+    assert line == "picture 0: dog, 0.90, at 21 8 83 83"
+    board = home.parent / "home/boards/local"
+    bodies = {"/pose": street.read_bytes(), "/segment": street.read_bytes()}
+    answers = served(home, board, bodies)
+    found = json.loads(answers["/pose"][1])["poses"]
+    assert [each["box"]["label"] for each in found] == ["dog", "dog"]
+    assert [each["box"]["score"] for each in found] == pytest.approx([0.9, 0.3])
+    assert found[0]["points"][0] == pytest.approx({"x": 20 / 0.48, "y": 25, "score": 1})
+    code, said = answers["/segment"]
+    assert code == 400 and "compiled with --task segment, found pose" in said
+
+
+def test_the_camera_and_the_server_tell_of_segments(edgekit, home, street):
+    scores = np.zeros((1, 21, *_SIZE), np.float32)
+    scores[:, 15, :, :24] = 1  # a quarter of the columns
+    scores[:, 8, 0, 24] = 1  # too little to tell of
+    path = built(home, {"y": scores}, [], ["y"], _SIZE)
+    assert edgekit("deploy", path, "--task", "segment").code == 0
+    (home / "frames.rgb").write_bytes(bytes(3 * 200 * 100))
+    assert _watched(home, "--size", "200x100") == ["picture 0: background, 75%; person, 25%"]
+    answers = served(home, home.parent / "home/boards/local", {"/segment": street.read_bytes()})
+    shares = {s["label"]: s["share"] for s in json.loads(answers["/segment"][1])["shares"]}
+    assert shares["person"] == pytest.approx(0.25) and 0 < shares["cat"] < 0.02

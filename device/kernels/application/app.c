@@ -340,6 +340,14 @@ int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int m
     return find(app, "classify", frame, classes, most);
 }
 
+int ek_app_pose(ek_app *app, const ek_frame *frame, ek_pose *poses, int most) {
+    return find(app, "pose", frame, poses, most);
+}
+
+int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes) {
+    return find(app, "segment", frame, classes, 0);
+}
+
 int ek_app_refresh(ek_app *app) {
     pthread_mutex_lock(&app->lock);
     app->failed[0] = 0;

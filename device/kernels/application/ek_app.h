@@ -36,6 +36,7 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
                char release[EK_APP_RELEASE_BYTES]);
 
 #define EK_APP_LABEL_BYTES 64 /* longer labels are cut */
+#define EK_APP_POINTS 64      /* of a pose; more are left out */
 
 /* A picture: red, green and blue bytes of each pixel, row by row. Rows are `stride` bytes apart; 0
  * means 3 * width. */
@@ -58,11 +59,30 @@ typedef struct {
     char label[EK_APP_LABEL_BYTES];
 } ek_class;
 
+/* A point of a body in pixels of the picture; `score` says how visible it is, 0 to 1. */
+typedef struct {
+    float x, y, score;
+} ek_point;
+
+/* A person or an animal: its box, and its points in the model's order, the first EK_APP_POINTS. */
+typedef struct {
+    ek_box box;
+    int points;
+    ek_point point[EK_APP_POINTS];
+} ek_pose;
+
 /* Finds the `most` best boxes, or classes, of a picture, best first, with a model that was compiled
  * with --task detect, or classify. Returns their number, or -1 if the model has another task, or
  * the picture no pixels; ek_app_error has the reason. */
 int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most);
 int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most);
+
+/* The same for --task pose. */
+int ek_app_pose(ek_app *app, const ek_frame *frame, ek_pose *poses, int most);
+
+/* Writes the class of each pixel of a picture, row by row, with a model that was compiled with
+ * --task segment. Returns 0, or -1 as ek_app_detect does. */
+int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes);
 
 /* Switches to the release in service now instead of at the next run, and retries one that failed to
  * load. Returns 1 if a different release now runs, 0 if the same, -1 if the one in service cannot

@@ -1,6 +1,7 @@
 #include "task.h"
 
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ enum {
     MOST_CLASSES = 1 << 24, /* f32 counts no further */
     COLORS = 3,
     FIELDS = 7,
+    POINT_FIELDS = 3,
     MOST_OUTPUTS = 64,
     BYTES = 256,
     DIMS = 8,
@@ -261,31 +263,92 @@ static float in_picture(float at, int64_t start, int64_t fitted, int64_t size) {
     return (float)(found<0 ? 0 : found>(double) size ? (double)size : found);
 }
 
-static int boxes_of(const ek_task *task, ek_box *boxes, int most) {
+/* The place of a result among the `most` best, of `size` bytes each, in order of the score at that
+ * offset; NULL if it is not one of them. */
+static void *place_for(float score, void *best, size_t size, size_t offset, int most, int *count) {
+    char *first = best;
+    int at = *count < most ? (*count)++ : most;
+    for (; at > 0; at--) {
+        float other;
+        memcpy(&other, first + (size_t)(at - 1) * size + offset, sizeof other);
+        if (!(other < score))
+            break;
+        if (at < most)
+            memcpy(first + (size_t)at * size, first + (size_t)(at - 1) * size, size);
+    }
+    return at < most ? first + (size_t)at * size : NULL;
+}
+
+/* The box of a row of the output. Returns 0 if the row is empty. */
+static int box_of(const ek_task *task, const float *row, ek_box *box) {
     const ek_picture *p = &task->picture;
+    if (!(row[1] >= 0 && row[1] < MOST_CLASSES) || !((double)row[2] >= LEAST))
+        return 0;
+    *box = (ek_box){.left = in_picture(row[3], p->left, p->across, p->width),
+                    .top = in_picture(row[4], p->top, p->down, p->height),
+                    .right = in_picture(row[5], p->left, p->across, p->width),
+                    .bottom = in_picture(row[6], p->top, p->down, p->height),
+                    .score = row[2],
+                    .number = (int)row[1]};
+    put_label(task, box->number, box->label);
+    return box->right > box->left && box->bottom > box->top;
+}
+
+static int boxes_of(const ek_task *task, ek_box *boxes, int most) {
     const float *row = task->results[task->output], *end = row + task->out.elements;
     int count = 0;
-    for (; row < end; row += FIELDS) {
-        if (!(row[1] >= 0 && row[1] < MOST_CLASSES) || !((double)row[2] >= LEAST))
+    for (ek_box box, *to; row < end; row += FIELDS)
+        if (box_of(task, row, &box) &&
+            (to = place_for(box.score, boxes, sizeof box, offsetof(ek_box, score), most, &count)))
+            *to = box;
+    return count;
+}
+
+static int poses_of(const ek_task *task, ek_pose *poses, int most) {
+    const ek_picture *p = &task->picture;
+    const float *row = task->results[task->output], *end = row + task->out.elements;
+    int64_t width = task->out.shape[task->out.rank - 1], points = (width - FIELDS) / POINT_FIELDS;
+    ek_box box;
+    ek_pose *to;
+    int count = 0;
+    for (; row < end; row += width) {
+        if (!box_of(task, row, &box) ||
+            !(to = place_for(box.score, poses, sizeof *to, offsetof(ek_pose, box.score), most,
+                             &count)))
             continue;
-        ek_box box = {.left = in_picture(row[3], p->left, p->across, p->width),
-                      .top = in_picture(row[4], p->top, p->down, p->height),
-                      .right = in_picture(row[5], p->left, p->across, p->width),
-                      .bottom = in_picture(row[6], p->top, p->down, p->height),
-                      .score = row[2],
-                      .number = (int)row[1]};
-        if (!(box.right > box.left && box.bottom > box.top))
-            continue;
-        int at = count < most ? count++ : most;
-        for (; at > 0 && boxes[at - 1].score < box.score; at--)
-            if (at < most)
-                boxes[at] = boxes[at - 1];
-        if (at < most) {
-            put_label(task, box.number, box.label);
-            boxes[at] = box;
+        to->box = box;
+        to->points = (int)(points < EK_APP_POINTS ? points : EK_APP_POINTS);
+        for (int i = 0; i < to->points; i++) {
+            const float *at = row + FIELDS + POINT_FIELDS * i;
+            to->point[i] = (ek_point){.x = in_picture(at[0], p->left, p->across, p->width),
+                                      .y = in_picture(at[1], p->top, p->down, p->height),
+                                      .score = at[2]};
         }
     }
     return count;
+}
+
+/* The cell of the map below the center of a pixel. The picture's `pixels` along an edge are
+ * `fitted` of the input's `side`, from `start`. */
+static int64_t cell_of(int64_t pixel, int64_t pixels, int64_t fitted, int64_t start, int64_t side,
+                       int64_t cells) {
+    double at = (double)start + ((double)pixel + 0.5) * (double)fitted / (double)pixels;
+    int64_t cell = (int64_t)(at * (double)cells / (double)side);
+    return cell < 0 ? 0 : cell < cells ? cell : cells - 1;
+}
+
+static int segments_of(const ek_task *task, uint8_t *classes) {
+    const ek_picture *p = &task->picture;
+    const uint8_t *map = task->results[task->output];
+    int64_t rows = task->out.shape[1], columns = task->out.shape[2];
+    for (int64_t y = 0; y < p->height; y++) {
+        int64_t row = cell_of(y, p->height, p->down, p->top, p->to_height, rows);
+        for (int64_t x = 0; x < p->width; x++) {
+            int64_t column = cell_of(x, p->width, p->across, p->left, p->to_width, columns);
+            classes[y * p->width + x] = map[row * columns + column];
+        }
+    }
+    return 0;
 }
 
 static int classes_of(const ek_task *task, ek_class *classes, int most) {
@@ -314,5 +377,9 @@ static int classes_of(const ek_task *task, ek_class *classes, int most) {
 }
 
 int ek_task_results(const ek_task *task, void *into, int most) {
+    if (ek_task_is(task, "segment"))
+        return segments_of(task, into);
+    if (ek_task_is(task, "pose"))
+        return poses_of(task, into, most);
     return ek_task_is(task, "detect") ? boxes_of(task, into, most) : classes_of(task, into, most);
 }

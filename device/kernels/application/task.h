@@ -1,5 +1,6 @@
-/* What a model is for: pictures as its input, and boxes and classes as its results. Mirrors
- * device/runtime/agent/task.py, fitting.py and device/runtime/application/pictures.py. */
+/* What a model is for: pictures as its input, and boxes, poses, classes and those of pixels as its
+ * results. Mirrors device/runtime/agent/task.py, fitting.py and
+ * device/runtime/application/pictures.py. */
 #ifndef EK_TASK_H
 #define EK_TASK_H
 #include "ek_app.h"
@@ -21,8 +22,8 @@ int ek_task_take(ek_task *task, const ek_frame *frame);
 const void *const *ek_task_inputs(const ek_task *task);
 void *const *ek_task_outputs(const ek_task *task);
 
-/* Writes the `most` best results of the last run, best first: ek_box, or ek_class of a classifier.
- * Returns their number. */
+/* Writes the `most` best results of the last run, best first: ek_box, ek_pose, or ek_class of a
+ * classifier. Returns their number; of segments, writes the class of each pixel and returns 0. */
 int ek_task_results(const ek_task *task, void *into, int most);
 
 #endif
