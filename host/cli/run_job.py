@@ -16,6 +16,7 @@ from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     DETECT,
+    EMBED,
     POSE,
     SEGMENT,
     SOUNDS,
@@ -71,6 +72,7 @@ class FileResult:
     segments: Segments | None = None
     drawn: Path | None = None
     heard: tuple[Heard, ...] | None = None
+    vector: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,8 @@ class RunJob:
         self, found: FileResult, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
     ) -> FileResult:
         """The result with what the task finds in a picture, drawn if no output is asked for."""
+        if task.kind == EMBED:
+            return replace(found, vector=tuple(outputs[task.output].reshape(-1).tolist()))
         picture, placed, size = placed_picture(found.file, specs[0], self._fitted_to(task))
         values = outputs[task.output]
         alone = [file.stem for file in self.files].count(found.file.stem) == 1

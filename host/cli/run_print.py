@@ -31,6 +31,7 @@ def print_results(
 
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
+    from edgekit.host.cli.vectors import cosine_lines
     from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     evaluation = job.evaluation(found, session)
@@ -79,7 +80,9 @@ def print_results(
         say(f"nna      {line}")
     for spec in outputs:
         say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
-    lines = evaluation.lines if evaluation else itertools.chain(*map(_found_lines, found))
+    vectors = [(each.file, each.vector) for each in found if each.vector is not None]
+    each = itertools.chain(*map(_found_lines, found), cosine_lines(vectors))
+    lines = evaluation.lines if evaluation else each
     for line in lines:
         say(line)
     if job.output and job.output != STDOUT:
@@ -115,5 +118,6 @@ def _findings(found: FileResult) -> dict[str, Any]:
         "boxes": boxes
         and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
         "heard": found.heard and [heard._asdict() for heard in found.heard],
+        "vector": found.vector,
         "shares": shares and [share._asdict() for share in shares.shares],
     }

@@ -13,7 +13,9 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
-Task = Literal["auto", "guess", "none", "classify", "detect", "pose", "segment", "keyword", "vad"]
+Task = Literal[
+    "auto", "guess", "none", "classify", "detect", "pose", "segment", "embed", "keyword", "vad"
+]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)

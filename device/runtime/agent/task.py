@@ -10,8 +10,8 @@ from edgekit.device.runtime.record import Record
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP = "letterbox", "corner", "stretch", "crop"
 RGB, BGR = "rgb", "bgr"
-KEYWORD, VAD = "keyword", "vad"
-PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT), (KEYWORD, VAD)
+EMBED, KEYWORD, VAD = "embed", "keyword", "vad"
+PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED), (KEYWORD, VAD)
 KINDS, CHANNELS = PICTURES + SOUNDS, (RGB, BGR)
 FITS = (LETTERBOX, CORNER, STRETCH, CROP)
 
@@ -29,6 +29,7 @@ class TaskSpec(Record):
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
     each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns].
+    For `embed` it is a vector of length 1, f32 [1, n].
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
     each class, f32.

@@ -80,9 +80,8 @@ class Model:
     """Runs the current release; any number of threads may use it. Not usable across a fork.
 
     After a new release is committed, the next `run` loads and uses it: running inferences finish
-    with the old one, and each result comes from exactly one release. Other threads keep using the
-    old release during the load. A release that fails to load is rolled back; the old one keeps
-    running.
+    with the old one, and each result comes from exactly one release. Other threads use the old one
+    during the load. A release that fails to load is rolled back; the old one keeps running.
 
     `load_next` loads each release after the first; a release that has run for `watch_seconds` is
     watched no more.
@@ -180,6 +179,10 @@ class Model:
         """The class of each pixel of a picture, and their shares; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
 
+    def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
+        """The vector of a picture, of length 1; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
+
     @property
     def task(self) -> Optional[TaskSpec]:
         """What the model is for, and how pictures become its input; None if unknown."""
@@ -202,8 +205,7 @@ class Model:
         """Rolls back the current release because the application found it defective. Returns
         whether that happened: there may be no previous one, or another may be current by now.
 
-        `release` is the one with the wrong outputs, if it is no longer the running one. BusyError
-        if a deploy is in progress.
+        `release` is the wrong one if it no longer runs. BusyError if a deploy is in progress.
         """
         failed = release or self.release
         back = leave(self._store, failed, "application", " ".join(reason.split()))
@@ -292,8 +294,7 @@ class Model:
             return False  # the model was removed from the board: keep running the loaded release
 
     def _switch_release(self, wait: bool) -> None:
-        """Switches to the release of `current`, unless another thread is doing so and `wait` is
-        False."""
+        """Switches to the release of `current`; without `wait`, unless another thread does so."""
         if not self._changing.acquire(blocking=wait):
             return
         try:
@@ -354,8 +355,7 @@ class Model:
                 self._close_unused(old)
 
     def _roll_back(self, release: str, reason: str) -> None:
-        """Rolls back like `leave`, but raises nothing: the loaded release keeps running
-        regardless."""
+        """Rolls back like `leave`, but raises nothing: the loaded release keeps running."""
         with contextlib.suppress(DeviceError, OSError):
             back = leave(self._store, release, "application", reason)
             self._watch.forget(release)

@@ -9,7 +9,15 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import BGR, CLASSIFY, DETECT, POSE, SEGMENT, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    BGR,
+    CLASSIFY,
+    DETECT,
+    EMBED,
+    POSE,
+    SEGMENT,
+    TaskSpec,
+)
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import InputError
 
@@ -74,6 +82,13 @@ def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
     _, rows, columns = _output_of(loaded, task).shape
     size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
     return segments_of(found, (rows, columns), size, task, placed)
+
+
+def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
+    """See Model.embed."""
+    task = _task_of(loaded, EMBED)
+    data, _ = _input_of(loaded, task, frame, width, height)
+    return list(_floats(loaded.run({task.input: data}, {}, "")[task.output]))
 
 
 def _output_of(loaded: Loaded, task: TaskSpec) -> TensorSpec:

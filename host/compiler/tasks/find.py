@@ -11,6 +11,7 @@ from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     CROP,
     DETECT,
+    EMBED,
     PICTURES,
     POSE,
     SEGMENT,
@@ -33,9 +34,10 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
 from edgekit.host.compiler.tasks.sounds import sound_task
+from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
 from edgekit.host.errors import InputError
 
-DETECTIONS, POSES, SEGMENTS = "detections", "poses", "segments"
+DETECTIONS, POSES, SEGMENTS, EMBEDDING = "detections", "poses", "segments", "embedding"
 _IMAGENET = (1000, 1001)  # classes, without and with a background
 
 
@@ -60,6 +62,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         (POSE, _pose, "the output of a YOLO that finds poses"),
         (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
         (CLASSIFY, _classifier, "one output with a score for each class"),
+        (EMBED, _embedder, "one output that is a vector"),
     ):
         if guesses or model.asks_for(task):
             made = make(model)
@@ -193,6 +196,19 @@ def _classifier(model: KnownModel) -> Prepared | None:
         return Prepared(ends.graph, spec, source)
     note = f"finds classes, {source}; --labels, --mean and --scale name others"
     return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
+
+
+def _embedder(model: KnownModel) -> Prepared | None:
+    """A vector of length 1. Only if that is asked for: vectors may be anything."""
+    vector = vector_of(model.ends)
+    if vector is None or not model.asks_for(EMBED):
+        return None
+    graph = model.ends.graph
+    to = Appender(graph, EMBEDDING)
+    name = free_name(graph, EMBEDDING)
+    made = to.with_output(unit_vector(to, vector), name)
+    spec = TaskSpec(EMBED, model.ends.image.name, name, STRETCH, **model.pixels(0))
+    return Prepared(made, spec, f"because '{vector.name}' is a vector")
 
 
 def class_count(shape: Sequence[int]) -> int:
