@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -34,8 +34,11 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.cli.run_job import FileResult, RunJob
+    from edgekit.host.cli.run_stream import StreamOptions
     from edgekit.host.compiler.inputs import ModelNotes
     from edgekit.host.deploy.board import Board
+    from edgekit.host.deploy.release import InferenceSession
 
 
 Input = Annotated[
@@ -202,7 +205,8 @@ def run(
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.run_job import RunJob
     from edgekit.host.cli.run_print import print_results
-    from edgekit.host.cli.run_stream import FrameStream, StreamOptions
+    from edgekit.host.cli.run_stream import StreamOptions
+    from edgekit.host.cli.run_video import video_of
     from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array
     from edgekit.host.deploy.api import connect
 
@@ -229,21 +233,51 @@ def run(
     own = _read_model_notes(device, path, wanted)
     notes = own.inputs[0] if own.inputs else InputNotes()
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
+    video = video_of(files, not (stream or output or as_json or top or evaluate))
     known = read_labels(labels) if labels else ()
     job = RunJob(files, output, top, known, own, reset_each, given, signature, truth)
-    if path:
-        if not (stream or output or top):
-            options = _guessing_task(options, path, files)
-        bundle = load_bundle(path, device.profile, options=options)
-        if not stream:
+    work = _Work(job, streaming, video, path, options)
+    found, session = work.run(device, threads, cluster or "")
+    if found is not None:
+        print_results(device, session, job, found, as_json)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A job on files, or on frames of a stream or a `video`; `model` is deployed first."""
+
+    job: RunJob
+    streaming: StreamOptions
+    video: Path | None
+    model: Path | None
+    options: CompileOptions
+
+    def run(
+        self, device: Board, threads: int | None, cluster: str
+    ) -> tuple[list[FileResult] | None, InferenceSession]:
+        """The results of files; None for frames, which are printed as they come."""
+        from edgekit.host.cli.run_stream import FrameStream
+        from edgekit.host.cli.run_video import watch
+
+        if self.model is not None:
+            self._deploy(device, self.model)
+        with device.open(threads, cluster) as session:
+            if self.streaming.wanted:
+                FrameStream(self.job, self.streaming).run(session, device)
+            elif self.video is not None:
+                watch(self.video, self.job, session)
+            else:
+                return self.job.run(session), session
+        return None, session
+
+    def _deploy(self, device: Board, model: Path) -> None:
+        options, job, streams = self.options, self.job, self.streaming.wanted
+        if not (streams or job.output or job.top):
+            options = _guessing_task(options, model, [*job.files])
+        bundle = load_bundle(model, device.profile, options=options)
+        if not (streams or self.video):
             job.check(bundle.manifest.every_variant(), bundle.manifest.task)
         put_into_service(device, bundle)
-    with device.open(threads, cluster or "") as session:
-        if stream:
-            FrameStream(job, streaming).run(session, device)
-            return
-        found = job.run(session)
-    print_results(device, session, job, found, as_json)
 
 
 def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> CompileOptions:

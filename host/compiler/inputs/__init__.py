@@ -11,7 +11,12 @@ from edgekit.host.compiler.inputs.metadata import (
     read_notes,
 )
 from edgekit.host.compiler.inputs.options import InputOptions
-from edgekit.host.compiler.inputs.pictures import PixelFrames, placed_picture
+from edgekit.host.compiler.inputs.pictures import (
+    PixelFrames,
+    loaded_picture,
+    placed_in,
+    placed_picture,
+)
 from edgekit.host.compiler.inputs.sound import read_sound
 from edgekit.host.compiler.inputs.sources import (
     DRAWN,
@@ -19,6 +24,7 @@ from edgekit.host.compiler.inputs.sources import (
     is_array,
     is_picture,
     is_sound,
+    is_video,
     read_arrays,
     read_inputs,
 )
@@ -34,7 +40,10 @@ __all__ = [
     "is_array",
     "is_picture",
     "is_sound",
+    "is_video",
+    "loaded_picture",
     "loss_entry",
+    "placed_in",
     "placed_picture",
     "postprocessed",
     "read_arrays",

@@ -33,8 +33,16 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
 
     Raises InputError if it is no picture, if Pillow is missing, or if the input is not an image.
     """
-    height, width, channels, is_nchw = _image_extents(str(path), spec, options)
-    fitted = _load_fitted(path, width, height, _MODES[channels], options)
+    _, _, channels, _ = _image_extents(str(path), spec, options)
+    return loaded_picture(_load(path, _MODES[channels]), str(path), spec, options)
+
+
+def loaded_picture(
+    loaded: Picture, name: str, spec: TensorSpec, options: InputOptions
+) -> NDArray[Any]:
+    """A picture in the shape and dtype of `spec`; see `picture`."""
+    height, width, channels, is_nchw = _image_extents(name, spec, options)
+    fitted = _fitted(loaded.convert(_MODES[channels]), width, height, options)
     pixels = np.asarray(fitted, np.float64)
     return _as_input(pixels.reshape(height, width, channels), spec, options, is_nchw)
 
@@ -92,14 +100,21 @@ def placed_picture(
 ) -> tuple[Picture, Placed, tuple[int, int]]:
     """Read a picture upright, in RGB, and its position in the input `spec`, whose rows and columns
     are returned, too. Raises InputError."""
-    height, width, _, _ = _image_extents(str(path), spec, options)
     loaded = _load(path, "RGB")
-    return loaded, place(loaded.size, width, height, options.fit), (height, width)
+    return loaded, *placed_in(loaded.size, str(path), spec, options)
 
 
-def _load_fitted(path: Path, width: int, height: int, mode: str, options: InputOptions) -> Picture:
+def placed_in(
+    size: tuple[int, int], name: str, spec: TensorSpec, options: InputOptions
+) -> tuple[Placed, tuple[int, int]]:
+    """Where a picture of that size lies in the input, whose rows and columns are returned, too."""
+    height, width, _, _ = _image_extents(name, spec, options)
+    return place(size, width, height, options.fit), (height, width)
+
+
+def _fitted(loaded: Picture, width: int, height: int, options: InputOptions) -> Picture:
     _, images = optional("PIL", "PIL.Image")
-    loaded = _load(path, mode)
+    mode = loaded.mode
     placed = place(loaded.size, width, height, options.fit)
     resized = loaded.resize((placed.width, placed.height), images.Resampling.BILINEAR)
     if resized.size == (width, height):

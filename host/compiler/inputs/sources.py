@@ -23,6 +23,8 @@ ARRAYS = (".npz", ".npy")
 DRAWN = ".out.png"  # the end of names of pictures with results, which are no inputs
 SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
+_VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".webm")
+
 Inputs = dict[str, NDArray[Any]]
 
 _NUMBER = re.compile(r"([0-9]+)")
@@ -64,7 +66,12 @@ def input_files(path: Path) -> list[Path]:
 
 def is_array(file: Path) -> bool:
     """Whether a file contains arrays in the model's own format, by its name."""
-    return not is_sound(file) and not is_picture(file)
+    return not (is_sound(file) or is_picture(file) or is_video(file))
+
+
+def is_video(file: Path) -> bool:
+    """Whether a file is a video, by its name."""
+    return file.suffix.lower() in _VIDEOS
 
 
 def is_sound(file: Path) -> bool:

@@ -1,0 +1,152 @@
+"""Implements `edgekit run` on a video file: a line for each frame with what a model finds in it.
+
+ffmpeg decodes the video to pictures of its own size, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from edgekit.device.runtime.agent.fitting import Placed, poses_of
+from edgekit.device.runtime.agent.segments import segments_of
+from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, POSE, SEGMENT, TaskSpec
+from edgekit.host.cli.classes import best
+from edgekit.host.cli.output import note
+from edgekit.host.common.optional import optional
+from edgekit.host.compiler.inputs import is_video, loaded_picture, placed_in
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image as Picture
+
+    from edgekit.host.cli.run_job import RunJob
+    from edgekit.host.deploy.release import InferenceSession
+
+_COMMAND = ("ffmpeg", "-nostdin", "-loglevel", "error", "-i")
+_PICTURES = ("-f", "image2pipe", "-c:v", "ppm", "-")
+_MOST_HEADER = 64  # bytes
+_MOST_PIXELS = 1 << 27
+_KINDS = (CLASSIFY, DETECT, POSE, SEGMENT)
+_LEAST = 0.02  # share of the pixels that is told of
+
+
+def video_of(files: list[Path], shows: bool) -> Path | None:
+    """The video among the files of --input. InputError if anything but what is found in its frames
+    is asked for, which is all that `shows` says."""
+    if not files or not is_video(files[0]):
+        return None
+    if not shows:
+        raise InputError(
+            f"{files[0]}: expected a video without --stream, --output, --json, --top and "
+            "--evaluate, found one; it is shown frame by frame"
+        )
+    return files[0]
+
+
+def watch(video: Path, job: RunJob, session: InferenceSession) -> None:
+    """Prints what is found in each frame, and how many frames a second went through."""
+    variant = session.served.of(job.signature)[0]
+    task = session.served.task
+    if task is None or task.kind not in _KINDS:
+        raise InputError(
+            f"{video}: expected a model that can {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, found "
+            f"{task.kind if task else 'no known task'}; see --task"
+        )
+    options, spec = job.options.for_task(task), variant.inputs[0]
+    count, started = 0, time.monotonic()
+    for count, frame in enumerate(_frames(video), 1):
+        values = loaded_picture(frame, str(video), spec, options)
+        outputs, _ = session.run({spec.name: values}, job.signature)
+        if task.kind == CLASSIFY:
+            scores = next(each for each in variant.outputs if each.name == task.output)
+            (top,) = best(outputs, scores, job.labels or task.labels, 1)
+            text = f"{top.label or f'class {top.index}'} {top.score:.2f}"
+        else:
+            where = placed_in(frame.size, str(video), spec, options)
+            text = _found(outputs[task.output], task, *where, job.labels)
+        print(f"frame {count - 1:6}  {text or 'nothing'}", flush=True)
+    rate = count / max(time.monotonic() - started, 1e-9)
+    note(f"frames   {count} of {video.name}, {rate:.1f} per second")
+
+
+def _found(
+    values: NDArray[Any],
+    task: TaskSpec,
+    placed: Placed,
+    size: tuple[int, int],
+    labels: Sequence[str],
+) -> str:
+    """Boxes with their scores, or classes with their shares of the picture."""
+    if task.kind == SEGMENT:
+        _, rows, columns = values.shape
+        made = segments_of(values.tobytes(), (rows, columns), size, task, placed, labels)
+        return ", ".join(f"{s.name} {s.share:.0%}" for s in made.shares if s.share >= _LEAST)
+    poses = poses_of(values.reshape(-1).tolist(), values.shape[-1], task, placed, labels)
+    return ", ".join(f"{box.name} {box.score:.2f}" for box, _ in poses)
+
+
+def _frames(video: Path) -> Iterator[Picture]:
+    """The pictures that ffmpeg writes; InputError if it is missing or fails."""
+    _, images = optional("PIL", "PIL.Image")
+    with tempfile.TemporaryFile() as said, _ffmpeg(video, said) as source:
+        count = 0
+        while header := _header(source, video):
+            width, height = header
+            data = source.read(3 * width * height)
+            if len(data) != 3 * width * height:
+                raise InputError(f"{video}: expected whole frames, found the end in frame {count}")
+            count += 1
+            yield images.frombytes("RGB", (width, height), data)
+    if not count:
+        raise InputError(f"{video}: expected a video with frames, found none")
+
+
+@contextlib.contextmanager
+def _ffmpeg(video: Path, said: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The pictures of a video; InputError with what ffmpeg `said` if it fails."""
+    words = [*_COMMAND, str(video.resolve()), *_PICTURES]
+    try:
+        program = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+        )
+    except OSError:
+        raise InputError(
+            f"{video}: expected ffmpeg to read the video, found none; install it: sudo apt install "
+            "ffmpeg"
+        ) from None
+    try:
+        assert program.stdout is not None
+        yield program.stdout
+        if code := program.wait():
+            said.seek(0)
+            lines = said.read(4096).decode("utf-8", "replace").split("\n")
+            why = next((line.strip() for line in lines if line.strip()), f"exit code {code}")
+            raise InputError(f"{video}: expected a video that ffmpeg reads, found: {why}")
+    finally:
+        program.kill()
+        program.wait()
+        if program.stdout is not None:
+            program.stdout.close()
+
+
+def _header(source: IO[bytes], video: Path) -> tuple[int, int] | None:
+    """Width and height of the next picture; None at the end."""
+    data = b""
+    while len(data.split()) < 4 or not data[-1:].isspace():
+        piece = source.read(1)
+        if not piece and not data:
+            return None
+        data += piece
+        if not piece or len(data) > _MOST_HEADER:
+            raise InputError(f"{video}: expected pictures of ffmpeg, found {data[:20]!r}")
+    kind, width, height, most = data.split()
+    if kind != b"P6" or most != b"255" or not 0 < int(width) * int(height) <= _MOST_PIXELS:
+        raise InputError(f"{video}: expected pictures of ffmpeg, found {data[:20]!r}")
+    return int(width), int(height)
