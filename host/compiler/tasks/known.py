@@ -12,9 +12,9 @@ from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tasks.next to import NOTHING, labels_beside
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import Config, read_config
+from edgekit.host.compiler.tasks.label_file import NOTHING, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
 _STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
@@ -29,8 +29,8 @@ _SCALES = (ops.Mul, ops.Sub, ops.Div, ops.Add)  # a model that scales pixels its
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model with what is known of it: `own` and `notes` are from its file, `config` and `next to`
-    from files next to it."""
+    """A model with what is known of it: `own` and `notes` are from its file, `config` and
+    `label_file` from files next to it."""
 
     path: Path
     ends: Ends
@@ -40,8 +40,8 @@ class KnownModel:
     options: CompileOptions
 
     @cached_property
-    def next to(self) -> tuple[tuple[str, ...], str]:
-        return labels_beside(self.path)
+    def label_file(self) -> tuple[tuple[str, ...], str]:
+        return read_label_file(self.path)
 
     @property
     def stated(self) -> str:
@@ -56,7 +56,7 @@ class KnownModel:
     def labels(self, count: int) -> tuple[str, ...]:
         """The labels of so many classes; 0 if their number is not known. Lists that begin with a
         label for nothing also serve models that count without it."""
-        known = [self.own.labels, *self.notes.labels, self.config.labels, self.next to[0]]
+        known = [self.own.labels, *self.notes.labels, self.config.labels, self.label_file[0]]
         known = [each for each in known if each]
         shorter = [each[1:] for each in known if each[0].lower() in NOTHING]
         if not count:
@@ -64,8 +64,8 @@ class KnownModel:
         return next((each for each in (*known, *shorter) if len(each) == count), ())
 
     def pixels(self, count: int) -> dict[str, Any]:
-        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model count
-        if they have as many classes: they may be another model's."""
+        """The range of pixels that is stated, as fields of a TaskSpec. Files next to the model
+        count if they have as many classes: they may be another model's."""
         stated = self.notes.inputs[0] if self.notes.inputs else None
         if stated is not None and (stated.mean or stated.scale):
             return {"mean": stated.mean, "scale": stated.scale}
@@ -79,7 +79,7 @@ class KnownModel:
             return "by the file's metadata"
         if labels and labels == self.config.labels:
             return "by config.json"
-        listed, name = self.next to
+        listed, name = self.label_file
         ours = labels and labels in (listed, listed[1:])
         return f"{otherwise}, with labels of {name}" if ours else otherwise
 

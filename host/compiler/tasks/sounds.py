@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.beside import labels_beside
+from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.errors import InputError
 
@@ -61,7 +61,7 @@ def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     if len(found) != 1:
         return None
     scores, notes = found[0], read_notes(path)
-    lists = [each for each in (*notes.labels, labels_beside(path)[0]) if each]
+    lists = [each for each in (*notes.labels, read_label_file(path)[0]) if each]
     labels = next((each for each in lists if len(each) == _length(scores)), ())
     if not asked and not labels:
         return None

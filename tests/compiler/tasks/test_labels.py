@@ -1,4 +1,4 @@
-"""Labels and pixels from files beside a model, and proposals that are told."""
+"""Labels and pixels from files next to a model, and proposals that are told."""
 
 from __future__ import annotations
 

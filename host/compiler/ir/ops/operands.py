@@ -272,7 +272,9 @@ class PRelu(Binary):
     def keeps_factors(self, ins: Sequence[Tensor | None]) -> bool:
         return operand(ins, 1, "slopes").data is not None
 
-    def quantized_reference(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    def quantized_reference(
+        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
+    ) -> Array:
         return quantized.prelu(a, b, left, right, out)
 
 

@@ -1,4 +1,4 @@
-"""Reads the names of classes from a text file beside a model."""
+"""Reads the names of classes from a text file next to a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERED = re.compile(r"(\d+)(?::\s*|\s+)(\S.*)")  # Teachable Machine's lines:
 NOTHING = ("???", "background", "__background__")
 
 
-def labels_beside(path: Path) -> tuple[tuple[str, ...], str]:
+def read_label_file(path: Path) -> tuple[tuple[str, ...], str]:
     """The labels and the name of their file; both empty if none is certainly this model's."""
     for name in _names_for(path):
         labels = _read(path.parent / name)
