@@ -199,8 +199,8 @@ def add(
     else:
         if device or not (host or entry.host):
             raise InputError(
-                "--transport ssh: expected --host USER@ADDRESS and no --device, found others; "
-                "use those of one transport"
+                "--transport ssh: expected --host USER@ADDRESS and no --device, "
+                f"found {'--device' if device else 'no --host'}; use the options of one transport"
             )
         entry = replace(entry, transport="ssh", identity=identity or entry.identity)
         if host:

@@ -71,7 +71,8 @@ def model_and_output(model: str | None, output: str | None, what: str) -> tuple[
     file = file_named(output or "", f"{path.stem}.{what}{suffix}")
     if file.suffix not in _SUFFIXES:
         raise InputError(
-            f"{file}: expected a name ending in {' or '.join(_SUFFIXES)}, found another"
+            f"{file}: expected a name ending in {' or '.join(_SUFFIXES)}, found "
+            f"{file.suffix or 'none'}"
         )
     if file.exists() and file.samefile(path):
         raise InputError(f"{file}: expected a file to write, found the model; name another")

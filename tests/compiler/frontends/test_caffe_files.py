@@ -277,4 +277,4 @@ def test_statistics_without_finite_factors_name_their_channel(mean, variance, tm
     with warnings.catch_warnings(), pytest.raises(InputError) as error:
         warnings.simplefilter("error")
         import_model(path)
-    assert "variances of at least 0, found others in channel 1" in str(error.value)
+    assert "variances of at least 0, found no such in channel 1" in str(error.value)

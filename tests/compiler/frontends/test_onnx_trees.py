@@ -176,7 +176,7 @@ def test_a_cycle_and_a_feature_that_the_input_lacks_are_refused(tmp_path):
     x = {"x": random_rows(rng, 2, 2, np.float32)}
     for name, value, said in (
         ("nodes_featureids", 2, "expected tests of 2 features, found feature 2"),
-        ("nodes_truenodeids", 0, "found others or a cycle"),
+        ("nodes_truenodeids", 0, "found a cycle or a node apart"),
         ("nodes_truenodeids", 99, "expected node 99 of tree 0, found none"),
         ("nodes_modes", "BRANCH_XOR", "found BRANCH_XOR"),
     ):

@@ -206,7 +206,7 @@ def batch_norm(call: CaffeCall) -> Tensor:
         finite = np.isfinite(np.concatenate([factor, shift]).astype(np.float32))
     if not finite.all():
         raise ShapeError(
-            "expected finite numbers and variances of at least 0, found others in channel "
+            "expected finite numbers and variances of at least 0, found no such in channel "
             f"{int(np.argmin(finite)) % len(factor)}"
         )
     y = call.emit(ops.Mul(), x, call.floats(factor.reshape(channels)))

@@ -300,7 +300,8 @@ class Bounded:
         bound = int(flat[place])
         if extent(self._builder, length)[1] > bound:
             raise InputError(
-                f"expected {op} with a size that is largest for the most rows, found another"
+                f"expected {op} with a size that is largest for the most rows ({bound}), "
+                f"found up to {extent(self._builder, length)[1]:g}"
             )
         wide = (
             length
@@ -323,7 +324,7 @@ class Bounded:
         if back or starts is None or np.any(starts != 0):
             raise ShapeError(
                 "expected a forward slice from the first of a data-dependent number of rows, "
-                "found another"
+                f"found {'a backward one' if back else 'one that starts later'}"
             )
         most = self._builder.constant(np.array([size], np.int64))
         return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends.common.bounded import Bounded
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
-from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Texts, Value
+from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Texts, Value, described
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 _FORMS = 18  # the opset in which handlers call each other
@@ -79,7 +79,7 @@ class OnnxCall(Emitter):
     def sequence(self, index: int) -> tuple[Tensor, ...]:
         found = self.values[index] if index < len(self.values) else None
         if not isinstance(found, TensorList):
-            raise ShapeError(f"expected a sequence as input {index}, found another value")
+            raise ShapeError(f"expected a sequence as input {index}, found {described(found)}")
         return found.items
 
     def value(self, index: int, what: str) -> Array:

@@ -103,8 +103,10 @@ def rotary(call: OnnxCall) -> Tensor:
     need_rank(x, 3, 4)
     need_rank(cosine, 2)
     attributes = dict(call.attributes)
-    if call.integer("is_packed_batching", 0) or call.number("scale", 1.0) != 1:
-        raise ShapeError("expected no packed batches and a scale of 1, found others")
+    if call.integer("is_packed_batching", 0):
+        raise ShapeError("expected is_packed_batching 0, found 1")
+    if (scale := call.number("scale", 1.0)) != 1:
+        raise ShapeError(f"expected a scale of 1, found {scale:g}")
     if len(x.shape) == 3 and not call.integer("num_heads", 0):
         attributes["num_heads"] = x.shape[2] // max(2 * cosine.shape[-1], 1)
     rows = x.shape[1 if len(x.shape) == 3 else 2]

@@ -156,7 +156,7 @@ def _most_steps(call: OnnxCall, start: Tensor, limit: Tensor, delta: Tensor) -> 
     if not steps <= ROWS_LIMIT:
         raise ShapeError(
             f"expected constant bounds, or computed ones at most {ROWS_LIMIT} apart for any data, "
-            "found others; insert Min(limit, LARGEST) before it"
+            f"found {steps:g}; insert Min(limit, LARGEST) before it"
         )
     return max(math.ceil(steps), 0)
 
@@ -188,7 +188,8 @@ def slice_(call: OnnxCall) -> Tensor:
     steps = call.integers(4, "steps") if call.maybe(4) is not None else (1,)
     if not start.elements == end.elements == len(axes) == 1 or steps != (1,):
         raise ShapeError(
-            "expected constants, or a computed start and end of one axis with step 1, found others"
+            "expected constants, or a computed start and end of one axis with step 1, "
+            f"found {len(axes)} axes with steps {list(steps)}"
         )
     axis = call.axis(axes[0], len(x.shape))
     size = x.shape[axis]

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
 from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
-from edgekit.host.compiler.frontends.onnx.types import Value
+from edgekit.host.compiler.frontends.onnx.types import Value, described
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, ShapeError, Tensor
 from edgekit.host.errors import InputError
@@ -72,7 +72,9 @@ def emit_rolled_loop(
         given = [_body_input(call, o, inside) for o in operands]
         made = body(given)
         if any(not isinstance(t, Tensor) or call.bounded.holds(t) for t in made):
-            raise ShapeError("expected tensors of the same shape in each step, found others")
+            raise ShapeError(
+                "expected tensors of one shape in all steps, found a shape that changes"
+            )
         outs = [t for t in made if isinstance(t, Tensor)]
         states = [outs[i] for i in outputs]
         starts = [o.value for o in operands if o.kind == "state"]
@@ -81,7 +83,10 @@ def emit_rolled_loop(
                 new.shape,
                 new.dtype,
             ):
-                raise ShapeError("expected states that keep their shape and type, found others")
+                raise ShapeError(
+                    "expected states that keep their shape and type, found "
+                    f"{new.dtype.value}{list(new.shape)} after a step"
+                )
         again = [] if going is None else [call.reshape(outs[0], ())]
         graph, captured = builder.close_body(mark, inside, [*again, *states, *outs[first_row:]])
     except (ShapeError, InputError):
@@ -104,7 +109,7 @@ def _body_input(call: OnnxCall, operand: LoopOperand, inside: list[Tensor]) -> V
     if operand.kind == "same":
         return value
     if not isinstance(value, Tensor):
-        raise ShapeError("expected tensors as states of a loop, found another value")
+        raise ShapeError(f"expected tensors as states of a loop, found {described(value)}")
     shape = value.shape if operand.kind == "state" else value.shape[1:]
     made = call.builder.input(call.builder.take(operand.kind), shape, value.dtype)
     if value.name in call.bfloat16:
@@ -186,8 +191,11 @@ def counted(
     if most < limit:  # too many steps to evaluate counters
         return Counted(limit, {}, same, decided and not ends)
     for values in tables.values():
-        if len({(v.shape, v.dtype) for v in values}) > 1:
-            raise ShapeError("expected counters that keep their shape and type, found others")
+        if len(kinds := {f"{v.dtype}{list(v.shape)}" for v in values}) > 1:
+            raise ShapeError(
+                "expected counters that keep their shape and type, found "
+                f"{' and '.join(sorted(kinds))}"
+            )
     return Counted(limit, {i: np.stack(v) for i, v in tables.items()}, same, decided)
 
 

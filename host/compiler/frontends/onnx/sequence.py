@@ -91,7 +91,7 @@ def sequence_map(call: OnnxCall) -> list[Value | None]:
                 own.append(given)
         made.append([v for v in call.run(body, own) if isinstance(v, Tensor)])
     if any(len(row) != len(body.outputs) for row in made):
-        raise ShapeError("expected a body whose outputs are tensors, found others")
+        raise ShapeError("expected a body whose outputs are tensors, found sequences")
     return [TensorList(tuple(row[k] for row in made)) for k in range(len(body.outputs))]
 
 

@@ -36,7 +36,9 @@ def constant(call: OnnxCall) -> Tensor | Texts:
             if not all(isinstance(v, wanted) for v in numbers):
                 raise ShapeError(f"expected numbers as {name}, found {found!r:.40}")
             return call.constant(np.array(found, np.float32 if "float" in name else np.int64))
-    raise ShapeError("expected a constant of numbers, found another kind")
+    raise ShapeError(
+        f"expected a constant of numbers, found {', '.join(call.attributes) or 'none'}"
+    )
 
 
 def constant_of_shape(call: OnnxCall) -> Tensor:

@@ -82,8 +82,10 @@ def forest_of_nodes(call: OnnxCall, entries: str, dtype: np.dtype[Any]) -> Fores
         for n in ("treeids", "nodeids", "ids")
     ]
     values = numbers_of(call, f"{entries}_weights", np.dtype(np.float32))
-    if {len(k) for k in keys} != {len(values)}:
-        raise ShapeError(f"expected the same number of all {entries}_ attributes, found others")
+    if len(sizes := {len(k) for k in (*keys, values)}) != 1:
+        raise ShapeError(
+            f"expected the same number of all {entries}_ attributes, found {sorted(sizes)}"
+        )
     leaves = [_find(number, *pair) for pair in zip(keys[0], keys[1], strict=True)]
     known = np.where(is_leaf, ~np.arange(count), np.arange(count))
     return Forest(
@@ -119,8 +121,9 @@ def forest_of_branches(call: OnnxCall, dtype: np.dtype[Any]) -> Forest:
         raise ShapeError(f"expected {len(targets)} leaf_weights, found {len(values)}")
     roots = numbers_of(call, "tree_roots", integer)
     for leaf, at in ((np.zeros(len(roots)), roots), *zip(apart, ends, strict=True)):
-        if np.any((at < 0) | (at >= np.where(leaf != 0, len(targets), len(numbers)))):
-            raise ShapeError("expected roots and branches that exist, found others")
+        outside = at[(at < 0) | (at >= np.where(leaf != 0, len(targets), len(numbers)))]
+        if outside.size:
+            raise ShapeError(f"expected roots and branches that exist, found number {outside[0]}")
     links = [np.where(leaf != 0, ~at, at) for leaf, at in zip(apart, ends, strict=True)]
     return Forest(
         [_MODES[n] for n in numbers], features, limits, missing, np.stack(links, axis=1),
@@ -220,7 +223,9 @@ class _Order:
             self.roots.append(0)
             self._walk(tree, int(root))
         if not np.array_equal(self._seen, [mode != LEAF for mode in forest.modes]):
-            raise ShapeError("expected nodes that follow from a root, found others or a cycle")
+            raise ShapeError(
+                "expected nodes that each follow from a root once, found a cycle or a node apart"
+            )
 
     def entries(self) -> tuple[Array, Array, Array]:
         """The leaf of each entry, where the entries of each leaf start, and the entries' places in

@@ -65,6 +65,13 @@ class Texts:
 Value = Tensor | TensorList | Texts
 
 
+def described(value: Value | None) -> str:
+    """The kind of a value, for messages."""
+    if value is None:
+        return "nothing"
+    return {Tensor: "a tensor", TensorList: "a sequence"}.get(type(value), "text")
+
+
 def texts_of(builder: GraphBuilder, strings: Array) -> Texts:
     """Constant strings; the vocabulary lists them in order of first occurrence."""
     vocabulary = tuple(dict.fromkeys(str(v) for v in strings.reshape(-1)))

@@ -25,7 +25,10 @@ def rfft2d(scope: TfliteScope, operator: FileOperator) -> list[Tensor]:
     _check_arity(operator, 2)
     x, lengths = (scope.tensors.get(i) for i in operator.inputs)
     if lengths.data is None or lengths.elements != 2 or x.dtype is not DType.F32:
-        raise InputError("expected an f32 input and two constant lengths, found others")
+        raise InputError(
+            f"expected an f32 input and two constant lengths, found {x.dtype.value} and "
+            f"{'computed' if lengths.data is None else lengths.elements} lengths"
+        )
     rows, columns = (int(n) for n in lengths.data.reshape(-1))
     if len(x.shape) < 2 or not (1 <= rows <= LONGEST and 1 <= columns <= LONGEST):
         raise InputError(f"expected transforms of 1 to {LONGEST} points, found {rows}x{columns}")

@@ -37,10 +37,10 @@ def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
     most = max(len(values), *stored, 1)
     for size, dimension in zip(sizes, sparsity.dimensions, strict=True):
         children = _expand_level(dimension, nodes, most)
-        if children.coordinate.size and not (
-            children.coordinate.min() >= 0 and children.coordinate.max() < size
-        ):
-            raise InputError(f"expected sparse indices from 0 to {size - 1}, found others")
+        place = children.coordinate
+        outside = place[(place < 0) | (place >= size)]
+        if outside.size:
+            raise InputError(f"expected sparse indices from 0 to {size - 1}, found {outside[0]}")
         coordinates = [c[children.parent] for c in coordinates]
         coordinates.append(children.coordinate)
         nodes = children.coordinate.size

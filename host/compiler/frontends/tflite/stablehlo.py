@@ -117,7 +117,10 @@ def reduce_region(call: TfliteCall) -> Tensor:
     )
     around = np.array(option("Padding") or (0,) * 2 * rank, np.int64)
     if len(between) != rank or min(between, default=1) < 1 or around.shape != (2 * rank,):
-        raise ShapeError(f"expected dilations and paddings of {rank} axes, found others")
+        raise ShapeError(
+            f"expected dilations from 1 and paddings of {rank} axes, found {list(between)} and "
+            f"{around.tolist()}"
+        )
     low, high = around.reshape(rank, 2).T
     if isinstance(join, ops.Maximum) and initial.elements == 1 and {*between, *dilations} == {1}:
         pooled = _max_pool(call, x, sizes, strides, around.reshape(rank, 2).tolist())
@@ -168,12 +171,22 @@ def _reduce_windows(
 ) -> Tensor:
     """Combines each window and the initial value, one axis at a time."""
     rank = len(x.shape)
-    if join is None or any(len(s) != rank for s in (sizes, strides, dilations)):
-        raise ShapeError(f"expected a window of {rank} axes and a known function, found others")
+    if join is None:
+        raise ShapeError(
+            "expected a sum, product, extreme, AND or OR of windows, found another join"
+        )
+    if any(len(s) != rank for s in (sizes, strides, dilations)):
+        raise ShapeError(
+            f"expected a window of {rank} axes, found sizes {list(sizes)}, strides {list(strides)} "
+            f"and dilations {list(dilations)}"
+        )
     if min(*sizes, *strides, *dilations, 1) < 1:
         raise ShapeError(f"expected windows of at least 1, found {list(sizes)}")
     if initial.elements != 1 or (isinstance(join, ops.And | ops.Or)) != (x.dtype is DType.BOOL):
-        raise ShapeError(f"expected a function of {x.dtype.value}, found another")
+        raise ShapeError(
+            f"expected one initial value and a function of {x.dtype.value}, found "
+            f"{initial.elements} values and {type(join).__name__}"
+        )
     for axis, (size, stride, dilation) in enumerate(zip(sizes, strides, dilations, strict=True)):
         count = (x.shape[axis] - (size - 1) * dilation - 1) // stride + 1
         if count < 1:

@@ -226,8 +226,9 @@ def _block_values(
     if scales.size != blocks:
         raise InputError(f"expected {blocks} scales of blocks, found {scales.size}")
     scales = scales.astype(np.float32)
-    if not (np.isfinite(scales).all() and (scales >= 0).all()):
-        raise InputError("expected finite scales of blocks from 0, found others")
+    bad = scales[~(np.isfinite(scales) & (scales >= 0))]
+    if bad.size:
+        raise InputError(f"expected finite scales of blocks from 0, found {bad[0]:g}")
     values = quantized.reshape(blocks, size).astype(np.float32)
     if zeros is not None:
         if zeros.size not in (1, blocks):

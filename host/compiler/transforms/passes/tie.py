@@ -130,8 +130,8 @@ def _check_pair(graph: Graph, name: str, out: str) -> None:
         )
     if not np.array_equal(_quant_parameters(a), _quant_parameters(b)):
         raise InputError(
-            f"--state: expected {name} and {out} of one scale and zero point, found others; "
-            "quantize the model with one for both"
+            f"--state: expected {name} and {out} of one scale and zero point, found "
+            "different ones; quantize the model with one for both"
         )
 
 
