@@ -13,7 +13,7 @@ from edgekit.device.runtime.errors import IncompatibleError
 
 NEEDS = BoardNeeds("rv64gcv", "riscv64", ("v", "zba"), 256)
 MEMORY = BoardMemory(600, 300, 100)
-BOARD = BoardFacts("riscv64", frozenset({"a", "v", "zba"}), 256, 1000)
+BOARD = BoardFacts("riscv64", frozenset({"a", "v", "zba"}), 256, 1000, 8 << 20)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ BOARD = BoardFacts("riscv64", frozenset({"a", "v", "zba"}), 256, 1000)
         replace(BOARD, vlen_bits=1024),
         replace(BOARD, vlen_bits=None),
         replace(BOARD, available_bytes=None),
+        replace(BOARD, stack_bytes=None),
     ],
 )
 def test_boards_that_fit(board: BoardFacts) -> None:
@@ -39,6 +40,7 @@ def test_boards_that_fit(board: BoardFacts) -> None:
             r"at least 256 bits \(profile rv64gcv\), found 128; compile .* of 128 bits or fewer",
         ),
         (replace(BOARD, available_bytes=999), "expected 1000 bytes of free memory .* found 999"),
+        (replace(BOARD, stack_bytes=128 << 10), "stack of at least 640 KiB, found .* 128 KiB"),
     ],
 )
 def test_boards_that_do_not(board: BoardFacts, message: str) -> None:

@@ -12,6 +12,8 @@ from edgekit.device.runtime.agent.specs import BoardMemory
 from edgekit.device.runtime.errors import IncompatibleError, TooLittleMemoryError
 from edgekit.device.runtime.record import Record
 
+_STACK_BYTES = 640 << 10  # kernels use up to 512 KiB, the interpreter the rest
+
 
 class BoardFacts(Record):
     """A board's resources; None where it does not report them."""
@@ -20,6 +22,7 @@ class BoardFacts(Record):
     features: FrozenSet[str]
     vlen_bits: Optional[int]
     available_bytes: Optional[int]
+    stack_bytes: Optional[int]  # the most that a process may have
 
 
 def check_fit(needs: BoardNeeds, memory: BoardMemory, board: BoardFacts) -> None:
@@ -44,4 +47,9 @@ def check_fit(needs: BoardNeeds, memory: BoardMemory, board: BoardFacts) -> None
         raise TooLittleMemoryError(
             f"expected {memory.total} bytes of free memory (arena, state, weights), found "
             f"{board.available_bytes}; free some or use a smaller model"
+        )
+    if board.stack_bytes is not None and board.stack_bytes < _STACK_BYTES:
+        raise IncompatibleError(
+            f"expected a stack of at least {_STACK_BYTES >> 10} KiB, found a limit of "
+            f"{board.stack_bytes >> 10} KiB; raise it: ulimit -s, or LimitSTACK of a systemd unit"
         )

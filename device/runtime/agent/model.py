@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import resource
 from array import array
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -31,6 +32,8 @@ from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
 from edgekit.device.runtime.record import Record
 from edgekit.device.runtime.shared_library import start_pool
 
+_STACK_BYTES = 8 << 20  # as Linux allows by default
+
 
 class RunTimes(Record):
     """Nanoseconds of one inference: the total, and per operator in execution order."""
@@ -46,6 +49,14 @@ class BenchTimes(Record):
     operators: Tuple[Sequence[int], ...]
 
 
+def _allow_stack() -> None:
+    """Raises this process's soft limit of the stack, which kernels need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    bounds = [limit for limit in (_STACK_BYTES, hard) if limit != resource.RLIM_INFINITY]
+    if soft != resource.RLIM_INFINITY and soft < min(bounds):
+        resource.setrlimit(resource.RLIMIT_STACK, (min(bounds), hard))
+
+
 def open_model(
     files: ReleaseFiles,
     manifest: Manifest,
@@ -56,6 +67,7 @@ def open_model(
     the library matches the manifest."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
+    _allow_stack()
     model = LoadedModel(files, placement.threads, wanted.library, placement.workers)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -104,11 +105,13 @@ def probe(root: Path) -> Probe:
 
 def board_facts() -> BoardFacts:
     """Returns the facts that decide whether this board can run a model."""
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[1]
     return BoardFacts(
         features.machine(),
         features.features(),
         features.vlen_bits(),
         features.memory_bytes().available,
+        None if stack == resource.RLIM_INFINITY else stack,
     )
 
 

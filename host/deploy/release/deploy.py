@@ -324,6 +324,7 @@ def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
         frozenset(probe["features"]),
         probe["vlen_bits"],
         probe["available_bytes"],
+        None,
     )
     try:
         check_fit(manifest.board, manifest.most_memory(), facts)
