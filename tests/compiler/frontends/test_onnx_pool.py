@@ -24,6 +24,8 @@ _SAME = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"}
         ("GlobalLpPool", 1, {}),
         ("GlobalLpPool", 1, {"p": 3}),
         ("LpPool", 1, {**_WINDOW, "p": 1}),
+        ("LpPool", 1, {"kernel_shape": [1, 1], "strides": [4, 6], "auto_pad": "SAME_UPPER"}),
+        ("LpPool", 1, {"kernel_shape": [1, 1], "strides": [4, 6], "auto_pad": "SAME_LOWER"}),
         ("MaxPool", 2, _WINDOW),
         ("MaxPool", 2, {**_WINDOW, "dilations": [2, 2]}),
         ("MaxPool", 2, {**_WINDOW, "storage_order": 1}),

@@ -62,20 +62,22 @@ def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: 
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def sliding_over(call: OnnxCall, x: Tensor, window: tuple[int, ...]) -> tuple[Tensor, Sliding]:
+def sliding_over(
+    call: OnnxCall, x: Tensor, window: tuple[int, ...], ceil: bool = False, kept: int = 1
+) -> tuple[Tensor, Sliding]:
     """The windows of a convolution, and `x` without what they leave out in front.
 
     Windows of automatic padding that end before the image does begin a little later, as ONNX
-    Runtime's do.
+    Runtime's do: by half of what is left out but for `kept` elements.
     """
     kind = call.text("auto_pad", "NOTSET")
     size = x.shape[2:]
-    s = sliding(call, size, window, False)
+    s = sliding(call, size, window, ceil)
     if kind in ("SAME_UPPER", "SAME_LOWER"):
         for i, (n, step) in enumerate(zip(size, s.stride, strict=True)):
             span = (window[i] - 1) * s.dilation[i] + 1
             left = n - (-(-n // step) - 1) * step - span  # behind the last window
-            begin = max(left - (1 if kind == "SAME_UPPER" else 2), 0) // 2
+            begin = max(left - kept - (kind == "SAME_LOWER"), 0) // 2
             x = call.part(x, 2 + i, begin, n - begin)
     return x, s
 

@@ -18,6 +18,7 @@ from edgekit.host.compiler.frontends.onnx.conv import (
     padding_of,
     pair,
     sliding,
+    sliding_over,
     surround,
 )
 from edgekit.host.compiler.ir import ops
@@ -81,7 +82,8 @@ def lp_pool(call: OnnxCall) -> Tensor:
     """The p-th root of the sum of |x|^p over each window."""
     x = call.x(0)
     need_rank(x, 3, 4, 5)
-    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
+    window, ceil = call.list("kernel_shape"), bool(call.integer("ceil_mode", 0))
+    x, s = sliding_over(call, x, window, ceil, kept=0)
     total = _by_slices(call, _abs_power(call, x), s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
     return _pth_root(call, total)
 
