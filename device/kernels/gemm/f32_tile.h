@@ -86,7 +86,11 @@ EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
 #define F32_ROWS_PREFETCHED(nv) 0
 #endif
 
-EK_INLINE void f32_prefetch_rows(const int nv, const f32_columns *b) {
+/* In step l, of rows that start at a line in step 0: where rows are adjacent, each line is
+ * prefetched once. */
+EK_INLINE void f32_prefetch_rows(const int nv, const int l, const f32_columns *b) {
+    const int bytes = nv * EK_VL * (int)sizeof(ek_real);
+    const int adjacent = __builtin_constant_p(b->row) && b->row == nv * EK_VL;
     const long ahead = F32_ROWS_PREFETCHED(nv) * b->row;
     if (!F32_ROWS_PREFETCHED(nv))
         return;
@@ -97,8 +101,8 @@ EK_INLINE void f32_prefetch_rows(const int nv, const f32_columns *b) {
     }
 #endif
     EK_UNROLL
-    for (int line = 0; line < nv * EK_VL * (int)sizeof(ek_real); line += 64)
-        __builtin_prefetch((const char *)(b->at + ahead) + line);
+    for (int at = adjacent ? -(l * bytes) & 63 : 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)(b->at + ahead) + at);
 }
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
@@ -296,7 +300,7 @@ EK_INLINE void f32_rows_step(const int mr, const int nv, const int has_next, vf 
         if (has_next || !last)
             f32_load_b(nv, 0, b_next, b);
         if (has_next)
-            f32_prefetch_rows(nv, b);
+            f32_prefetch_rows(nv, 0, b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             EK_UNROLL
@@ -358,7 +362,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
                 vf bv[NV];
                 f32_prefetch(lines, &b);
                 if (!EK_IN_ORDER)
-                    f32_prefetch_rows(nv, &b);
+                    f32_prefetch_rows(nv, l, &b);
                 f32_load_b(nv, masked, bv, &b);
                 EK_UNROLL
                 for (int j = 0; j < nv; j++) {
