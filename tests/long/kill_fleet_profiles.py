@@ -151,10 +151,10 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
     sql = "SELECT count(*) FROM operators"
     rows = int(query(SharedStore(f"{folder}/shared"), sql, 1).rows[0][0])
     print(
-        f"kills {host.kills}; {sum(b.failed for b in boards)} requests failed, "
-        f"{sum(b.again for b in boards)} were sent again though answered; {batches} batches in "
-        f"{sent:.0f} s, the last writer {shown!r}: {batches - distinct} lost, "
-        f"{there - distinct} doubled, {rows} rows"
+        f"{batches} batches in {sent:.0f} s, {host.kills} kills: {batches - distinct} lost, "
+        f"{there - distinct} doubled, {rows} rows; {sum(b.failed for b in boards)} requests "
+        f"failed, {sum(b.again for b in boards)} were sent again though answered; the last writer "
+        f"{shown!r}"
     )
     return 0 if there == distinct == batches and rows == 2 * batches else 1
 

@@ -50,12 +50,12 @@ class _Findings:
     wrong: dict[str, str] = field(default_factory=dict)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="tests whose name holds this")
     parser.add_argument("--plain", action="store_true", help="build for plain C")
     parser.add_argument("--references", action="store_true", help="by the NumPy references")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     board = x86_boards()[0] if options.plain else load_board("local")
     cases = [c for c in all_cases() if options.only in c.name]
@@ -68,8 +68,8 @@ def main() -> int:
     for kind, reasons in (("refused", found.refused), ("wrong", found.wrong)):
         for name, why in sorted(reasons.items()):
             print(f"{kind} {name}: {why}", file=sys.stderr)
-    claimed = _rate("claimed", [c for c in cases if is_claimed(c)], found)
-    every = _rate("all", cases, found)
+    claimed = _rate("of claimed operators", [c for c in cases if is_claimed(c)], found)
+    every = _rate("of all operators", cases, found)
     return 0 if claimed >= _CLAIMED_BAR and every >= _BAR and not found.wrong else 1
 
 
@@ -78,7 +78,9 @@ def _rate(what: str, cases: Sequence[NodeCase], found: _Findings) -> float:
     refused, wrong = len(names & found.refused.keys()), len(names & found.wrong.keys())
     passed = len(names) - refused - wrong
     rate = passed / max(len(names), 1)
-    print(f"{what}: {passed} of {len(names)} pass ({rate:.1%}), {refused} refused, {wrong} wrong")
+    print(
+        f"{len(names)} tests {what}: {passed} pass ({rate:.1%}), {refused} refused, {wrong} wrong"
+    )
     return rate
 
 

@@ -9,6 +9,8 @@ import pytest
 from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from tests.long import onnx_nodes
+from tests.long.result import result_line
 from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claimed, operators_of
 
 # Operators whose node tests use only element types that edgekit lacks: see test_onnx.py.
@@ -61,3 +63,8 @@ def test_an_operator_is_what_onnx_says(kind, tmp_path):
 
 def test_nothing_that_has_a_test_is_left_out():
     assert _first_of_each().keys() == set(_OWN)
+
+
+def test_the_long_suite_judges_tests_whose_results_are_not_random(capsys):
+    assert onnx_nodes.main(["--references", "--only", "test_training_dropout"]) == 0
+    assert (result_line(capsys.readouterr().out) or "").startswith("2 tests of all operators: 2 ")

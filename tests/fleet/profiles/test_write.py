@@ -26,6 +26,7 @@ from edgekit.host.fleet.profiles import (
     query,
 )
 from tests.long.kill_fleet_profiles import run as kill_all
+from tests.long.result import result_line
 from tests.support.nats_servers import PROGRAM, NatsServers, running_nats
 from tests.support.profile_batches import SPOOL, batch, headed, stream
 from tests.support.profile_servers import running_server
@@ -351,5 +352,8 @@ def test_a_folder_that_is_no_shared_store_is_named(tmp_path: Path) -> None:
         SharedStore("gs://x")
 
 
-def test_nothing_is_lost_or_doubled_whatever_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_whatever_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert kill_all(tmp_path, batches=6000, seconds=4.0, seed=1, writers=2, every="2s") == 0
+    assert (result_line(capsys.readouterr().out) or "").startswith("6000 batches in ")
