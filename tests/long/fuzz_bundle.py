@@ -37,7 +37,7 @@ from tests.support.tiny_bundles import tiny_bundle
 _ROOT = Path(__file__).parents[2]
 _MEMORY_BYTES = 64 << 20
 _CASES_PER_CHILD = 2000
-_SECONDS_LIMIT = 5.0
+_CPU_SECONDS = 5.0
 
 Entry = tuple[zipfile.ZipInfo, bytes]
 NAMES = (
@@ -222,14 +222,15 @@ def child(whole: bytes, folder: Path, first: int) -> int:
         rng = random.Random(seed)
         make = damaged if rng.random() < 0.6 else hostile
         _written(path, make(whole, rng))
-        begin = time.perf_counter()
+        begin = time.process_time()
         try:
             with little_memory():
                 seen[outcome(path)] += 1
         except BaseException as error:
             failures.append(f"seed {seed} ({make.__name__}): {type(error).__name__}: {error}")
-        if time.perf_counter() - begin > _SECONDS_LIMIT:
-            failures.append(f"seed {seed}: took {time.perf_counter() - begin:.1f} s")
+        seconds = time.process_time() - begin
+        if seconds > _CPU_SECONDS:
+            failures.append(f"seed {seed}: took {seconds:.1f} s of CPU time")
         if [p.name for p in folder.iterdir()] != ["hostile.ekb"]:
             failures.append(f"seed {seed}: left {sorted(p.name for p in folder.iterdir())}")
     print(json.dumps({"seen": seen, "failures": failures}))

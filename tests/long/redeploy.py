@@ -1,10 +1,11 @@
 """Measures the cost of redeploying to a restored virtual board the release that it already runs.
 
-    python -m tests.long.redeploy [--rounds 5] [--board a57] [--model FILE]
+    python -m tests.long.redeploy [--rounds 5] [--board a57] [--model FILE] [--limit 2]
 
 Counts the bytes through a proxy in both directions, and the seconds from connecting to the answer,
 each round on a new connection. Exit code 1 if the maximum of bytes or the minimum of seconds exceed
-the project's limits: 20 kB and 2 s. Meaningful times need a machine with a spare core.
+the project's limits: 20 kB and 2 s. Meaningful times need a machine with a spare core; elsewhere,
+--limit inf.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.support.proxy import running_proxy
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
 _MOST_BYTES = 20_000
-_MOST_SECONDS = 2.0
+_SECONDS_LIMIT = 2.0
 
 
 def deploy(board: RunningBoard, port: int, bundle: Bundle) -> bool:
@@ -36,7 +37,7 @@ def deploy(board: RunningBoard, port: int, bundle: Bundle) -> bool:
     return changed
 
 
-def run(board: RunningBoard, bundle: Bundle, rounds: int) -> int:
+def run(board: RunningBoard, bundle: Bundle, rounds: int, limit: float) -> int:
     bytes_, seconds = [], []
     with running_proxy(board.ssh_host, board.ssh_port) as proxy:
         begin = time.perf_counter()
@@ -51,7 +52,7 @@ def run(board: RunningBoard, bundle: Bundle, rounds: int) -> int:
         f"{rounds} deploys of what runs on {board.name}: at most {max(bytes_):,} bytes, "
         f"{min(seconds):.2f} s (median {statistics.median(seconds):.2f}, most {max(seconds):.2f})"
     )
-    return 0 if max(bytes_) < _MOST_BYTES and min(seconds) < _MOST_SECONDS else 1
+    return 0 if max(bytes_) < _MOST_BYTES and min(seconds) <= limit else 1
 
 
 def main() -> int:
@@ -59,6 +60,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--board", default="a57")
     parser.add_argument("--model", type=Path, default=_MODEL)
+    parser.add_argument("--limit", type=float, default=_SECONDS_LIMIT)
     arguments = parser.parse_args()
     if find_running(arguments.board) is not None:
         print(f"redeploy: expected {arguments.board} to be down, found it up")
@@ -67,7 +69,8 @@ def main() -> int:
     down(arguments.board)
     board = up(arguments.board)  # from its snapshot
     try:
-        return run(board, compile_model(arguments.model, board=board.profile), arguments.rounds)
+        bundle = compile_model(arguments.model, board=board.profile)
+        return run(board, bundle, arguments.rounds, arguments.limit)
     finally:
         down(arguments.board)
 

