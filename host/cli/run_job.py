@@ -95,7 +95,7 @@ class RunJob:
         variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
         task = _task_for(task, variants[0])
-        self._check_truth(task, variants[0])
+        self._check_task(task, variants[0])
         for file in self.files[: 1 if self.truth else None]:
             if self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes)):
                 read_sound(file, 1)
@@ -107,7 +107,7 @@ class RunJob:
         variants = session.served.of(self.signature)
         task = _task_for(session.served.task, variants[0])
         self._find_class_output(variants[0].outputs)
-        self._check_truth(task, variants[0])
+        self._check_task(task, variants[0])
         options = self._fitted_to(task)
         self._tell_of_pixels(variants[0].inputs, options)
         found: list[FileResult] = []
@@ -142,7 +142,11 @@ class RunJob:
             return None
         return self.truth.score(found, self._model_classes(task, variant))
 
-    def _check_truth(self, task: TaskSpec | None, variant: HasOutputs) -> None:
+    def _check_task(self, task: TaskSpec | None, variant: HasOutputs) -> None:
+        """Raises InputError if the user's labels, or what is right, do not fit the model."""
+        if task is not None and task.kind == CLASSIFY and self.labels:
+            scores = [spec for spec in variant.outputs if spec.name == task.output]
+            class_output(scores, self.labels, ())
         if self.truth is not None:
             classes = self._model_classes(task, variant) if task else ModelClasses((), 0)
             self.truth.check(task, classes)

@@ -1,0 +1,75 @@
+"""`edgekit run` of a classifier on odd pictures, and with labels that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.onnx_models import model, node, save, value
+
+_NAMES = ("red left", "red right", "green left", "green right")
+
+
+@pytest.fixture
+def sides(home: Path) -> Path:
+    """A classifier that tells which half of a picture is red, or green."""
+    nodes = [
+        node("AveragePool", ["images"], ["halves"], kernel_shape=[8, 4], strides=[8, 4]),
+        node("Slice", ["halves", "zero", "two", "one"], ["some"]),
+        node("Reshape", ["some", "shape"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array([0]), "two": np.array([2]), "one": np.array([1]),
+        "shape": np.array([1, 4]),
+    }  # fmt: skip
+    (home / "m_labels.txt").write_text("\n".join(_NAMES))
+    return save(model(nodes, [value("images", [1, 3, 8, 8])], ["y"], constants), home)
+
+
+def _half(color: str, size=(16, 16)) -> Image.Image:
+    """A picture whose left half has the color."""
+    made = Image.new("RGB", size)
+    made.paste(color, (0, 0, size[0] // 2, size[1]))
+    return made
+
+
+def _first(edgekit, sides: Path, name: str) -> str:
+    done = edgekit("run", sides, "--input", name, "--json")
+    assert done.code == 0, done.err
+    best: str = done.document["inputs"][0]["top"][0][0]["label"]
+    return best
+
+
+def test_pictures_are_turned_and_only_the_first_of_several_counts(edgekit, sides, home):
+    turned = Image.Exif()
+    turned[0x0112] = 3  # by 180 degrees
+    _half("red").save(home / "a.jpg", exif=turned)
+    assert _first(edgekit, sides, "a.jpg") == "red right"
+    _half("red").save(home / "a.gif", save_all=True, append_images=[_half("lime")])
+    assert _first(edgekit, sides, "a.gif") == "red left"
+    _half("lime", (1, 1)).resize((2, 1)).save(home / "thin.png")
+    assert edgekit("run", sides, "--input", "thin.png").code == 0
+
+
+def test_pictures_of_many_pixels(edgekit, sides, home):
+    _half("lime", (9000, 5600)).save(home / "large.png", compress_level=1)
+    assert _first(edgekit, sides, "large.png") == "green left"
+    Image.new("1", (20000, 10000)).save(home / "huge.png")
+    done = edgekit("run", sides, "--input", "huge.png")
+    assert done.code == 2 and "expected a picture of at most" in done.err.splitlines()[-1]
+
+
+def test_labels_of_another_length_are_refused(edgekit, sides, home):
+    _half("red").save(home / "a.png")
+    for count in (3, 5):
+        (home / "l.txt").write_text("\n".join(map(str, range(count))))
+        done = edgekit("run", sides, "--input", "a.png", "--labels", "l.txt")
+        assert done.code == 2
+        said = f"--labels: expected 4 labels for output 'y', found {count}"
+        assert said in done.err.splitlines()[-1]
+    (home / "l.txt").write_text("p\nq\nr\ns")
+    done = edgekit("run", sides, "--input", "a.png", "--labels", "l.txt")
+    assert done.code == 0 and done.out.splitlines()[4].endswith("  p")
