@@ -109,7 +109,9 @@ class RunJob:
         self._find_class_output(variants[0].outputs)
         self._check_task(task, variants[0])
         options = self._fitted_to(task)
-        self._tell_of_pixels(variants[0].inputs, options)
+        variant = variants[0]
+        if not any(self._hears(task, file, variant, variant.stateful) for file in self.files):
+            self._tell_of_guesses(variant.inputs, options)
         found: list[FileResult] = []
         with results(None if self._writes_boxes(task) else self.output, self.files) as take:
             for file in self.files:
@@ -232,11 +234,14 @@ class RunJob:
             return specs[0], ()
         return class_output(specs, self.labels, self.notes.labels)
 
-    def _tell_of_pixels(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
+    def _tell_of_guesses(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
+        """Says what is assumed of pictures and sounds because the model states nothing."""
         floats = any(spec.dtype.startswith("f") for spec in specs)
         stated = options.scaling[1] or options.fit != STRETCH
         if floats and not stated and any(map(is_picture, self.files)):
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")
+        if options.rate is None and any(map(is_sound, self.files)):
+            note("sound is taken as samples of any rate: the model states none; see --sample-rate")
 
 
 def _task_for(task: TaskSpec | None, variant: HasOutputs) -> TaskSpec | None:

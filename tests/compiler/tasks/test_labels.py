@@ -45,6 +45,15 @@ def test_labels_that_do_not_fit_are_left_alone(tmp_path, data):
     assert prepared(_classifier(tmp_path, 3)).task is None
 
 
+def test_labels_that_count_from_one_serve_models_that_select_boxes(tmp_path):
+    rows = np.array([[[1, 2, 30, 40, 0.9, 1], [5, 6, 7, 8, 0.4, 0]]], np.float32)
+    path = detector(tmp_path, {"y": rows}, _SIZE)
+    (tmp_path / "labelmap.txt").write_text("???\nperson\nbicycle\n")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("person", "bicycle")
+    assert made.source.endswith("with labels of labelmap.txt")
+
+
 def test_labels_among_several_models_are_nobodys(tmp_path):
     path = _classifier(tmp_path, 3)
     (tmp_path / "labels.txt").write_text("a\nb\nc")
