@@ -13,6 +13,12 @@ import numpy as np
 
 from edgekit.device.runtime.agent.listening import Gate, Heard, is_word
 from edgekit.host.compiler.inputs.real import as_input, as_real
+from edgekit.host.compiler.tasks.sounds import (
+    CHANNELS,
+    MICRO_SPEECH,
+    MICRO_WAKE_WORD,
+    features_of,
+)
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 
 if TYPE_CHECKING:
@@ -21,8 +27,8 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import TensorSpec
 
 RATE = 16000
-_CHANNELS, _FRAME = 40, 480  # numbers of a row; samples that one is computed of
-_SPEECH = 49  # rows of micro_speech, which has these classes:
+_FRAME = 480  # samples that a row is computed of
+# The classes of micro_speech.
 _LABELS = ("silence", "unknown", "yes", "no")
 
 
@@ -90,17 +96,17 @@ def wake_word(
     if len(inputs) != 1 or len(outputs) != 1:
         return None
     (sound,), (scores,) = inputs, outputs
-    count = int(np.prod(scores.shape))
-    size, odd = divmod(int(np.prod(sound.shape)), _CHANNELS)
-    if sound.dtype != "s8" or sound.scale is None or odd or scores.scale is None:
+    if sound.scale is None or scores.scale is None:
         return None
+    count = int(np.prod(scores.shape))
+    family, rows = features_of(sound.shape, sound.dtype, count, stateful), sound.shape[1]
     # microWakeWord: 10 ms a row; the mean of five scores, of which 0.85 is a word.
-    if stateful and sound.shape == (1, size, _CHANNELS) and count == 1:
+    if family == MICRO_WAKE_WORD:
         known = tuple(labels) or ("wake word",)
-        return WakeWord(sound, scores, size, RATE // 100, size, known, 5, 0.85, 5)
-    if not stateful and size == _SPEECH and count == len(_LABELS):
-        known = tuple(labels) or _LABELS
-        return WakeWord(sound, scores, size, RATE // 50, size // 8, known, 3, 0.5, 0)
+        return WakeWord(sound, scores, rows, RATE // 100, rows, known, 5, 0.85, 5)
+    if family == MICRO_SPEECH:
+        known, rows = tuple(labels) or _LABELS, int(np.prod(sound.shape)) // CHANNELS
+        return WakeWord(sound, scores, rows, RATE // 50, rows // 8, known, 3, 0.5, 0)
     return None
 
 

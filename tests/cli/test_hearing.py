@@ -233,6 +233,7 @@ def test_the_wake_word_of_microwakeword_is_heard(edgekit, face_model, home):
     parts = [said["open_the_door"], said["okay_nabu"], np.zeros(16000, "<i2")]
     _wav(home / "x.wav", np.concatenate(parts) / 32768)
     path = face_model.with_name("okay_nabu.tflite")
+    assert "hears words in WAV files, because the input is" in edgekit("inspect", path).out
     done = edgekit("run", path, "--input", "x.wav", "--json")
     assert done.code == 0, done.err
     (heard,) = done.document["inputs"][0]["heard"]

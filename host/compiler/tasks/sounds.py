@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,10 @@ _LEAST = 4000  # samples of a word; shorter inputs may be features
 _FRAMES = (256, 288, 512, 576, 768, 1024, 1536)  # samples of a window of Silero's models
 _SAMPLES = (DType.F32, DType.I16, DType.I8, DType.U8)
 _SCORES = "scores"
+# Models of features of sound, whose rows have so many numbers.
+CHANNELS = 40
+MICRO_WAKE_WORD, MICRO_SPEECH = "microWakeWord", "micro_speech"
+_SPEECH = (49 * CHANNELS, 4)  # values of micro_speech's input and output
 
 
 def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
@@ -36,7 +41,28 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
         made = _keyword(path, graph, bool(asked))
     if made is None and asked:
         raise _misfit(asked, graph)
-    return made
+    return made or _of_features(graph)
+
+
+def _of_features(graph: Graph) -> Prepared | None:
+    """The graph as it is: what runs it computes the features."""
+    inputs, outputs = _tensors(graph, graph.inputs), _tensors(graph, graph.outputs)
+    if len(inputs) != 1 or len(outputs) != 1 or inputs[0].quant is None:
+        return None
+    count = math.prod(outputs[0].shape)
+    family = features_of(inputs[0].shape, inputs[0].dtype.value, count, bool(graph.states))
+    said = f"hears words in WAV files, because the input is like {family}'s features of sound"
+    return Prepared(graph, source=said) if family else None
+
+
+def features_of(shape: Sequence[int], dtype: str, count: int, stateful: bool) -> str:
+    """The family of a model with a quantized input of this shape and `count` scores; empty if it
+    takes no known features."""
+    if dtype != "s8":
+        return ""
+    if stateful and len(shape) == 3 and tuple(shape[::2]) == (1, CHANNELS) and count == 1:
+        return MICRO_WAKE_WORD
+    return MICRO_SPEECH if not stateful and (math.prod(shape), count) == _SPEECH else ""
 
 
 def _vad(graph: Graph, asked: bool) -> Prepared | None:
