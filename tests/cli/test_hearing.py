@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
+from edgekit.host.compiler.toolchain.zig import kernels_folder
 from tests.support.onnx_models import model, node, save, value
 
 _RATE = 16000
@@ -208,6 +212,26 @@ def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
         ear = listen(deployed)
         (there,) = [*ear.feed(sound.tolist()), *ear.finish()]
         assert there._asdict() == pytest.approx(heard, abs=1e-4)
+
+
+def test_the_microphone_template_tells_of_words(edgekit, home):
+    _wav(home / "x.wav", _melody())
+    expected = _expected(_melody())
+    assert edgekit("deploy", _words(home), "--task", "keyword").code == 0
+    board = home.parent / "home/boards/local"
+    program = kernels_folder().parent / "templates/microphone/main.py"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(board / "current/runtime.pyz"),
+        "EDGEKIT_ROOT": str(board),
+    }
+    words = [sys.executable, str(program), "--wav", "x.wav"]
+    done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"heard {('', 'low', 'high')[number]} from {start:.2f} to {end:.2f} s, {score:.2f}"
+        for number, score, start, end in expected
+    ]
 
 
 def test_other_models_do_not_listen(edgekit, home):

@@ -1,5 +1,6 @@
 """Listens to a microphone for a wake word, such as microWakeWord's okay_nabu, and says when it
-hears it.
+hears it. A model compiled with --task keyword or vad says which words it hears, or where somebody
+speaks.
 
 arecord captures the sound: install alsa-utils on the board. Any other program that writes 16-bit
 mono samples at 16 kHz also works: name it with --command. --wav reads a file instead.
@@ -80,6 +81,21 @@ class Ear:
         return array.array("b", (max(-128, min(value, 127)) for value in values))
 
 
+def events(model, sound):
+    """Yields what a model with a task hears: words, or speech."""
+    if model.task.rate != features.RATE:
+        sys.exit(f"expected a model for {features.RATE} samples a second, found {model.task.rate}")
+    ear = edgekit_runtime.listen(model)
+    for number, data in enumerate(sound):
+        if not number:  # not before: it may be that there is no microphone
+            edgekit_runtime.alive(f"listens for {model.name}")
+        samples = array.array("h", data)
+        if sys.byteorder == "big":
+            samples.byteswap()
+        yield from ear.feed(sample / 32768 for sample in samples)
+    yield from ear.finish()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--command", default=ARECORD, help="program that writes sound")
@@ -90,9 +106,16 @@ def main():
     parser.add_argument("--window", type=int, default=5, help="number of answers to average")
     options = parser.parse_args()
 
+    sound = recording(options.wav) if options.wav else microphone(options.command)
     with edgekit_runtime.open() as model:
+        if model.task is not None and model.task.kind in ("keyword", "vad"):
+            for heard in events(model, sound):
+                where = f"from {heard.start:.2f} to {heard.end:.2f} s"
+                print(f"heard {heard.name} {where}, {heard.score:.2f}", flush=True)
+                edgekit_runtime.alive(f"heard {heard.name} {where}")
+            return
         ear, quiet = Ear(model, options.window), 0
-        for data in recording(options.wav) if options.wav else microphone(options.command):
+        for data in sound:
             if not ear.frames:  # not before: it may be that there is no microphone
                 edgekit_runtime.alive(f"listening for {model.name}")
             for probability in ear.hear(data):
