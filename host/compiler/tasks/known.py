@@ -56,7 +56,10 @@ class KnownModel:
     def labels(self, count: int) -> tuple[str, ...]:
         """The labels of so many classes; 0 if their number is not known. Lists that begin with a
         label for nothing also serve models that count without it."""
-        known = [self.own.labels, *self.notes.labels, self.config.labels, self.label_file[0]]
+        listed, name = self.label_file
+        # A text that is named like the model may be anything, unless it has as many lines.
+        listed = listed if count or name != f"{self.path.stem}.txt" else ()
+        known = [self.own.labels, *self.notes.labels, self.config.labels, listed]
         known = [each for each in known if each]
         shorter = [each[1:] for each in known if each[0].lower() in NOTHING]
         if not count:

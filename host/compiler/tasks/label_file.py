@@ -32,8 +32,11 @@ def read_label_file(path: Path) -> tuple[tuple[str, ...], str]:
 
 def _names_for(path: Path) -> list[str]:
     names = [name.format(path.stem) for name in _OWN]
-    models = (file for file in path.parent.iterdir() if file.suffix in _MODELS)
-    return [*names, *_COMMON] if len(set(models)) == 1 else names
+    try:
+        models = [file for file in path.parent.iterdir() if file.suffix in _MODELS]
+    except OSError:
+        return names
+    return [*names, *_COMMON] if len(models) == 1 else names
 
 
 def _read(file: Path) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler.tasks.test_heads import prepared, rows_of, same
 from tests.support.detectors import best_boxes, built, detector, scattered
-from tests.support.onnx_models import node
+from tests.support.onnx_models import model, node, save, value
 
 _SIZE = (64, 96)
 _CELLS = 8 * 12 + 4 * 6 + 2 * 3
@@ -52,6 +52,10 @@ def test_labels_that_count_from_one_serve_models_that_select_boxes(tmp_path):
     made = prepared(path)
     assert made.task is not None and made.task.labels == ("person", "bicycle")
     assert made.source.endswith("with labels of labelmap.txt")
+    (tmp_path / "labelmap.txt").unlink()
+    (tmp_path / "m.txt").write_text("Trained in May.\nNot for production.\n")
+    notes = prepared(path)  # how many classes there are is not known
+    assert notes.task is not None and notes.task.labels == ()
 
 
 def test_labels_among_several_models_are_nobodys(tmp_path):
@@ -93,19 +97,33 @@ def test_imagenet_is_a_proposal_that_is_told(tmp_path):
     assert with_background.labels[282] == "tabby" and with_background.mean == (127.5,)
 
 
+@pytest.mark.parametrize(("shape", "is_one"), [((49, 10), False), ((28, 28), True)])
+def test_features_of_sound_are_no_picture(tmp_path, shape, is_one):
+    """Both have one channel; pictures of digits are square."""
+    nodes = [
+        node("Reshape", ["images", "flat"], ["x"]),
+        node("Slice", ["x", "zero", "ten", "one"], ["some"]),
+        node("Softmax", ["some"], ["y"], axis=1),
+    ]
+    constants = {"flat": np.array([1, -1]), "zero": np.array([0]), "ten": np.array([10])}
+    constants["one"] = np.array([1])
+    made = model(nodes, [value("images", [1, *shape, 1])], ["y"], constants, opset=13)
+    assert (prepared(save(made, tmp_path)).task is not None) is is_one
+
+
 def test_a_model_that_scales_its_pixels_gets_no_others(tmp_path):
     parts = {"y": np.zeros((1, 1000), np.float32)}
     path = built(tmp_path, parts, [node("Sub", ["images", "c.y0"], ["z"])], ["y"], (64, 64))
     import onnx
 
-    model = onnx.load(path)
-    model.graph.initializer.append(
+    proto = onnx.load(path)
+    proto.graph.initializer.append(
         onnx.numpy_helper.from_array(np.full((1, 3, 1, 1), 7, np.float32), "c.y0")
     )
-    model.graph.node[0].input[0] = "z"
-    first = model.graph.node.pop()
-    model.graph.node.insert(0, first)
-    onnx.save(model, path)
+    proto.graph.node[0].input[0] = "z"
+    first = proto.graph.node.pop()
+    proto.graph.node.insert(0, first)
+    onnx.save(proto, path)
     made = prepared(path)
     assert made.task is not None and made.task.mean == () and len(made.task.labels) == 1000
 

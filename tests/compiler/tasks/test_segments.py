@@ -56,3 +56,11 @@ def test_labels_of_all_channels_show_a_map_of_classes(tmp_path):
     made = prepared(path)
     assert made.task is not None and made.task.kind == "segment"
     assert made.task.labels == tuple(names.values()) and "by config.json" in made.source
+
+
+def test_the_only_label_is_that_of_what_stands_out(tmp_path):
+    shares = np.random.default_rng(1).normal(0, 1, (1, 1, *_SIZE)).astype(np.float32)
+    path = built(tmp_path, {"x": shares}, [node("Sigmoid", ["x"], ["y"])], ["y"], _SIZE)
+    (tmp_path / "labels.txt").write_text("selfie\n")
+    made = prepared(path)
+    assert made.task is not None and made.task.labels == ("background", "selfie")
