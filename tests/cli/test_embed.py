@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from edgekit.device.runtime.application import open as open_on_board
+from tests.cli.test_detect import served
 from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
@@ -43,6 +45,10 @@ def test_pictures_are_compared_by_their_vectors(edgekit, home):
     assert shown[-3:] == [f"  {cosine:7.4f}  {a}.png  {b}.png" for cosine, a, b in pairs]
     with open_on_board(root=home.parent / "home/boards/local") as deployed:
         assert deployed.embed(frames["b"]) == pytest.approx(expected["b"].tolist(), abs=1e-5)
+    body = (home / "photos/c.png").read_bytes()
+    answers = served(home, home.parent / "home/boards/local", {"/embed": body})
+    vector = json.loads(answers["/embed"][1])["vector"]
+    assert vector == pytest.approx(expected["c"].tolist(), abs=1e-5)
 
 
 def test_a_vector_of_zeros_and_outputs_that_are_none(edgekit, home):

@@ -6,9 +6,9 @@
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
-header X-Release names the release that computed it. /detect, /classify, /pose and /segment take a
-picture, if the model has that task and the board has Pillow, which reads it. With --http PORT it
-also listens on that port of 127.0.0.1: any user of the board may then use it.
+header X-Release names the release that computed it. /detect, /classify, /pose, /segment and /embed
+take a picture, if the model has that task and the board has Pillow, which reads it. With --http
+PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
@@ -30,7 +30,7 @@ import warnings
 
 import edgekit_runtime
 
-TASKS = ("detect", "classify", "pose", "segment")
+TASKS = ("detect", "classify", "pose", "segment", "embed")
 MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
@@ -68,6 +68,8 @@ def as_json(task, found):
     """What a model found; of segments, only the shares of the classes."""
     if task == "segment":
         return {"shares": [share._asdict() for share in found.shares]}
+    if task == "embed":
+        return {"vector": found}
     if task == "pose":
         points = [[point._asdict() for point in pose.points] for pose in found]
         each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]
