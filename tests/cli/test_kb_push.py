@@ -109,7 +109,7 @@ def test_a_runner_up_that_wins_on_boards_becomes_a_row(home: Path, tmp_path: Pat
     assert (winner.product, winner.method) == (f"gemm {name}", _text(better))
     assert (winner.ratio, winner.won, winner.batches, winner.boards) == (0.8, 2, 2, 2)
     tuned = replace(found.measurements[0], source="tuner")
-    assert [m.method for m in found.beside([tuned])] == [found.measurements[1].method]
+    assert [m.method for m in found.added_to([tuned])] == [found.measurements[1].method]
 
 
 def test_settings_of_a_sparse_matrix_come_from_two_tables(home: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
         (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
         (("pull", "--sampling", "maybe"), "expected 'on', 'off', 'explore', found maybe"),
         (("pull", "--sampling", "off", "--spool", "x"), "expected --sampling or --spool, found"),
-        (("server", "enroll", "local"), "expected --server HOST"),
+        (("server", "enroll", "local"), "--server HOST with the address"),
         (("server", "enroll", "x", "--revoke", "--server", "y"), "expected --server or --revoke"),
     ):
         done = edgekit("profile", *arguments)

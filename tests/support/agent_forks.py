@@ -103,7 +103,6 @@ def _load() -> None:
         files,
         golden,
         model,
-        plan,
         probe,
         recovery,
         release,
@@ -185,11 +184,11 @@ def _be_agent(request: Sequence[str], out: int, error: int) -> None:
 
 
 def _agent(home: Path, arguments: Sequence[str]) -> int:
-    from edgekit.device.runtime.agent import commands, plan, probe, release
+    from edgekit.device.runtime.agent import commands, probe, release
 
     if (home / "lie").exists():
         lies = json.loads((home / "lie").read_text())
-        probe.probe = plan.probe = _lying(probe.probe, lies)
+        probe.probe = _lying(probe.probe, lies)
     real_apply = release.apply
 
     def noted_apply(*given: Any) -> Any:

@@ -188,7 +188,7 @@ ek_sparse_answer ek_sparse_table_find(const ek_sparse_table *t, const ek_rows *a
                  spreads[spread], bands[band]);
         return answer;
     }
-    const char *beaten = best->by_rule ? ", where nothing beat the patent's rule" : "";
+    const char *beaten = best->by_rule ? ", where nothing beat the default rule" : "";
     answer.rule = least ? EK_SPARSE_NEAREST : EK_SPARSE_EXACT;
     if (least)
         snprintf(answer.why, sizeof answer.why,

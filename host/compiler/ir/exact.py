@@ -50,8 +50,9 @@ def can_be_exact(rows: Array, bias: Array | None = None) -> bool:
 
 
 def rows_of(op: Operator, weights: Array) -> Array:
-    """Weights of a `Weighted` operator as [output channels, weights of a channel]."""
-    rows = np.moveaxis(weights, op.weight_axis or 0, 0)
+    """Weights of a `Weighted` operator as [output channels, weights of a channel]. The channels are
+    first or last, also where the other axes are flattened."""
+    rows = np.moveaxis(weights, -1 if op.weight_axis else 0, 0)
     return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 

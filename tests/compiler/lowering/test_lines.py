@@ -7,7 +7,7 @@ import pytest
 
 from edgekit.host.compiler.ir.quantization import Multiplier, multiplier_of
 from edgekit.host.compiler.ir.types import DType
-from edgekit.host.compiler.lowering.gemm.float_requant import Lines, codes_of, lines_of
+from edgekit.host.compiler.lowering.gemm.float_requant import Lines, lines_of, outputs_of
 from tests.support.op_cases import quant, tensor
 
 
@@ -44,7 +44,7 @@ def test_all_sums_get_tflites_quantized_values(dtype, real, zero, counts):
         sums = np.arange(ends[0][0], ends[1][0] + 1)
         expected = _expected(factor, sums, y)
         info = np.iinfo(dtype.numpy)
-        exact = codes_of(lines, sums[:, None])
+        exact = outputs_of(lines, sums[:, None])
         assert exact is not None
         assert np.array_equal(np.clip(exact[:, 0], info.min, info.max), expected)
         by_floats = np.clip(_requantized_in_float(lines, sums, 0), info.min, info.max)
