@@ -310,7 +310,7 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
         memcpy(release, app->now.id, EK_APP_RELEASE_BYTES);
     pthread_mutex_unlock(&app->lock);
     if (!code)
-        ek_sign_of_life();
+        ek_send_heartbeat();
     return code;
 }
 
@@ -328,7 +328,7 @@ static int find(ek_app *app, const char *kind, const ek_frame *frame, void *into
         found = ek_task_results(task, into, most);
     pthread_mutex_unlock(&app->lock);
     if (found >= 0)
-        ek_sign_of_life();
+        ek_send_heartbeat();
     return found;
 }
 

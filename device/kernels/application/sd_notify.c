@@ -36,7 +36,7 @@ static void notify(const char *text) {
     close(to);
 }
 
-void ek_sign_of_life(void) {
+void ek_send_heartbeat(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -55,7 +55,7 @@ void ek_sign_of_life(void) {
 void ek_app_alive(const char *status) {
     char text[512];
     if (!status || !*status) {
-        ek_sign_of_life();
+        ek_send_heartbeat();
         return;
     }
     snprintf(text, sizeof text, "STATUS=%.400s", status);

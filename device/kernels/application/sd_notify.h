@@ -4,6 +4,6 @@
 #define EK_SD_NOTIFY_H
 
 /* Sends a keep-alive if one is due; does nothing without a supervisor. */
-void ek_sign_of_life(void);
+void ek_send_heartbeat(void);
 
 #endif
