@@ -117,5 +117,4 @@ def _front_end(step: int) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.STEP = step  # type: ignore[attr-defined]
-    return module.Features()
+    return module.Features(step)

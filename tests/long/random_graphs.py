@@ -8,10 +8,10 @@ with as many inputs, because starting compilers takes most of the time of a netw
 judged by its own outputs. A model that is refused or crashes is halved until its networks are known
 that are or do. Boards other than the local one run under qemu-user.
 
-A network is wrong if its library differs from the peer by more than rounding can explain (a .tflite
-network of quantized: at all, from LiteRT's reference kernels), rolled back if its golden outputs
-fail the health check, and refused if the compiler rejects what the peer runs. Prints each failure
-with its seed; exit code 1 if any network was wrong, rolled back or crashed.
+A network is wrong if its library differs from the peer by more than rounding can explain (a
+quantized .tflite network: at all, from LiteRT's reference kernels), rolled back if its golden
+outputs fail the health check, and refused if the compiler rejects what the peer runs. Prints each
+failure with its seed; exit code 1 if any network was wrong, rolled back or crashed.
 
 With --sanitize, libraries for x86 are built with AddressSanitizer and UndefinedBehaviorSanitizer,
 those for other cores with traps on undefined behavior, and all of their memory ends at a page that
@@ -73,11 +73,7 @@ _MARGIN = 16  # an output may differ by this multiple of the peer's change under
 _ROUNDING = {"f32": (2.0**-22, 2e-4), "f16": (2.0**-11, 2e-2), "s16": (2.0**-14, 1e-3)}
 _CODES = (2.0**-6, 0.12)
 _LITERT = (2.0**-22, 2e-4)
-_EXACT = (
-    "u8",
-    "s8",
-    "s16",
-)  # .tflite quantized networks: LiteRT's reference kernels, bit by bit
+_EXACT = ("u8", "s8", "s16")  # quantized .tflite networks: as LiteRT's reference kernels
 
 Peer = Callable[[Mapping[str, Array]], list[Array]]
 

@@ -245,10 +245,8 @@ def zeros_8bit(rng: Rng) -> Case:
 
 def dense_hybrid(rng: Rng) -> Case:
     m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
-    quantized = np.maximum(_codes(rng, DType.I8, n, k), -127)
-    w = constant(
-        quantized, DType.I8, quant(rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1))
-    )
+    values = np.maximum(_codes(rng, DType.I8, n, k), -127)
+    w = constant(values, DType.I8, quant(rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1)))
     op = ops.FullyConnected(activation=_activation(rng))
     return Case(op, (tensor((m, k)), w, constant(_normal(rng, n)) if rng.random() < 0.7 else None))
 

@@ -154,15 +154,9 @@ class OutlierWeights:
         k, n = self.shape
         channels = np.arange(k) if channels is None else np.asarray(channels)
         if channels.ndim != 1 or channels.dtype.kind not in "iu":
-            raise InputError(
-                "outlier weights: expected channels as a list of whole numbers, found "
-                f"{channels.dtype}"
-            )
-        if len(channels) and not 0 <= channels.min() <= channels.max() < k:
-            raise InputError(
-                f"outlier weights: expected channels of 0 to {k - 1}, found {channels.min()} to "
-                f"{channels.max()}"
-            )
+            raise InputError(f"outlier weights: expected integer channels, found {channels.dtype}")
+        for wrong in channels[(channels < 0) | (channels >= k)][:1]:
+            raise InputError(f"outlier weights: expected channels of 0 to {k - 1}, found {wrong}")
         channels = np.ascontiguousarray(channels, np.int32)
         rows = np.empty((len(channels), -(-n // OUTLIER_PADDING) * OUTLIER_PADDING), np.float32)
         if rows.size:

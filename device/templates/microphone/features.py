@@ -93,15 +93,16 @@ def energies(frame):
 
 
 class Features:
-    """Computes features of streamed audio; the noise estimate persists."""
+    """Computes features of streamed audio, a row for each `step` samples; the noise estimate
+    persists."""
 
-    def __init__(self):
+    def __init__(self, step=STEP):
+        self.step = step
         self.samples = array.array("h")
         self.noise = [0.0] * CHANNELS
 
     def of(self, data):
-        """Returns a row of features for each 10 ms completed by `data`: 16-bit samples,
-        little-endian."""
+        """Returns the rows of features completed by `data`: 16-bit samples, little-endian."""
         came = array.array("h", data)
         if sys.byteorder == "big":
             came.byteswap()
@@ -109,7 +110,7 @@ class Features:
         rows = []
         while len(self.samples) >= FRAME:
             rows.append([SCALE * value for value in self.frame(self.samples[:FRAME])])
-            del self.samples[:STEP]
+            del self.samples[: self.step]
         return rows
 
     def frame(self, samples):

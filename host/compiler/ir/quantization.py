@@ -169,7 +169,7 @@ def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
     scale, zero = np.float32(scale_of(y)), zero_point_of(y)
 
     def code(real: float) -> int:
-        with np.errstate(all="ignore"):  # of a tiny scale all bounds are beyond the quantized
+        with np.errstate(all="ignore"):  # a tiny scale puts all bounds out of range
             steps = round_half_away(np.asarray(np.float32(real) / scale))
         return zero + int(np.clip(steps, low - zero, high - zero))
 

@@ -23,6 +23,7 @@ from edgekit.host.compiler.ir.ops.elementwise import Add, Mul
 from edgekit.host.compiler.ir.ops.functions import *
 from edgekit.host.compiler.ir.ops.gather import *
 from edgekit.host.compiler.ir.ops.layout import *
+from edgekit.host.compiler.ir.ops.logic import *
 from edgekit.host.compiler.ir.ops.loop import *
 from edgekit.host.compiler.ir.ops.matmul import *
 from edgekit.host.compiler.ir.ops.normalize import *

@@ -30,25 +30,18 @@ from edgekit.host.compiler.ir.types import (
 )
 
 __all__ = [
-    "And",
     "Binary",
-    "Comparison",
     "Convert",
     "Div",
-    "Equal",
     "FloorDiv",
-    "Less",
-    "LessOrEqual",
     "Maximum",
     "Minimum",
     "Modulo",
-    "Or",
     "PRelu",
     "Pow",
     "SquaredDifference",
     "Sub",
     "Where",
-    "Xor",
 ]
 
 NUMBERS = (DType.F32, *INTEGERS)
@@ -106,21 +99,6 @@ class Binary(Operator):
         self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
     ) -> Array:
         raise TypeError(f"{self.kind} does not support quantized values")
-
-
-@dataclass(frozen=True)
-class Comparison(Binary):
-    """Compares quantized operands after rescaling them to a common unit."""
-
-    on_quantized = OnQuantized.IF_WRITTEN
-
-    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
-    gives: ClassVar[DType | None] = DType.BOOL
-
-    def quantized_reference(
-        self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
-    ) -> Array:
-        return self.formula(quantized.comparable(a, left), quantized.comparable(b, right))
 
 
 @dataclass(frozen=True)
@@ -276,70 +254,6 @@ class PRelu(Binary):
         self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor
     ) -> Array:
         return quantized.prelu(a, b, left, right, out)
-
-
-@dataclass(frozen=True)
-class Equal(Comparison):
-    kind: ClassVar[str] = "equal"
-    onnx = "Equal"
-    tflite = "EQUAL"
-    dtypes: ClassVar[tuple[DType, ...]] = ANY
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.equal(a, b)
-
-
-@dataclass(frozen=True)
-class Less(Comparison):
-    kind: ClassVar[str] = "less"
-    onnx = "Less"
-    tflite = "LESS"
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.less(a, b)
-
-
-@dataclass(frozen=True)
-class LessOrEqual(Comparison):
-    kind: ClassVar[str] = "less_or_equal"
-    onnx = "LessOrEqual"
-    tflite = "LESS_EQUAL"
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.less_equal(a, b)
-
-
-@dataclass(frozen=True)
-class And(Binary):
-    kind: ClassVar[str] = "and"
-    onnx = "And"
-    tflite = "LOGICAL_AND"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.logical_and(a, b)
-
-
-@dataclass(frozen=True)
-class Or(Binary):
-    kind: ClassVar[str] = "or"
-    onnx = "Or"
-    tflite = "LOGICAL_OR"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.logical_or(a, b)
-
-
-@dataclass(frozen=True)
-class Xor(Binary):
-    kind: ClassVar[str] = "xor"
-    onnx = "Xor"
-    tflite = "NOT_EQUAL"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.logical_xor(a, b)
 
 
 @dataclass(frozen=True)

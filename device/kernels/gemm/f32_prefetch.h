@@ -1,0 +1,55 @@
+/* Prefetches B for the register tiles of f32_tile.h, which includes this file. */
+#ifndef EK_F32_PREFETCH_H
+#define EK_F32_PREFETCH_H
+
+/* Intel cores with AMX: their prefetchers follow fewer rows of B than k is deep. */
+#ifdef __AMX_TILE__
+#define F32_PREFETCHES 1
+#else
+#define F32_PREFETCHES 0
+#endif
+
+EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
+    if (!lines)
+        return;
+    EK_UNROLL
+    for (int j = 0; j < lines; j++)
+        __builtin_prefetch(b->prefetch + j * EK_VL);
+    b->prefetch += b->prefetch_row;
+}
+
+/* Rows of nv vectors of B to prefetch ahead; 0: none. In-order cores: DRAM latency, in steps of a
+ * tile of 6 x 3 vectors. Out-of-order cores: F32_PREFETCH_BYTES, because their own prefetchers stop
+ * at the end of each page. Those with dot products multiply about as fast as they read memory; for
+ * slower ones, only kernels that read each weight once or twice define it. */
+#if !defined F32_PREFETCH_BYTES && defined __ARM_FEATURE_DOTPROD
+#define F32_PREFETCH_BYTES 2048
+#endif
+#if F32_LANES && EK_IN_ORDER
+#define F32_ROWS_PREFETCHED(nv) 16
+#elif F32_LANES && defined F32_PREFETCH_BYTES
+#define F32_ROWS_PREFETCHED(nv) (F32_PREFETCH_BYTES / ((nv) * EK_VL * (int)sizeof(ek_real)))
+#else
+#define F32_ROWS_PREFETCHED(nv) 0
+#endif
+
+/* In step l, of rows that start at a line in step 0: where rows are adjacent, each line is
+ * prefetched once. */
+EK_INLINE void f32_prefetch_rows(const int nv, const int l, const f32_columns *b) {
+    const int bytes = nv * EK_VL * (int)sizeof(ek_real);
+    const int adjacent = __builtin_constant_p(b->row) && b->row == nv * EK_VL;
+    const long ahead = F32_ROWS_PREFETCHED(nv) * b->row;
+    if (!F32_ROWS_PREFETCHED(nv))
+        return;
+#ifdef NARROW
+    if (b->source != F32_WIDE) {
+        __builtin_prefetch(b->stored + ahead);
+        return;
+    }
+#endif
+    EK_UNROLL
+    for (int at = adjacent ? -(l * bytes) & 63 : 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)(b->at + ahead) + at);
+}
+
+#endif
