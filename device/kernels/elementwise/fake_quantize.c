@@ -16,11 +16,15 @@ static double rounded(double x) {
     return x < 0 ? -(double)(long)(0.5 - x) : (double)(long)(x + 0.5);
 }
 
-EK_INLINE vf fake(vf x, vf scale, vf zero) {
-    vf scaled = zero + x / scale;
-    scaled = vf_min(vf_max(scaled, vf_splat(-256.0f)), vf_splat(256.0f));
-    const vi quantized = vi_min(vi_max(vi_nearest(scaled), vi_splat(-128)), vi_splat(127));
-    return (vcast(quantized, vf) - zero) * scale;
+/* The steps of a row, and its least and greatest number of them. */
+typedef struct {
+    vf scale, inverse;
+    vi least, most;
+} row_steps;
+
+EK_INLINE vf fake(vf x, const row_steps *s) {
+    const vf scaled = vf_min(vf_max(x * s->inverse, vf_splat(-512.0f)), vf_splat(512.0f));
+    return vcast(vi_min(vi_max(vi_nearest(scaled), s->least), s->most), vf) * s->scale;
 }
 
 static void row(const float *x, float *y, long n) {
@@ -30,17 +34,20 @@ static void row(const float *x, float *y, long n) {
         memset(y, 0, (size_t)n * sizeof *y);
         return;
     }
-    const double step = ((double)high - (double)low) / 255.0;
+    /* LiteRT's precision: the span is rounded to f32, the zero point to f64, values to f32. */
+    const double step = (double)(high - low) / 255.0;
     const double below = low / step, above = high / step;
     const double from = 128.0 - below < 127.0 + above ? -128.0 - below : 127.0 - above;
     double nearest = rounded(from);
     nearest = nearest < -128.0 ? -128.0 : nearest > 127.0 ? 127.0 : nearest;
-    const vf scale = vf_splat((float)step), zero = vf_splat((float)nearest);
+    const float scale = (float)step;
+    const row_steps s = {vf_splat(scale), vf_splat(scale > 0.0f ? 1.0f / scale : 0.0f),
+                         vi_splat(-128 - (int)nearest), vi_splat(127 - (int)nearest)};
     long i = 0;
     for (; i + EK_VL <= n; i += EK_VL)
-        vf_store(y + i, fake(vf_load(x + i), scale, zero));
+        vf_store(y + i, fake(vf_load(x + i), &s));
     if (i < n)
-        vf_store_n(y + i, fake(vf_load_n(x + i, n - i), scale, zero), n - i);
+        vf_store_n(y + i, fake(vf_load_n(x + i, n - i), &s), n - i);
 }
 
 void NAME(const void *args, long begin, long end) {

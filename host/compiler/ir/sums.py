@@ -101,18 +101,19 @@ def quantize_symmetric(x: F32) -> QuantizedRows:
 def quantize_asymmetric(x: F32) -> QuantizedRows:
     """Quantize each image of x to s8 by its range, including 0; returns it without zero point."""
     flat = x.reshape(x.shape[0], -1)
-    low = np.minimum(flat.min(axis=1, keepdims=True), 0).astype(np.float64)
-    high = np.maximum(flat.max(axis=1, keepdims=True), 0).astype(np.float64)
+    low = np.minimum(flat.min(axis=1, keepdims=True), np.float32(0))
+    high = np.maximum(flat.max(axis=1, keepdims=True), np.float32(0))
     empty = low == high
-    step = np.where(empty, 1.0, (high - low) / 255.0)
+    # LiteRT's precision: the span is rounded to f32, zero points to f64, values to f32.
+    step = np.where(empty, 1.0, (high - low).astype(np.float64) / 255.0)
     from_low, from_high = -128.0 - low / step, 127.0 - high / step
     low_error, high_error = 128.0 + np.abs(low / step), 127.0 + np.abs(high / step)
     zero = round_half_away(np.where(low_error < high_error, from_low, from_high))
     zero = np.where(empty, 0.0, np.clip(zero, -128, 127))
     scale = step.astype(np.float32)
-    scaled = round_half_away(zero.astype(np.float32) + flat / scale)
-    quantized = np.clip(scaled, -128, 127).astype(np.int32) - zero.astype(np.int32)
-    quantized = np.where(empty, 0, quantized)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    steps = np.clip(round_half_away(flat * inverse), -128 - zero, 127 - zero)
+    quantized = np.where(empty, 0, steps.astype(np.int32))
     return QuantizedRows(quantized.reshape(x.shape), scale[:, 0])
 
 

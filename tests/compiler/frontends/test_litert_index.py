@@ -90,6 +90,20 @@ def _hybrid_product(asymmetric):
     return Single("BATCH_MATMUL", ins, [_none()], "BatchMatMulOptions", fields)
 
 
+def _ties(code):
+    """Rows whose range puts zero points and values half way between two steps."""
+    rng = np.random.default_rng(6)
+    low = -rng.integers(1, 100, (60, 1)) / rng.choice([1, 2, 5, 10], (60, 1))
+    high = rng.integers(1, 100, (60, 1)) / rng.choice([1, 2, 5, 10], (60, 1))
+    halves = rng.integers(-260, 260, (60, 15)) / 2 * (high - low) / 255
+    x = np.concatenate([low, high, np.clip(halves, low, high)], axis=1).astype(np.float32)
+    ins = [given(x), fixed(np.eye(17, dtype=np.int8) * 100, 0.01, [0])]
+    fields = {"AsymmetricQuantizeInputs": True}
+    if code == "BATCH_MATMUL":
+        return Single(code, ins, [_none()], "BatchMatMulOptions", fields)
+    return Single(code, [*ins, None], [_none()], "FullyConnectedOptions", fields)
+
+
 def _volume(stride=(1, 1, 1), same=True, activation=0, dilation=1):
     names = ("StrideD", "StrideH", "StrideW")
     fields = dict(zip(names, stride, strict=True)) | {"Padding": 0 if same else 1}
@@ -272,6 +286,7 @@ CASES = {
     "matmul-int8-constant": _quantized_product((2, 4, 9), (1, 9, 5), constant=True),
     "matmul-int16": _wide_product((2, 3, 4, 37), (2, 3, 70, 37), 190.0),
     "matmul-int16-coarse": _wide_product((2, 4, 300), (1, 5, 300), 17.0),
+    **{f"ties-{code}": _ties(code) for code in ("BATCH_MATMUL", "FULLY_CONNECTED")},
     **{f"matmul-hybrid-{asymmetric}": _hybrid_product(asymmetric) for asymmetric in (0, 1)},
     "conv-3d": _conv_3d(),
     "conv-3d-stride": _conv_3d(stride=(2, 1, 2), same=False, activation=1),
