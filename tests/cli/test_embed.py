@@ -56,7 +56,9 @@ def test_a_vector_of_zeros_and_outputs_that_are_none(edgekit, home):
     path = detector(home, {"y": np.zeros((1, 12), np.float32)}, (8, 8))
     done = edgekit("run", path, "--input", "a.png", "--task", "embed", "--json")
     assert done.document["inputs"][0]["vector"] == [0.0] * 12
-    path = detector(home, {"y": np.zeros((1, 4, 4), np.float32)}, (8, 8))
-    done = edgekit("compile", path, "--task", "embed", "-o", "x.ekb")
-    assert done.code == 2
-    assert "--task embed: expected one output that is a vector, found" in done.err.splitlines()[-1]
+    for shape in ((1, 4, 4), (1, 12, 1)):
+        path = detector(home, {"y": np.zeros(shape, np.float32)}, (8, 8))
+        done = edgekit("compile", path, "--task", "embed", "-o", "x.ekb")
+        assert done.code == 2
+        found = done.err.splitlines()[-1]
+        assert "--task embed: expected one output that is a vector, found" in found

@@ -16,11 +16,13 @@ _TINY = 1e-12
 
 
 def vector_of(ends: Ends) -> Tensor | None:
-    """The only output that is a vector, whose other axes are 1 long."""
+    """The only output that is a vector, whose other axes are 1 long. [1, n, 1] is a value for each
+    of n items, such as the scores of a detector's boxes."""
     found = [
         tensor
         for tensor in ends.outputs
         if _LEAST <= max(tensor.shape, default=0) == math.prod(tensor.shape)
+        and not (len(tensor.shape) == 3 and tensor.shape[-1] == 1)
     ]
     return found[0] if len(found) == 1 else None
 
