@@ -290,8 +290,10 @@ EK_INLINE vf vf_min(vf a, vf b) {
  * return the other operand, also if that is NaN. */
 EK_INLINE vf vf_bound(float bound) {
 #ifdef __riscv
-    if (__builtin_isinf(bound))
-        bound = __builtin_nanf("");
+    uint32_t bits; /* integers: a branch on each bound made a network 1.05 times as slow (U74) */
+    memcpy(&bits, &bound, sizeof bits);
+    bits |= (uint32_t)(bits << 1 == 0xff000000u) << 22;
+    memcpy(&bound, &bits, sizeof bits);
 #endif
     return vf_splat((ek_real)bound);
 }
