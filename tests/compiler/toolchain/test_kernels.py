@@ -49,6 +49,7 @@ def test_the_tables_of_one_board_are_the_same_every_time():
     assert tables(board) == tables(board)
 
 
+@pytest.mark.slow
 def test_the_library_of_this_machine_is_built_once_and_found_again():
     path, table = find_library()
     assert path == local_path() and table == path.with_name(f"{path.name}.table")
