@@ -208,6 +208,8 @@ def _one_line(text: str) -> str:
 def _format_task(task: TaskSpec, source: str) -> str:
     count = len(task.labels)
     labels = "1 label" if count == 1 else f"{count or 'no'} labels"
+    if task.tokenizer:
+        return f"{task.kind}, {source}: texts, {labels}"
     if task.rate:
         return f"{task.kind}, {source}: {task.rate} samples per second, {labels}"
     fill = f" filled with {task.fill}" if task.fit in (LETTERBOX, CORNER) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,9 +40,11 @@ from edgekit.host.compiler.inputs import (
     ModelNotes,
     is_picture,
     is_sound,
+    is_text,
     placed_picture,
     read_inputs,
     read_sound,
+    read_texts,
 )
 from edgekit.host.deploy.release import InferenceSession, variants_of_signature
 
@@ -56,6 +59,7 @@ class HasOutputs(Protocol):
     def outputs(self) -> tuple[TensorSpec, ...]: ...
 
 
+_TITLE = 30  # columns of a text
 _TOP = 5  # classes that are shown if nothing is asked for
 
 
@@ -73,6 +77,12 @@ class FileResult:
     drawn: Path | None = None
     heard: tuple[Heard, ...] | None = None
     vector: tuple[float, ...] | None = None
+    text: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is of, in few columns."""
+        return self.file.name if self.text is None else textwrap.shorten(self.text, _TITLE)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,8 @@ class RunJob:
         for file in self.files[: 1 if self.truth else None]:
             if self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes)):
                 read_sound(file, 1)
+            elif is_text(file):
+                read_texts(file, task)
             else:
                 read_inputs(file, variants, self._fitted_to(task))
 
@@ -119,6 +131,11 @@ class RunJob:
                     session.reset()
                 if self._hears(task, file, variants[0], variants[0].stateful):
                     found.append(self._heard_in(file, session, task))
+                    continue
+                if is_text(file):
+                    texts = self._of_texts(file, session, task)
+                    take(file, [made for _, made in texts])
+                    found += [each for each, _ in texts]
                     continue
                 outputs, times, classes = [], [], []
                 for inputs in read_inputs(file, variants, options, variants[0].stateful):
@@ -170,6 +187,23 @@ class RunJob:
             return wake_word(variant.inputs, variant.outputs, stateful, ()) is not None
         return task.kind in SOUNDS
 
+    def _of_texts(
+        self, file: Path, session: InferenceSession, task: TaskSpec | None
+    ) -> list[tuple[FileResult, Outputs]]:
+        """The result and the outputs for each line of a file."""
+        found = []
+        for line in read_texts(file, task):
+            inputs = session.tokens(line)
+            made, timings = session.run(inputs, self.signature)
+            specs = variant_for(session.served.of(self.signature), inputs).outputs
+            each = FileResult(
+                file, (timings.latency_ms,), tuple(self._classes(made, specs, task)), text=line
+            )
+            if task and task.kind == EMBED:
+                each = replace(each, vector=_vector(made, task))
+            found.append((each, made))
+        return found
+
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant = session.served.of(self.signature)[0]
         heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)
@@ -201,7 +235,7 @@ class RunJob:
     ) -> FileResult:
         """The result with what the task finds in a picture, drawn if no output is asked for."""
         if task.kind == EMBED:
-            return replace(found, vector=tuple(outputs[task.output].reshape(-1).tolist()))
+            return replace(found, vector=_vector(outputs, task))
         picture, placed, size = placed_picture(found.file, specs[0], self._fitted_to(task))
         values = outputs[task.output]
         alone = [file.stem for file in self.files].count(found.file.stem) == 1
@@ -242,6 +276,10 @@ class RunJob:
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")
         if options.rate is None and any(map(is_sound, self.files)):
             note("sound is taken as samples of any rate: the model states none; see --sample-rate")
+
+
+def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:
+    return tuple(outputs[task.output].reshape(-1).tolist())
 
 
 def _task_for(task: TaskSpec | None, variant: HasOutputs) -> TaskSpec | None:

@@ -62,6 +62,7 @@ def print_results(
                 "inputs": [
                     {
                         "input": str(each.file),
+                        **({} if each.text is None else {"text": each.text}),
                         time_key(device.emulated): list(each.latencies_ms),
                         "top": [[asdict(c) for c in classes] for classes in each.classes],
                         **_findings(each),
@@ -80,7 +81,7 @@ def print_results(
         say(f"nna      {line}")
     for spec in outputs:
         say(f"output   {spec.name}: {_dtype_name(spec)} {list(spec.shape)}")
-    vectors = [(each.file, each.vector) for each in found if each.vector is not None]
+    vectors = [(each.title, each.vector) for each in found if each.vector is not None]
     each = itertools.chain(*map(_found_lines, found), cosine_lines(vectors))
     lines = evaluation.lines if evaluation else each
     for line in lines:
@@ -96,7 +97,7 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     from edgekit.host.cli.segments import share_lines
 
     for classes in found.classes:
-        yield f"top      {found.file.name}"
+        yield f"top      {found.title}"
         yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
     if found.poses is not None:
         yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
@@ -34,7 +34,8 @@ class Artifact:
     (schema edgekit.explain/1); `notes` are decisions of the importer that users may want to change;
     `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
     besides those of the profile; `loss` is the loss of accuracy relative to f32; `signature` is the
-    one it computes, if the model was compiled by signature; `task` is what it is for, if known.
+    one it computes, if the model was compiled by signature; `task` is what it is for, if known,
+    and `files` what it needs for that on the board.
     """
 
     model_name: str
@@ -50,3 +51,4 @@ class Artifact:
     loss: LossSpec | None = None
     signature: str = ""
     task: TaskSpec | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)

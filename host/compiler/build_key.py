@@ -18,6 +18,7 @@ from edgekit.host.common.files import open_file, read_file
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.sidecars import read_sidecar, sidecar_files
 from edgekit.kb.targets.board import BoardProfile
 
 _TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # folders of the user's own measurements
@@ -28,12 +29,14 @@ _CHUNK = 1 << 16
 
 
 def build_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
-    """Equal keys mean equal results: the model and its files, the profile, all options with their
-    samples, the user's tables, and edgekit with its tools. Raises InputError for a model that
-    cannot be read."""
+    """Equal keys mean equal results: the model, its files and those next to it, the profile, all
+    options with their samples, the user's tables, and edgekit with its tools. Raises InputError for
+    a model that cannot be read."""
     given = (model.name, model_hash(model), repr(board), repr(options))
     tables = (_tables_digest(data_folder() / name) for name in _TABLES)
-    return hash_parts(*given, _samples_digest(options.samples), *tables, kit_digest())
+    return hash_parts(
+        *given, _sidecars_digest(model), _samples_digest(options.samples), *tables, kit_digest()
+    )
 
 
 @functools.cache
@@ -49,6 +52,11 @@ def kit_digest() -> str:
 def hash_parts(*parts: str) -> str:
     """One digest of several texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _sidecars_digest(model: Path) -> str:
+    found = ((file.name, read_sidecar(file) or b"") for file in sidecar_files(model))
+    return hash_parts(*(f"{name} {hashlib.sha256(data).hexdigest()}" for name, data in found))
 
 
 def _samples_digest(path: Path | None) -> str:

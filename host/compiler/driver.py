@@ -18,7 +18,6 @@ from edgekit.host.compiler.explain import explain
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import (
     check_signatures,
-    import_model,
     model_hash,
     signatures_of,
 )
@@ -35,7 +34,7 @@ from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
-from edgekit.host.compiler.tasks import with_task
+from edgekit.host.compiler.tasks import import_for_task, with_task
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, TranslationUnit, kernels_folder
 from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
@@ -112,7 +111,7 @@ def prepare(
     cache: Path | None = None,
 ) -> PreparedGraph:
     """Imports a model, quantizes it if requested, and runs all passes before scheduling."""
-    graph = import_model(model, options.shapes, options.signature)
+    graph = import_for_task(model, options)
     names, lost = graph.output_names, read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
     if options.samples is not None and options.quantizes:
@@ -122,7 +121,7 @@ def prepare(
         samples = read_samples(options.samples, graph)
     found = with_task(model, replace(graph, output_names=names), options)
     made = prepare_graph(found.graph, board, options, samples=samples, cache=cache)
-    return replace(made, lost=lost, task=found.task)
+    return replace(made, lost=lost, task=found.task, files=found.files)
 
 
 def prepare_graph(
@@ -167,7 +166,7 @@ def build_graph(
     plan = _with_names(plan, made.output_names)
     check_memory(plan, board, made.limit)
     units = units_of(plan, board)
-    if made.task is not None:
+    if made.task is not None and not made.task.tokenizer:
         units.append(TranslationUnit("picture", kernels_folder() / "runtime/picture.c"))
     library = Toolchain(board, cache / "objects").build(units)
     _LOG.info("%s: compiled; computing the reference outputs", imported.name)
@@ -205,6 +204,7 @@ def build_graph(
         loss=worse(made.lost, loss),
         signature=options.signature,
         task=made.task,
+        files=made.files,
     )
 
 

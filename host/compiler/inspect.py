@@ -16,14 +16,14 @@ from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.driver import check_memory, prepare_graph
 from edgekit.host.compiler.fit import plan_of
-from edgekit.host.compiler.frontends import import_model, outline_model, signatures_of
+from edgekit.host.compiler.frontends import outline_model, signatures_of
 from edgekit.host.compiler.frontends.common.builder import dtype_of
 from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
 from edgekit.host.compiler.lowering.sparse_decisions import SparseDecision
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.tasks import with_task
+from edgekit.host.compiler.tasks import import_for_task, with_task
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -100,8 +100,9 @@ def inspect_model(
     `import_model`."""
     outline = outline_model(path, shapes, signature)
     found = replace(_of_file(path, outline, board), signature=signature)
+    options = CompileOptions(shapes=shapes or {}, signatures=(signature,) if signature else ())
     try:
-        graph = import_model(path, shapes, signature)
+        graph = import_for_task(path, options)
     except InputError as error:
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)

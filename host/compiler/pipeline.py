@@ -70,7 +70,7 @@ class PreparedGraph:
     `sparse` says of each pruned layer whether it runs sparse;
     `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
     fit into; `lost` is the accuracy lost to quantization before the import; `task` is what the
-    model is for. `output_names`: as in Graph.
+    model is for, which needs `files` in the release. `output_names`: as in Graph.
     """
 
     graph: Graph
@@ -86,6 +86,7 @@ class PreparedGraph:
     limit: int | None = None
     lost: LossSpec | None = None
     task: TaskSpec | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
     output_names: Mapping[str, str] = field(default_factory=dict)
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> PreparedGraph:

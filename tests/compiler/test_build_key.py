@@ -100,6 +100,18 @@ def test_a_byte_of_the_files_beside_a_model_gives_another_key(tmp_path: Path) ->
         assert key_of(tmp_path / text) != before
 
 
+def test_labels_and_a_tokenizer_beside_a_model_give_another_key(model: Path) -> None:
+    known = {key_of(model)}
+    for name in ("labels.txt", "okay_nabu.txt", "config.json", "tokenizer.json", "vocab.txt"):
+        (model.parent / name).write_text("a")
+        known.add(key_of(model))
+        change_byte(model.parent / name)
+        known.add(key_of(model))
+    assert len(known) == 11
+    (model.parent / "notes.md").write_text("a")
+    assert key_of(model) in known
+
+
 def test_a_byte_of_a_sample_gives_another_key(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "samples"
     folder.mkdir()

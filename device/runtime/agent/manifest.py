@@ -376,7 +376,7 @@ def _check_files(m: Manifest) -> None:
     tensors."""
     every = m.every_variant()
     named = (path for v in every for path in (v.library, *v.golden.paths))
-    sizes = _listed(m, (WEIGHTS, RUNTIME, *named))
+    sizes = _listed(m, (WEIGHTS, RUNTIME, *named, *(m.task.files if m.task else ())))
     weights = max(v.memory.weights_bytes for v in every)
     if sizes[WEIGHTS] != weights:
         raise bad(f"size of {WEIGHTS}", f"{weights} bytes", sizes[WEIGHTS])

@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.strict import text
+from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.wire import Document, pack, receive
 from edgekit.device.runtime.errors import DeviceError, InputError
@@ -59,6 +60,7 @@ class _Server:
         self._variants = manifest.every_variant()
         self._models: Dict[str, LoadedModel] = {}
         self._samplers: Dict[str, Optional[Sampler]] = {}
+        self._texts: Optional[Texts] = None
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
             self._get_model(self._variants[0])  # report a defect before the first run
@@ -90,11 +92,14 @@ class _Server:
         what = document.get("do")
         if what == "run":
             return self._run_model(arrays, text(document.get("signature", ""), "signature"))
+        if what == "tokens":
+            self._texts = self._texts or Texts(self._manifest, self._files)
+            return {}, self._texts.inputs(str(document.get("text")))
         if what == "reset":
             for model in self._models.values():
                 model.reset()
             return {}, {}
-        raise InputError("expected run or reset, found another request")
+        raise InputError("expected run, tokens or reset, found another request")
 
     def _run_model(self, arrays: Mapping[str, Array], signature: str) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays, signature)

@@ -33,6 +33,9 @@ class TaskSpec(Record):
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
     each class, f32.
+
+    A model of texts has a `tokenizer`, a file of the release: `input` takes the tokens, `mask` (if
+    it has that input) 1 for each that counts, `segments` 0 for each. It gives a vector, or scores.
     """
 
     kind: str
@@ -45,12 +48,24 @@ class TaskSpec(Record):
     scale: Tuple[float, ...] = ()
     labels: Tuple[str, ...] = ()
     rate: int = 0
+    tokenizer: str = ""
+    mask: str = ""
+    segments: str = ""
+
+    @property
+    def files(self) -> Tuple[str, ...]:
+        """The files that it needs in the release."""
+        return (self.tokenizer,) if self.tokenizer else ()
+
+
+_TEXTS = ("tokenizer", "mask", "segments")
 
 
 def task_of(raw: object, where: str) -> TaskSpec:
     """Checks a task in a manifest or an answer."""
-    names = tuple(name for name in TaskSpec.field_names if name != "rate")
-    keys = keys_of(raw, where, names, ("rate",))
+    optional = ("rate", *_TEXTS)
+    names = tuple(name for name in TaskSpec.field_names if name not in optional)
+    keys = keys_of(raw, where, names, optional)
     for name, known in (("kind", KINDS), ("fit", FITS), ("channels", CHANNELS)):
         if keys[name] not in known:
             raise bad(f"{where}.{name}", " or ".join(known), keys[name])
@@ -65,6 +80,7 @@ def task_of(raw: object, where: str) -> TaskSpec:
         each(keys["scale"], f"{where}.scale", number),
         each(keys["labels"], f"{where}.labels", text),
         integer(keys.get("rate", 0), f"{where}.rate", 0, _MOST_RATE),
+        *(text(keys.get(name, ""), f"{where}.{name}") for name in _TEXTS),
     )
     if made.kind in SOUNDS and not made.rate:
         raise bad(f"{where}.rate", "samples per second", "0")

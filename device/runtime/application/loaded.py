@@ -28,6 +28,7 @@ from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
 from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.texts import Texts
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
 from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
@@ -57,6 +58,7 @@ class Loaded:
         self.manifest = manifest
         self.users = 0  # running inferences, counted by the model
         self.closed = False
+        self._texts: Optional[Texts] = None
         lanes = 1 if stateful else parallel
         placed = place(manifest.placements, request)
         needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
@@ -86,6 +88,12 @@ class Loaded:
                 part.lanes.append(lane)
         outputs.release = self.manifest.id
         return outputs
+
+    def texts(self) -> Texts:
+        """Makes inputs of texts; InputError if the model takes none."""
+        if self._texts is None:
+            self._texts = Texts(self.manifest, self._files)
+        return self._texts
 
     def function(self, name: str) -> Any:
         """A function of the first variant's library. AttributeError if it has none of that

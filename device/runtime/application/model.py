@@ -168,7 +168,7 @@ class Model:
         return self._on_current(lambda loaded: pictures.detect(loaded, frame, width, height))
 
     def classify(self, frame: Any, width: int = 0, height: int = 0, top: int = 5) -> List[Class]:
-        """The `top` best classes of a picture, best first; `frame` as in `detect`."""
+        """The `top` best classes of a picture or text, best first; `frame`: that, as in detect."""
         return self._on_current(lambda loaded: pictures.classify(loaded, frame, width, height, top))
 
     def pose(self, frame: Any, width: int = 0, height: int = 0) -> List[Pose]:
@@ -180,7 +180,7 @@ class Model:
         return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
 
     def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
-        """The vector of a picture, of length 1; `frame` as in `detect`."""
+        """The vector of a picture or a text, of length 1; `frame` as in `classify`."""
         return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
 
     @property

@@ -1,10 +1,10 @@
-"""Pictures as inputs of a deployed model, and boxes, poses and classes as its results."""
+"""Pictures and texts as inputs of a deployed model, and boxes, poses and classes as its results."""
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
@@ -59,8 +59,7 @@ def detect(loaded: Loaded, frame: Any, width: int, height: int) -> List[Box]:
 def classify(loaded: Loaded, frame: Any, width: int, height: int, top: int) -> List[Class]:
     """See Model.classify."""
     task = _task_of(loaded, CLASSIFY)
-    data, _ = _input_of(loaded, task, frame, width, height)
-    scores = loaded.run({task.input: data}, {}, "")[task.output]
+    scores = loaded.run(_inputs(loaded, task, frame, width, height), {}, "")[task.output]
     real = _real(scores, _output_of(loaded, task))
     best = sorted(range(len(real)), key=lambda i: -real[i])[:top]
     return [Class(task.labels[i] if i < len(task.labels) else "", real[i], i) for i in best]
@@ -87,8 +86,17 @@ def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
 def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
     """See Model.embed."""
     task = _task_of(loaded, EMBED)
-    data, _ = _input_of(loaded, task, frame, width, height)
-    return list(_floats(loaded.run({task.input: data}, {}, "")[task.output]))
+    made = loaded.run(_inputs(loaded, task, frame, width, height), {}, "")
+    return list(_floats(made[task.output]))
+
+
+def _inputs(loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int) -> Dict[str, Any]:
+    """The model's inputs for a text or a picture."""
+    if isinstance(frame, str):
+        return dict(loaded.texts().inputs(frame))
+    if task.tokenizer:
+        raise InputError(f"{task.kind}: expected a text, found {type(frame).__name__}")
+    return {task.input: _input_of(loaded, task, frame, width, height)[0]}
 
 
 def _output_of(loaded: Loaded, task: TaskSpec) -> TensorSpec:

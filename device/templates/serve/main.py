@@ -7,12 +7,16 @@
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
 header X-Release names the release that computed it. /detect, /classify, /pose, /segment and /embed
-take a picture, if the model has that task and the board has Pillow, which reads it. With --http
+take a picture, if the model has that task and the board has Pillow, which reads it; of a model of
+texts, /classify and /embed take a text. /v1/embeddings is OpenAI's interface to /embed. With --http
 PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
+import array
+import base64
 import contextlib
+import functools
 import http.server
 import io
 import json
@@ -32,6 +36,7 @@ import edgekit_runtime
 
 TASKS = ("detect", "classify", "pose", "segment", "embed")
 MOST_PICTURE = 16 << 20
+MOST_TEXTS = 2048
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
@@ -77,6 +82,14 @@ def as_json(task, found):
     return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
 
 
+def as_base64(vector):
+    """Little-endian f32, as OpenAI's own client asks for it."""
+    values = array.array("f", vector)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return base64.b64encode(values.tobytes()).decode()
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
     timeout = MOST_SECONDS
@@ -91,6 +104,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         if self.path[1:] in TASKS:
             return self.find(self.path[1:])
+        if self.path == "/v1/embeddings":
+            return self.embeddings()
         model = self.server.model
         signatures = model.signatures
         run, _, name = self.path[1:].partition("/")
@@ -116,13 +131,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200, b"".join(outputs.values()), outputs.release)
 
     def find(self, task):
-        """Answers with what the model finds in the picture that is the body."""
-        size = self.headers.get("Content-Length", "none")
-        if not LENGTH.fullmatch(size) or int(size) > MOST_PICTURE:
-            return self.refuse(f"expected at most {MOST_PICTURE} bytes, found {size}", size)
-        body, work = self.rfile.read(int(size)), getattr(self.server.model, task)
+        """Answers with what the model finds in the picture or the text that is the body."""
+        body, work = self.read_body(), getattr(self.server.model, task)
+        if body is None:
+            return None
 
         def look():
+            if self.takes_texts():
+                return (), work(body.decode("utf-8", "replace"))
             picture = read_picture(body)  # in turn: its pixels may take 256 MiB
             return picture.size, work(picture.tobytes(), *picture.size)
 
@@ -137,6 +153,54 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = {**dict(zip(("width", "height"), extents)), **as_json(task, found)}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
 
+    def embeddings(self):
+        """Answers as OpenAI's API does: the vector of each text."""
+        body = self.read_body()
+        if body is None:
+            return None
+        try:
+            asked = json.loads(body)
+            texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+            encode = as_base64 if asked.get("encoding_format") == "base64" else list
+            if not all(isinstance(text, str) for text in texts) or len(texts) > MOST_TEXTS:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return self.fail(
+                400, f"expected 'input' to be at most {MOST_TEXTS} texts, found others"
+            )
+        model = self.server.model
+        try:
+            vectors = [
+                self.server.run(self.connection, functools.partial(model.embed, t)) for t in texts
+            ]
+        except edgekit_runtime.InputError as error:
+            return self.fail(400, str(error))
+        except edgekit_runtime.DeviceError as error:
+            return self.fail(500, str(error))
+        data = [
+            {"object": "embedding", "index": i, "embedding": encode(vector)}
+            for i, vector in enumerate(vectors)
+        ]
+        answer = {"object": "list", "model": model.name, "data": data}
+        return self.answer(200, json.dumps(answer).encode() + b"\n", kind="application/json")
+
+    def fail(self, code, text):
+        """Answers with an error in OpenAI's form."""
+        answer = {"error": {"message": text, "type": "invalid_request_error"}}
+        return self.answer(code, json.dumps(answer).encode() + b"\n", kind="application/json")
+
+    def takes_texts(self):
+        task = self.server.model.task
+        return task is not None and bool(task.tokenizer)
+
+    def read_body(self):
+        """The body; None if it is too long, which is answered."""
+        size = self.headers.get("Content-Length", "none")
+        if LENGTH.fullmatch(size) and int(size) <= MOST_PICTURE:
+            return self.rfile.read(int(size))
+        self.refuse(f"expected at most {MOST_PICTURE} bytes, found {size}", size)
+        return None
+
     def refuse(self, text, size):
         """Answers a request whose body, of `size` bytes, is not read."""
         self.close_connection = True
@@ -148,8 +212,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         while size > 0 and (data := self.rfile.read1(min(size, 1 << 16))):
             size -= len(data)
 
-    def answer(self, code, body, release=""):
+    def answer(self, code, body, release="", kind=""):
         self.send_response(code)
+        if kind:
+            self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Release", release)
         self.end_headers()

@@ -24,9 +24,11 @@ from edgekit.host.compiler.inputs.sources import (
     is_array,
     is_picture,
     is_sound,
+    is_text,
     is_video,
     read_arrays,
     read_inputs,
+    read_texts,
 )
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "is_array",
     "is_picture",
     "is_sound",
+    "is_text",
     "is_video",
     "loaded_picture",
     "loss_entry",
@@ -52,4 +55,5 @@ __all__ = [
     "read_loss",
     "read_notes",
     "read_sound",
+    "read_texts",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.compiler.inputs import pictures, sound
@@ -21,6 +22,7 @@ from edgekit.host.errors import InputError
 
 ARRAYS = (".npz", ".npy")
 DRAWN = ".out.png"  # the end of names of pictures with results, which are no inputs
+_TEXTS = (".txt", ".md")
 SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
 
 _VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".webm")
@@ -66,7 +68,12 @@ def input_files(path: Path) -> list[Path]:
 
 def is_array(file: Path) -> bool:
     """Whether a file contains arrays in the model's own format, by its name."""
-    return not (is_sound(file) or is_picture(file) or is_video(file))
+    return not (is_sound(file) or is_picture(file) or is_video(file) or is_text(file))
+
+
+def is_text(file: Path) -> bool:
+    """Whether a file has a text in each line, by its name."""
+    return file.suffix.lower() in _TEXTS
 
 
 def is_video(file: Path) -> bool:
@@ -102,6 +109,22 @@ def read_inputs(
         return [fitted(arrays, variant_for(variants, arrays).inputs)]
     except (InputError, DeviceInputError) as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def read_texts(path: Path, task: TaskSpec | None) -> list[str]:
+    """Read the lines of a file that are not empty, for a model of texts. Raises InputError."""
+    if task is None or not task.tokenizer:
+        raise InputError(
+            f"{path}: expected a model of texts with tokenizer.json or vocab.txt next to it, found "
+            "one without; give the tokens in an .npz file"
+        )
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: expected a text in UTF-8, found other bytes") from None
+    if found := [line.strip() for line in lines if line.strip()]:
+        return found
+    raise InputError(f"{path}: expected a text in each line, found none")
 
 
 def read_arrays(path: Path) -> Inputs | NDArray[Any]:

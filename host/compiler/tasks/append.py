@@ -20,6 +20,9 @@ class Appender:
     def shape(self, name: str) -> Shape:
         return self._tensors[name].shape
 
+    def tensor(self, name: str) -> Tensor:
+        return self._tensors[name]
+
     def floats(self, name: str) -> str:
         """The tensor as f32; quantized values as the real ones."""
         tensor = self._tensors[name]

@@ -34,6 +34,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
 from edgekit.host.compiler.tasks.sounds import sound_task
+from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
 from edgekit.host.errors import InputError
 
@@ -51,6 +52,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return sound_task(path, graph, options) or Prepared(graph)
     image = None if options.task == "none" else image_of(graph, path.suffix == ".tflite")
     if image is None:
+        if texts := text_task(path, graph, options):
+            return texts
         if options.task in PICTURES:
             raise _misfit(options.task, graph, "an input of one picture")
         return sound_task(path, graph, options) or Prepared(graph)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit.host.compiler.sidecars import CONFIG, PIXELS, config_folder, read_sidecar
+
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
-_ONNX = "onnx"  # folder in which some exporters put the model alone
 # The head of each kind of model that has boxes and logits.
 _HEADS = {
     **dict.fromkeys(("detr", "yolos", "table-transformer"), "detr"),
@@ -35,8 +36,7 @@ class Config:
 
 def read_config(path: Path) -> Config:
     """The files next to a model; empty if there are none that can be read."""
-    folder = path.parent.parent if path.parent.name == _ONNX else path.parent
-    about, pixels = (_read(folder / f"{n}.json") for n in ("config", "preprocessor_config"))
+    about, pixels = (read_json(config_folder(path) / name) for name in (CONFIG, PIXELS))
     if isinstance(own := about.get("pretrained_cfg"), dict):
         return _timm(about, own)
     kind, names = about.get("model_type"), about.get("id2label")
@@ -88,11 +88,10 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object; empty if there is none that can be read."""
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return {}
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(read_sidecar(file, _MOST_BYTES) or b"{}")
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -6,13 +6,8 @@ import re
 from pathlib import Path
 
 from edgekit.host.compiler.inputs.metadata import label_lines
+from edgekit.host.compiler.sidecars import COMMON_LABELS, OWN_LABELS, read_sidecar
 
-_OWN = ("{0}.labels", "{0}.names", "{0}.txt", "{0}_labels.txt", "{0}-labels.txt", "{0}.labels.txt")
-# Names of files that say nothing of the model; they count if no other model is in the folder.
-_COMMON = (
-    "labels.txt", "label.txt", "labelmap.txt", "label_map.txt", "classes.txt", "class_names.txt",
-    "coco.names", "obj.names", "imagenet_classes.txt",
-)  # fmt: skip
 _MODELS = (".tflite", ".onnx", ".prototxt")
 _MOST_BYTES = 1 << 20
 _MOST_LABEL = 128  # characters
@@ -31,21 +26,20 @@ def read_label_file(path: Path) -> tuple[tuple[str, ...], str]:
 
 
 def _names_for(path: Path) -> list[str]:
-    names = [name.format(path.stem) for name in _OWN]
+    names = [name.format(path.stem) for name in OWN_LABELS]
     try:
         models = [file for file in path.parent.iterdir() if file.suffix in _MODELS]
     except OSError:
         return names
-    return [*names, *_COMMON] if len(models) == 1 else names
+    return [*names, *COMMON_LABELS] if len(models) == 1 else names
 
 
 def _read(file: Path) -> tuple[str, ...]:
     """One label per line, without the numbers if the lines are numbered in order."""
+    data = read_sidecar(file, _MOST_BYTES)
     try:
-        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
-            return ()
-        lines = label_lines(file.read_bytes())
-    except (OSError, ValueError):
+        lines = label_lines(data or b"")
+    except ValueError:
         return ()
     while lines and not lines[-1]:
         lines = lines[:-1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.host.compiler.ir.types import Graph
@@ -10,11 +11,13 @@ from edgekit.host.compiler.ir.types import Graph
 
 @dataclass(frozen=True)
 class Prepared:
-    """A graph with the output of its task, if it has one; `source` says where the task is from."""
+    """A graph with the output of its task, if it has one; `source` says where the task is from.
+    `files` go into the release with it."""
 
     graph: Graph
     task: TaskSpec | None = None
     source: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def free_name(graph: Graph, wanted: str) -> str:

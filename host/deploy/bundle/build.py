@@ -40,7 +40,7 @@ def build_bundle(
     a board rejects a lower counter for the same model. Raises device.runtime.errors.InputError if
     the artifacts do not fit together (a compiler bug).
     """
-    files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
+    files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz(), **artifact.files}
     about = parse_description(artifact.description)
     first = _build_variant(artifact, about, LIBRARY, "golden", files)
     variants = tuple(

@@ -104,8 +104,8 @@ class InferenceSession:
         self._ended = False
         self.served = served
         self.replaced_by: str | None = None
-        sizes = (sum(spec.bytes for spec in v.outputs) for v in served.variants)
-        self._most_bytes = max(sizes)
+        both = ((v.inputs, v.outputs) for v in served.variants)
+        self._most_bytes = max(sum(s.bytes for s in specs) for pair in both for specs in pair)
 
     def run(self, inputs: Arrays, signature: str = "") -> tuple[dict[str, NDArray[Any]], Timings]:
         """Runs one inference; returns outputs by name, and timings.
@@ -133,6 +133,12 @@ class InferenceSession:
             self._note_replacement(document.get("current"))
         return {name: _to_numpy(array) for name, array in outputs.items()}, times
 
+    def tokens(self, value: str) -> dict[str, NDArray[Any]]:
+        """The inputs that a model of texts takes for `value`, as its tokenizer on the board makes
+        them."""
+        _, inputs = self._request("tokens", {}, text=value)
+        return {name: _to_numpy(array) for name, array in inputs.items()}
+
     def reset(self) -> None:
         """Resets a streaming model's state."""
         self._request("reset", {})
@@ -155,13 +161,13 @@ class InferenceSession:
         self.close()
 
     def _request(
-        self, what: str, inputs: Arrays, signature: str = ""
+        self, what: str, inputs: Arrays, signature: str = "", **more: str
     ) -> tuple[Document, dict[str, Array]]:
         if self._ended:
             raise InputError(
                 f"board '{self._board}': expected an open session, found it closed; open another"
             )
-        request = {"do": what, **({"signature": signature} if signature else {})}
+        request = {"do": what, **({"signature": signature} if signature else {}), **more}
         message = pack(request, {name: Array.of(value) for name, value in inputs.items()})
         with self._close_on_error():
             self._stream.send(message, deadline=RUN_SECONDS)

@@ -83,6 +83,14 @@ class OpenShapesError(InputError):
         )
 
 
+def open_inputs(error: InputError) -> tuple[OpenInput, ...]:
+    """The inputs whose shapes are asked for by an import that failed for that reason; else none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OpenShapesError):
+        cause = cause.__cause__
+    return () if cause is None else tuple(cause.asked)
+
+
 def first_that_fits(
     proposals: Iterable[Shapes], fits: Callable[[Shapes], object]
 ) -> tuple[Shapes | None, str]:

@@ -1,0 +1,44 @@
+"""Files next to a model that say what it is for: labels, configurations, a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+OWN_LABELS = (
+    "{0}.labels", "{0}.names", "{0}.txt", "{0}_labels.txt", "{0}-labels.txt", "{0}.labels.txt",
+)  # fmt: skip
+# Names of files that say nothing of the model; they count if no other model is in the folder.
+COMMON_LABELS = (
+    "labels.txt", "label.txt", "labelmap.txt", "label_map.txt", "classes.txt", "class_names.txt",
+    "coco.names", "obj.names", "imagenet_classes.txt",
+)  # fmt: skip
+CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
+TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
+_CONFIGS = (CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG)
+_MOST_BYTES = 64 << 20
+_ONNX = "onnx"  # folder in which some exporters put the model alone
+
+
+def config_folder(model: Path) -> Path:
+    """The folder with the model's configuration."""
+    return model.parent.parent if model.parent.name == _ONNX else model.parent
+
+
+def sidecar_files(model: Path) -> Iterator[Path]:
+    """All such files that exist."""
+    labels = (*(name.format(model.stem) for name in OWN_LABELS), *COMMON_LABELS)
+    named = (model.parent / name for name in labels)
+    for file in (*named, *(config_folder(model) / name for name in _CONFIGS)):
+        if file.is_file() and file != model:
+            yield file
+
+
+def read_sidecar(file: Path, most_bytes: int = _MOST_BYTES) -> bytes | None:
+    """Its content; None if there is none that can be read, or too much."""
+    try:
+        if not file.is_file() or file.stat().st_size > most_bytes:
+            return None
+        return file.read_bytes()
+    except OSError:
+        return None

@@ -1,0 +1,204 @@
+"""Models of texts, which take tokens: they give a vector, or a score for each class."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.task import CLASSIFY, EMBED, TaskSpec
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
+from edgekit.host.compiler.inputs import read_attached
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Tensor
+from edgekit.host.compiler.options import CompileOptions, Shapes
+from edgekit.host.compiler.sidecars import POOLING, TOKENIZER, VOCABULARY, config_folder
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.hub import read_config, read_json
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.tokenizer_file import read_tokenizer, tokenizer_of_vocabulary
+from edgekit.host.compiler.tasks.vectors import unit_vector
+from edgekit.host.errors import InputError
+
+FILE = "tokenizer.json"  # in the release
+_EMBEDDING, _LOGITS = "embedding", "scores"
+_TOKENS = 128  # of texts, if the model leaves that open
+_LEAST = 8  # numbers of a vector
+_MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
+# Outputs with the vector of a text, and with one for each token, by the names of exporters.
+_POOLED = re.compile("sentence_embedding|text_embeds|pooled|embedding", re.I)
+_CLS, _MEAN = "the first token", "the mean of all tokens"
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs with tokens, with 1 for each that counts, and with segments; empty if none."""
+
+    tokens: str
+    mask: str = ""
+    segments: str = ""
+
+
+def takes_tokens(inputs: Sequence[tuple[str, DType, int]]) -> bool:
+    """Whether inputs, by name, type and number of axes, may be tokens of a text."""
+    known = [name for name, *_ in inputs if _MASK.search(name) or _SEGMENTS.search(name)]
+    types = all(dtype in (DType.I32, DType.I64) and axes == 2 for _, dtype, axes in inputs)
+    return bool(inputs) and types and len(inputs) - len(known) == 1
+
+
+def import_for_task(path: Path, options: CompileOptions) -> Graph:
+    """The graph of a model's file; texts are of at most _TOKENS tokens if nothing says how long.
+
+    Raises InputError as `import_model` does.
+    """
+    try:
+        return import_model(path, options.shapes, options.signature)
+    except InputError as error:
+        shapes = {} if options.task == "none" else _text_shapes(path, open_inputs(error))
+        if not shapes or options.shapes:
+            raise
+    graph = import_model(path, shapes, options.signature)
+    note = (
+        f"takes texts of at most {_TOKENS} tokens; --input-shape {next(iter(shapes))}=1,32 and so "
+        "for each input makes short ones fast"
+    )
+    return replace(graph, notes=(*graph.notes, note))
+
+
+def _text_shapes(path: Path, asked: Sequence[OpenInput]) -> Shapes:
+    """Shapes for the open inputs of a model with a tokenizer next to it; empty for others."""
+    known = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
+    there = any((config_folder(path) / name).is_file() for name in (TOKENIZER, VOCABULARY))
+    return {each.name: (1, _TOKENS) for each in asked if there and takes_tokens(known)}
+
+
+def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
+    """The graph of a model for texts whose tokenizer is known; None for others.
+
+    Raises InputError if the options name a task and the tokenizer cannot be used.
+    """
+    inputs = _inputs_of(graph)
+    if inputs is None or options.task not in ("auto", "guess", CLASSIFY, EMBED):
+        return None
+    try:
+        tokenizer = read_tokenizer(path) or _attached(path)
+    except InputError as error:
+        if options.task != "auto":
+            raise
+        return Prepared(replace(graph, notes=(*graph.notes, f"takes tokens, no texts: {error}")))
+    if tokenizer is None:
+        if options.task in (CLASSIFY, EMBED):
+            raise InputError(
+                f"--task {options.task}: expected tokenizer.json or vocab.txt next to {path.name}, "
+                "found neither; put it there"
+            )
+        return None
+    make = None if options.task == EMBED else _classifier(path, graph, options)
+    if make is None and options.task != CLASSIFY:
+        make = _embedder(path, graph, inputs)
+    if make is None:
+        return None
+    made, kind, output, labels, source = make
+    spec = TaskSpec(
+        kind,
+        inputs.tokens,
+        output,
+        labels=labels,
+        tokenizer=FILE,
+        mask=inputs.mask,
+        segments=inputs.segments,
+    )
+    note = f"takes texts, {source}; --task none leaves the outputs as they are"
+    noted = replace(made, notes=(*made.notes, note))
+    return Prepared(noted, spec, source, {FILE: tokenizer})
+
+
+_Made = tuple[Graph, str, str, tuple[str, ...], str]
+
+
+def _classifier(path: Path, graph: Graph, options: CompileOptions) -> _Made | None:
+    """Scores of as many classes as the configuration names."""
+    outputs = [graph.tensors[name] for name in graph.outputs]
+    labels = read_config(path).labels
+    fits = len(outputs) == 1 and outputs[0].dtype is DType.F32
+    count = max(outputs[0].shape, default=0) if fits else 0
+    if not fits or math.prod(outputs[0].shape) != count or count < 2:
+        return None
+    if len(labels) != count:
+        if options.task != CLASSIFY:
+            return None
+        labels = ()
+    to = Appender(graph, _LOGITS)
+    name = free_name(graph, _LOGITS)
+    made = to.with_output(to.add(ops.Softmax(), outputs[0].name), name)
+    named = "the labels of config.json" if labels else "without labels"
+    return made, CLASSIFY, name, labels, f"gives the classes of texts, {named}"
+
+
+def _embedder(path: Path, graph: Graph, inputs: _Inputs) -> _Made | None:
+    """One vector of length 1: a pooled output, or the pooled vectors of the tokens."""
+    outputs = [graph.tensors[name] for name in graph.outputs]
+    floats = [t for t in outputs if t.dtype is DType.F32 and max(t.shape, default=0) >= _LEAST]
+    vectors = [t for t in floats if math.prod(t.shape) == max(t.shape)]
+    length = graph.tensors[inputs.tokens].shape[1]
+    states = [t for t in floats if len(t.shape) == 3 and t.shape[:2] == (1, length)]
+    to = Appender(graph, _EMBEDDING)
+    named = [t for t in vectors if _POOLED.search(graph.output_names.get(t.name, t.name))]
+    pooled = _one(named) or (None if states else _one(vectors))
+    if pooled is not None:
+        vector, how = pooled.name, f"the output '{pooled.name}'"
+    elif len(states) == 1:
+        how = (
+            _CLS
+            if read_json(config_folder(path) / POOLING).get("pooling_mode_cls_token")
+            else _MEAN
+        )
+        vector = _pooled(to, states[0], inputs.mask if how == _MEAN else "", how)
+    else:
+        return None
+    name = free_name(graph, _EMBEDDING)
+    made = to.with_output(unit_vector(to, to.tensor(vector)), name)
+    return made, EMBED, name, (), f"gives their vectors by {how}"
+
+
+def _one(tensors: Sequence[Tensor]) -> Tensor | None:
+    return tensors[0] if len(tensors) == 1 else None
+
+
+def _pooled(to: Appender, states: Tensor, mask: str, how: str) -> str:
+    """The sum of the tokens that count, or the first one, f32 [1, n]: of any length."""
+    _, length, width = states.shape
+    if how == _CLS:
+        first = ops.StridedSlice((0, 0, 0), (1, 1, 1), (1, 1, width), (1, width))
+        return to.add(first, states.name)
+    each = states.name
+    if mask:
+        counts = to.add(ops.Reshape((1, length, 1)), to.add(ops.Convert(DType.F32), mask))
+        each = to.add(ops.Mul(), each, counts)
+    return to.add(ops.ReduceSum((1,)), each)
+
+
+def _attached(path: Path) -> bytes | None:
+    """The vocabulary in a .tflite file's metadata."""
+    files = read_attached(path).files
+    found = [data for name, data in files.items() if name.endswith(VOCABULARY)]
+    return tokenizer_of_vocabulary(found[0], path) if len(found) == 1 else None
+
+
+def _inputs_of(graph: Graph) -> _Inputs | None:
+    tensors = [graph.tensors[name] for name in graph.inputs]
+    if not takes_tokens([(t.name, t.dtype, len(t.shape)) for t in tensors]):
+        return None
+    if len({t.shape for t in tensors}) != 1 or tensors[0].shape[0] != 1:
+        return None
+    found = {"tokens": "", "mask": "", "segments": ""}
+    for tensor in tensors:
+        kind = "mask" if _MASK.search(tensor.name) else ""
+        kind = kind or ("segments" if _SEGMENTS.search(tensor.name) else "tokens")
+        if found[kind]:
+            return None
+        found[kind] = tensor.name
+    return _Inputs(**found)

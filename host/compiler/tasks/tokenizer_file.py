@@ -1,0 +1,159 @@
+"""Reads the tokenizer next to a model of texts: tokenizer.json or vocab.txt of Hugging Face."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgekit.device.runtime.agent.tokenizer import SCHEMA, TokenizerSpec, tokenizer_of
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.device.runtime.record import asdict
+from edgekit.host.compiler.sidecars import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    config_folder,
+    read_sidecar,
+)
+from edgekit.host.errors import InputError
+
+_UNKNOWN, _BEFORE, _AFTER, _PADDING, _MASK = "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"
+
+
+def read_tokenizer(model: Path) -> bytes | None:
+    """The file of a release with the model's tokenizer; None if there is none next to the model.
+
+    Raises InputError for a tokenizer of another kind than WordPiece, or one that is damaged.
+    """
+    folder = config_folder(model)
+    for name, read in ((TOKENIZER, _of_json), (VOCABULARY, _of_vocabulary)):
+        data = read_sidecar(folder / name)
+        if data is not None:
+            return _checked(folder / name, partial(read, data, folder))
+    return None
+
+
+def tokenizer_of_vocabulary(data: bytes, model: Path) -> bytes:
+    """`read_tokenizer` for a vocabulary that the file of a model contains."""
+    return _checked(model, partial(_of_vocabulary, data, config_folder(model)))
+
+
+def _checked(file: Path, read: Callable[[], TokenizerSpec]) -> bytes:
+    try:
+        made = json.dumps({"schema": SCHEMA, **asdict(read())}, ensure_ascii=False).encode()
+        tokenizer_of(made, TOKENIZER)  # as the board will check it
+    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        raise InputError(
+            f"{file}: expected a tokenizer as the library tokenizers writes it, found a damaged "
+            f"one ({type(error).__name__}: {error!s:.60})"
+        ) from None
+    except (DeviceInputError, StopIteration) as error:
+        raise InputError(f"{file}: {error}") from None
+    return made
+
+
+def _of_json(data: bytes, _: Path) -> TokenizerSpec:
+    about = json.loads(data)
+    model = about["model"]
+    kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "")
+    if kind != "WordPiece":
+        raise _unknown("WordPiece tokens", kind or "others")
+    added = {str(each["content"]): int(each["id"]) for each in about.get("added_tokens") or ()}
+    special = [each for each in about.get("added_tokens") or () if each.get("special")]
+    pieces = _by_number({**model["vocab"], **added})
+    number = {piece: i for i, piece in enumerate(pieces)}
+    before, after = _around(about.get("post_processor"))
+    padding = (about.get("padding") or {}).get("pad_id", number.get(_PADDING, 0))
+    return TokenizerSpec(
+        pieces,
+        tuple(int(each["id"]) for each in special),
+        before,
+        after,
+        number[model["unk_token"]],
+        int(padding),
+        str(model["continuing_subword_prefix"]),
+        int(model["max_input_chars_per_word"]),
+        **_normalizer(about.get("normalizer"), about.get("pre_tokenizer")),
+    )
+
+
+def _of_vocabulary(data: bytes, folder: Path) -> TokenizerSpec:
+    """BERT's own form: a piece per line."""
+    lines = data.decode("utf-8").split("\n")
+    pieces = tuple(line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1]))
+    number = {piece: i for i, piece in enumerate(pieces)}
+    known = [number[name] for name in (_PADDING, _UNKNOWN, _BEFORE, _AFTER)]
+    config = json.loads(read_sidecar(folder / TOKENIZER_CONFIG) or b"{}")
+    lower = config.get("do_lower_case", True)
+    return TokenizerSpec(
+        pieces,
+        tuple(number[p] for p in (_PADDING, _UNKNOWN, _BEFORE, _AFTER, _MASK) if p in number),
+        (known[2],),
+        (known[3],),
+        known[1],
+        known[0],
+        lower=bool(lower),
+        accents=_accents(config.get("strip_accents"), lower),
+        ideographs=bool(config.get("tokenize_chinese_chars", True)),
+    )
+
+
+def _by_number(numbers: Mapping[str, int]) -> tuple[str, ...]:
+    """The pieces in order; those that are missing are empty."""
+    most = max(numbers.values(), default=-1) + 1
+    if not 0 < most <= 2 * len(numbers) + 1000 or min(numbers.values()) < 0:
+        raise ValueError("numbers of tokens that do not follow each other")
+    pieces = [""] * most
+    for piece, i in numbers.items():
+        pieces[i] = piece
+    return tuple(pieces)
+
+
+def _normalizer(about: Mapping[str, Any] | None, split: Mapping[str, Any] | None) -> dict[str, Any]:
+    if (split or {}).get("type") != "BertPreTokenizer":
+        raise _unknown("BertPreTokenizer", (split or {}).get("type"))
+    if about is None:
+        return {"clean": False, "lower": False, "accents": False, "ideographs": False}
+    if about.get("type") != "BertNormalizer":
+        raise _unknown("BertNormalizer", about.get("type"))
+    lower = bool(about.get("lowercase"))
+    return {
+        "clean": bool(about.get("clean_text")),
+        "lower": lower,
+        "accents": _accents(about.get("strip_accents"), lower),
+        "ideographs": bool(about.get("handle_chinese_chars")),
+    }
+
+
+def _accents(stated: object, lower: bool) -> bool:
+    return bool(lower if stated is None else stated)
+
+
+def _around(about: Mapping[str, Any] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens before and after a text."""
+    if about is None:
+        return (), ()
+    kind = about.get("type")
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        return (int(about["cls"][1]),), (int(about["sep"][1]),)
+    if kind != "TemplateProcessing":
+        raise _unknown("TemplateProcessing or BertProcessing", kind)
+    at = next(i for i, each in enumerate(about["single"]) if "Sequence" in each)
+    parts = about["single"][:at], about["single"][at + 1 :]
+    before, after = (tuple(_special(part, about["special_tokens"])) for part in parts)
+    return before, after
+
+
+def _special(part: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> Iterator[int]:
+    for each in part:
+        yield from map(int, known[each["SpecialToken"]["id"]]["ids"])
+
+
+def _unknown(expected: str, found: object) -> InputError:
+    return InputError(
+        f"{TOKENIZER}: expected {expected}, as BERT has, found {found}; give the tokens with "
+        "--input tokens.npz"
+    )
