@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edgekit.device.runtime.agent.fitting import Pose, poses_of
+from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.listening import Heard
 from edgekit.device.runtime.agent.manifest import Variant
 from edgekit.device.runtime.agent.segments import Segments, segments_of
@@ -18,6 +19,7 @@ from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     DETECT,
     EMBED,
+    OCR,
     POSE,
     SEGMENT,
     SOUNDS,
@@ -77,6 +79,7 @@ class FileResult:
     drawn: Path | None = None
     heard: tuple[Heard, ...] | None = None
     vector: tuple[float, ...] | None = None
+    line: Line | None = None
     text: str | None = None
 
     @property
@@ -146,7 +149,7 @@ class RunJob:
                 take(file, outputs)
                 each = FileResult(file, tuple(times), tuple(classes))
                 if task and task.kind not in (CLASSIFY, *SOUNDS) and is_picture(file):
-                    each = self._with_findings(each, outputs[0], variants[0].inputs, task)
+                    each = self._with_findings(each, outputs[0], session, task)
                 found.append(each)
         if task and self._writes_boxes(task):
             self._write_boxes(found, task)
@@ -231,12 +234,15 @@ class RunJob:
         return [best(made, spec, self.labels or task.labels, _TOP)]
 
     def _with_findings(
-        self, found: FileResult, outputs: Outputs, specs: Sequence[TensorSpec], task: TaskSpec
+        self, found: FileResult, outputs: Outputs, session: InferenceSession, task: TaskSpec
     ) -> FileResult:
         """The result with what the task finds in a picture, drawn if no output is asked for."""
         if task.kind == EMBED:
             return replace(found, vector=_vector(outputs, task))
-        picture, placed, size = placed_picture(found.file, specs[0], self._fitted_to(task))
+        if task.kind == OCR:
+            return replace(found, line=session.line(outputs[task.output]))
+        spec = session.served.of(self.signature)[0].inputs[0]
+        picture, placed, size = placed_picture(found.file, spec, self._fitted_to(task))
         values = outputs[task.output]
         alone = [file.stem for file in self.files].count(found.file.stem) == 1
         drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")

@@ -108,6 +108,9 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     if found.heard is not None:
         yield f"heard    {found.file.name}: {len(found.heard) or 'nothing'}"
         yield from heard_lines(found.heard)
+    if found.line is not None:
+        yield f"text     {found.file.name}: {found.line.text or 'none'}"
+        yield f"  {found.line.score:8.4f}"
     if found.drawn:
         yield f"drawn    {found.drawn}"
 
@@ -120,5 +123,6 @@ def _findings(found: FileResult) -> dict[str, Any]:
         and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
         "heard": found.heard and [heard._asdict() for heard in found.heard],
         "vector": found.vector,
+        "line": found.line and found.line._asdict(),
         "shares": shares and [share._asdict() for share in shares.shares],
     }

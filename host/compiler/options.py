@@ -14,7 +14,17 @@ Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Precision = Literal["f32", "f16", "auto"]
 Task = Literal[
-    "auto", "guess", "none", "classify", "detect", "pose", "segment", "embed", "keyword", "vad"
+    "auto",
+    "guess",
+    "none",
+    "classify",
+    "detect",
+    "pose",
+    "segment",
+    "embed",
+    "ocr",
+    "keyword",
+    "vad",
 ]
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ COMMON_LABELS = (
 CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
 _CONFIGS = (CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG)
+_CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
 _MOST_BYTES = 64 << 20
 _ONNX = "onnx"  # folder in which some exporters put the model alone
 
@@ -25,11 +28,23 @@ def config_folder(model: Path) -> Path:
     return model.parent.parent if model.parent.name == _ONNX else model.parent
 
 
+def character_files(model: Path) -> Iterator[Path]:
+    """Files that may list the characters of a model that reads: one in each line."""
+    own = (model.parent / name.format(model.stem) for name in OWN_LABELS)
+    yield from (file for file in own if file.is_file())
+    with contextlib.suppress(OSError):
+        yield from sorted(file for file in model.parent.iterdir() if _CHARACTERS.search(file.name))
+
+
 def sidecar_files(model: Path) -> Iterator[Path]:
     """All such files that exist."""
     labels = (*(name.format(model.stem) for name in OWN_LABELS), *COMMON_LABELS)
     named = (model.parent / name for name in labels)
-    for file in (*named, *(config_folder(model) / name for name in _CONFIGS)):
+    for file in (
+        *named,
+        *character_files(model),
+        *(config_folder(model) / name for name in _CONFIGS),
+    ):
         if file.is_file() and file != model:
             yield file
 

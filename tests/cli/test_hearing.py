@@ -266,3 +266,18 @@ def test_the_wake_word_of_microwakeword_is_heard(edgekit, face_model, home):
     assert start < heard["end"] < start + len(parts[1]) / _RATE + 0.5
     _wav(home / "x.wav", said["open_the_door"] / 32768)
     assert "heard    x.wav: nothing" in edgekit("run", path, "--input", "x.wav").out
+
+
+@pytest.mark.parametrize(("last", "samples"), [(128, 576), (64, 512)])
+def test_open_shapes_of_speech_are_those_of_silero(edgekit, home, last, samples):
+    """576 samples are a window with the end of the one before."""
+    nodes = [
+        node("ReduceMean", ["input"], ["level"], axes=[1], keepdims=1),
+        node("Sigmoid", ["level"], ["output"]),
+        node("Identity", ["state"], ["stateN"]),
+    ]
+    inputs = [value("input", ["batch", "samples"]), value("state", [2, "batch", last])]
+    path = save(model(nodes, inputs, ["output", "stateN"]), home)
+    done = edgekit("compile", path, "-o", "x.ekb")
+    assert done.code == 0, done.err
+    assert f"open shapes are input=1,{samples}, for a window of speech" in done.err

@@ -41,7 +41,7 @@ def test_texts_are_compared_by_their_vectors(edgekit, home, lines):
     path = text_model(home)
     done = edgekit("run", path, "--input", lines, "--json")
     assert done.code == 0, done.err
-    assert "takes texts of at most 128 tokens" in done.err
+    assert "open shapes are input_ids=1,128" in done.err
     assert [each["text"] for each in done.document["inputs"]] == list(_TEXTS)
     shown = edgekit("run", "--input", lines).out.splitlines()
     assert shown[-4] == f"cosine   of 3 vectors of {WIDTH} values"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.task import (
     CORNER,
     CROP,
     FIELDS,
+    LINE,
     POINT_FIELDS,
     STRETCH,
     TaskSpec,
@@ -47,6 +49,9 @@ def place(picture: Tuple[int, int], width: int, height: int, fit: str) -> Placed
     """Places a picture of `picture` pixels in an input of width x height, by a fit of TaskSpec."""
     if fit == STRETCH:
         return Placed(width, height, 0, 0, picture)
+    if fit == LINE:
+        across = min(width, max(1, math.ceil(height * picture[0] / picture[1])))
+        return Placed(across, height, 0, 0, picture)
     scales = width / picture[0], height / picture[1]
     scale = max(scales) if fit == CROP else min(scales)
     across, down = (max(1, round(side * scale)) for side in picture)

@@ -8,9 +8,11 @@ each answer names the release that is current by then.
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
+from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import LoadedModel, open_model
 from edgekit.device.runtime.agent.npz import Array
@@ -61,6 +63,7 @@ class _Server:
         self._models: Dict[str, LoadedModel] = {}
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self._texts: Optional[Texts] = None
+        self._characters: Optional[Characters] = None
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
             self._get_model(self._variants[0])  # report a defect before the first run
@@ -95,11 +98,15 @@ class _Server:
         if what == "tokens":
             self._texts = self._texts or Texts(self._manifest, self._files)
             return {}, self._texts.inputs(str(document.get("text")))
+        if what == "line":
+            self._characters = self._characters or Characters(self._manifest, self._files)
+            values = struct.unpack(f"<{len(arrays['values'].data) // 4}f", arrays["values"].data)
+            return dict(self._characters.line(values)._asdict()), {}
         if what == "reset":
             for model in self._models.values():
                 model.reset()
             return {}, {}
-        raise InputError("expected run, tokens or reset, found another request")
+        raise InputError("expected run, tokens, line or reset, found another request")
 
     def _run_model(self, arrays: Mapping[str, Array], signature: str) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays, signature)

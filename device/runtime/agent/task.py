@@ -8,28 +8,31 @@ from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, num
 from edgekit.device.runtime.record import Record
 
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
-LETTERBOX, CORNER, STRETCH, CROP = "letterbox", "corner", "stretch", "crop"
+LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop", "line"
 RGB, BGR = "rgb", "bgr"
-EMBED, KEYWORD, VAD = "embed", "keyword", "vad"
-PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED), (KEYWORD, VAD)
+EMBED, OCR, KEYWORD, VAD = "embed", "ocr", "keyword", "vad"
+PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
 KINDS, CHANNELS = PICTURES + SOUNDS, (RGB, BGR)
-FITS = (LETTERBOX, CORNER, STRETCH, CROP)
+FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE)
 
 _MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
+CHARACTER_FIELDS = 2  # of a place along a line of text: number of the character, score
 POINT_FIELDS = 3  # of a point of a pose: x, y, score
 
 
 class TaskSpec(Record):
     """`kind` is one of KINDS. The picture is resized to `input` by `fit`: a letterbox keeps its
     proportions and fills the rest with `fill` (0 to 255), a corner does so with the picture at the
-    top left, a crop cuts what is too much. `channels` is the order of colors. A value of the input
-    is (pixel - mean) / scale; both are empty for the input's own default.
+    top left, a line so that it has the full height, a crop cuts what is too much. `channels` is the
+    order of colors. A value of the input is (pixel - mean) / scale; both are empty for the input's
+    own default.
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
     each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns].
-    For `embed` it is a vector of length 1, f32 [1, n].
+    For `embed` it is a vector of length 1, f32 [1, n]. For `ocr` it has CHARACTER_FIELDS f32 for
+    each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
     each class, f32.
@@ -51,14 +54,15 @@ class TaskSpec(Record):
     tokenizer: str = ""
     mask: str = ""
     segments: str = ""
+    characters: str = ""
 
     @property
     def files(self) -> Tuple[str, ...]:
         """The files that it needs in the release."""
-        return (self.tokenizer,) if self.tokenizer else ()
+        return tuple(name for name in (self.tokenizer, self.characters) if name)
 
 
-_TEXTS = ("tokenizer", "mask", "segments")
+_TEXTS = ("tokenizer", "mask", "segments", "characters")
 
 
 def task_of(raw: object, where: str) -> TaskSpec:

@@ -20,6 +20,7 @@ from edgekit.device.runtime.agent.binding import (
     load_library,
 )
 from edgekit.device.runtime.agent.fit import check_fit
+from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import times_of
 from edgekit.device.runtime.agent.placement import Placement, on_cores, place
@@ -59,6 +60,7 @@ class Loaded:
         self.users = 0  # running inferences, counted by the model
         self.closed = False
         self._texts: Optional[Texts] = None
+        self._characters: Optional[Characters] = None
         lanes = 1 if stateful else parallel
         placed = place(manifest.placements, request)
         needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
@@ -94,6 +96,12 @@ class Loaded:
         if self._texts is None:
             self._texts = Texts(self.manifest, self._files)
         return self._texts
+
+    def characters(self) -> Characters:
+        """Makes texts of outputs; InputError if the model reads none."""
+        if self._characters is None:
+            self._characters = Characters(self.manifest, self._files)
+        return self._characters
 
     def function(self, name: str) -> Any:
         """A function of the first variant's library. AttributeError if it has none of that

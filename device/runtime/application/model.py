@@ -15,7 +15,6 @@ from typing import (
     Any,
     Callable,
     Dict,
-    List,
     Mapping,
     NamedTuple,
     Optional,
@@ -26,16 +25,13 @@ from typing import (
     Union,
 )
 
-from edgekit.device.runtime.agent.fitting import Box, Pose
-from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.agent.task import TaskSpec
-from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.follow import load, load_current, log
 from edgekit.device.runtime.application.loaded import Loaded, Outputs
-from edgekit.device.runtime.application.pictures import Class
+from edgekit.device.runtime.application.results import Results
 from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.application.watch import DEATHS, WATCH_SECONDS, Watch
 from edgekit.device.runtime.errors import DeviceError, InputError, TooLittleMemoryError
@@ -76,7 +72,7 @@ class Signature(NamedTuple):
     outputs: Tuple[TensorSpec, ...]
 
 
-class Model:
+class Model(Results):
     """Runs the current release; any number of threads may use it. Not usable across a fork.
 
     After a new release is committed, the next `run` loads and uses it: running inferences finish
@@ -158,30 +154,6 @@ class Model:
         as NumPy arrays if an input is one, else as memoryviews.
         """
         return self._on_current(lambda loaded: loaded.run(inputs, outputs or {}, signature))
-
-    def detect(self, frame: Any, width: int = 0, height: int = 0) -> List[Box]:
-        """The boxes of a detector in a picture, best first, in its pixels.
-
-        `frame` is an array [height, width, 3] of bytes, red first, or the bytes of one whose size
-        is given. InputError if the model is not a detector, or if the sizes do not fit.
-        """
-        return self._on_current(lambda loaded: pictures.detect(loaded, frame, width, height))
-
-    def classify(self, frame: Any, width: int = 0, height: int = 0, top: int = 5) -> List[Class]:
-        """The `top` best classes of a picture or text, best first; `frame`: that, as in detect."""
-        return self._on_current(lambda loaded: pictures.classify(loaded, frame, width, height, top))
-
-    def pose(self, frame: Any, width: int = 0, height: int = 0) -> List[Pose]:
-        """People or animals in a picture, best first: boxes and points; `frame` as in `detect`."""
-        return self._on_current(lambda loaded: pictures.pose(loaded, frame, width, height))
-
-    def segment(self, frame: Any, width: int = 0, height: int = 0) -> Segments:
-        """The class of each pixel of a picture, and their shares; `frame` as in `detect`."""
-        return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
-
-    def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
-        """The vector of a picture or a text, of length 1; `frame` as in `classify`."""
-        return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
 
     @property
     def task(self) -> Optional[TaskSpec]:

@@ -7,6 +7,7 @@ from array import array
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
+from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
@@ -14,6 +15,7 @@ from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     DETECT,
     EMBED,
+    OCR,
     POSE,
     SEGMENT,
     TaskSpec,
@@ -88,6 +90,13 @@ def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
     task = _task_of(loaded, EMBED)
     made = loaded.run(_inputs(loaded, task, frame, width, height), {}, "")
     return list(_floats(made[task.output]))
+
+
+def ocr(loaded: Loaded, frame: Any, width: int, height: int) -> Line:
+    """See Model.ocr."""
+    task = _task_of(loaded, OCR)
+    data, _ = _input_of(loaded, task, frame, width, height)
+    return loaded.characters().line(_floats(loaded.run({task.input: data}, {}, "")[task.output]))
 
 
 def _inputs(loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int) -> Dict[str, Any]:

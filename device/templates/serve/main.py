@@ -6,10 +6,10 @@
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
-header X-Release names the release that computed it. /detect, /classify, /pose, /segment and /embed
-take a picture, if the model has that task and the board has Pillow, which reads it; of a model of
-texts, /classify and /embed take a text. /v1/embeddings is OpenAI's interface to /embed. With --http
-PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
+header X-Release names the release that computed it. /detect, /classify, /pose, /segment, /embed
+and /ocr take a picture, if the model has that task and the board has Pillow, which reads it; of a
+model of texts, /classify and /embed take a text, and /v1/embeddings is OpenAI's interface. With
+--http PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import warnings
 
 import edgekit_runtime
 
-TASKS = ("detect", "classify", "pose", "segment", "embed")
+TASKS = ("detect", "classify", "pose", "segment", "embed", "ocr")
 MOST_PICTURE = 16 << 20
 MOST_TEXTS = 2048
 MOST_CLIENTS = 64
@@ -73,6 +73,8 @@ def as_json(task, found):
     """What a model found; of segments, only the shares of the classes."""
     if task == "segment":
         return {"shares": [share._asdict() for share in found.shares]}
+    if task == "ocr":
+        return found._asdict()
     if task == "embed":
         return {"vector": found}
     if task == "pose":

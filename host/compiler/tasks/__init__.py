@@ -2,6 +2,6 @@
 
 from edgekit.host.compiler.tasks.find import class_count, with_task
 from edgekit.host.compiler.tasks.prepared import Prepared
-from edgekit.host.compiler.tasks.texts import import_for_task
+from edgekit.host.compiler.tasks.usual_shapes import import_for_task
 
 __all__ = ["Prepared", "class_count", "import_for_task", "with_task"]

@@ -29,6 +29,7 @@ from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
+from edgekit.host.compiler.tasks.lines import line_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
@@ -59,6 +60,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return sound_task(path, graph, options) or Prepared(graph)
     ends = Ends(graph, image)
     model = known_of(path, ends, options)
+    if lines := line_reader(model):
+        return lines
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (
         (DETECT, _detector, "outputs of a known detector"),

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit.device.runtime.agent.task import CLASSIFY, EMBED, TaskSpec
-from edgekit.host.compiler.frontends import import_model
-from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.inputs import read_attached
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
-from edgekit.host.compiler.options import CompileOptions, Shapes
-from edgekit.host.compiler.sidecars import POOLING, TOKENIZER, VOCABULARY, config_folder
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.sidecars import POOLING, VOCABULARY, config_folder
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.hub import read_config, read_json
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -25,7 +23,6 @@ from edgekit.host.errors import InputError
 
 FILE = "tokenizer.json"  # in the release
 _EMBEDDING, _LOGITS = "embedding", "scores"
-_TOKENS = 128  # of texts, if the model leaves that open
 _LEAST = 8  # numbers of a vector
 _MASK, _SEGMENTS = re.compile("mask", re.I), re.compile("type|segment", re.I)
 # Outputs with the vector of a text, and with one for each token, by the names of exporters.
@@ -47,32 +44,6 @@ def takes_tokens(inputs: Sequence[tuple[str, DType, int]]) -> bool:
     known = [name for name, *_ in inputs if _MASK.search(name) or _SEGMENTS.search(name)]
     types = all(dtype in (DType.I32, DType.I64) and axes == 2 for _, dtype, axes in inputs)
     return bool(inputs) and types and len(inputs) - len(known) == 1
-
-
-def import_for_task(path: Path, options: CompileOptions) -> Graph:
-    """The graph of a model's file; texts are of at most _TOKENS tokens if nothing says how long.
-
-    Raises InputError as `import_model` does.
-    """
-    try:
-        return import_model(path, options.shapes, options.signature)
-    except InputError as error:
-        shapes = {} if options.task == "none" else _text_shapes(path, open_inputs(error))
-        if not shapes or options.shapes:
-            raise
-    graph = import_model(path, shapes, options.signature)
-    note = (
-        f"takes texts of at most {_TOKENS} tokens; --input-shape {next(iter(shapes))}=1,32 and so "
-        "for each input makes short ones fast"
-    )
-    return replace(graph, notes=(*graph.notes, note))
-
-
-def _text_shapes(path: Path, asked: Sequence[OpenInput]) -> Shapes:
-    """Shapes for the open inputs of a model with a tokenizer next to it; empty for others."""
-    known = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
-    there = any((config_folder(path) / name).is_file() for name in (TOKENIZER, VOCABULARY))
-    return {each.name: (1, _TOKENS) for each in asked if there and takes_tokens(known)}
 
 
 def text_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:

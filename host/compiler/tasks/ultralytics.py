@@ -16,16 +16,19 @@ _FILES = ("metadata.json", "temp_meta.txt")  # in the archive at the end of a .t
 _MOST_TEXT = 1 << 20
 _MOST_LABEL = 128  # characters
 _MOST_POINTS = 256
+_MOST_PIXELS = 8192  # along an edge
 
 
 @dataclass(frozen=True)
 class Ultralytics:
     """`task` as Ultralytics names it, which YOLOv5's files do not, and the names of the classes;
-    empty if unknown. `points` of a pose, and numbers of each: 2, or 3 with its visibility."""
+    empty if unknown. `points` of a pose, and numbers of each: 2, or 3 with its visibility.
+    `size`: height and width of the picture."""
 
     task: str = ""
     labels: tuple[str, ...] = ()
     points: tuple[int, int] = (0, 0)
+    size: tuple[int, ...] = ()
 
 
 def read_ultralytics(path: Path) -> Ultralytics:
@@ -42,7 +45,14 @@ def read_ultralytics(path: Path) -> Ultralytics:
     by_number = {str(key): str(value) for key, value in names.items()}
     ordered = tuple(by_number.get(str(i), "")[:_MOST_LABEL] for i in range(len(by_number)))
     labels = ordered if all(map(str.isprintable, ordered)) else ()
-    return Ultralytics(task, labels, _points(_value(found.get("kpt_shape"))))
+    return Ultralytics(task, labels, _points(_value(found.get("kpt_shape"))), _size(found))
+
+
+def _size(found: Mapping[str, Any]) -> tuple[int, ...]:
+    value = _value(found.get("imgsz"))
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return ()
+    return tuple(value) if all(type(n) is int and 0 < n <= _MOST_PIXELS for n in value) else ()
 
 
 def _points(value: Any) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.serve import SCHEMA
@@ -18,7 +19,7 @@ from edgekit.device.runtime.agent.specs import (
     operator_of,
     tensor_of,
 )
-from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, text
+from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, matching, number, text
 from edgekit.device.runtime.agent.task import TaskSpec, task_of
 from edgekit.device.runtime.agent.variants import HasSignature, chosen, variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
@@ -138,6 +139,13 @@ class InferenceSession:
         them."""
         _, inputs = self._request("tokens", {}, text=value)
         return {name: _to_numpy(array) for name, array in inputs.items()}
+
+    def line(self, values: NDArray[Any]) -> Line:
+        """The line of text that an output of a model for `ocr` says."""
+        document, _ = self._request("line", {"values": values})
+        with self._close_on_error():
+            keys = keys_of(document, "line", ("text", "score"))
+            return Line(str(keys["text"]), number(keys["score"], "score"))
 
     def reset(self) -> None:
         """Resets a streaming model's state."""

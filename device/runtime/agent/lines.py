@@ -1,0 +1,70 @@
+"""Lines of text that a model reads in pictures, from the characters that it sees along the line."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple, Optional, Sequence
+
+from edgekit.device.runtime.agent.manifest import Manifest
+from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.strict import bad, each, keys_of
+from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, OCR, TaskSpec
+from edgekit.device.runtime.errors import InputError
+
+SCHEMA = "edgekit.characters/1"
+
+
+class Line(NamedTuple):
+    """A line of text; `score` says how sure the model is, 0 to 1."""
+
+    text: str
+    score: float
+
+
+class Characters:
+    """The characters by number; 0 is none (Graves et al., 2006, on connectionist temporal
+    classification)."""
+
+    def __init__(self, manifest: Manifest, files: ReleaseFiles) -> None:
+        path = ocr_task(manifest.task).characters
+        self._known = ("", *characters_of(files.read(path), path))
+
+    def line(self, values: Sequence[float]) -> Line:
+        """The text of `values`: CHARACTER_FIELDS for each place along the line, the number of the
+        character and its score. The same one at places that follow each other counts once."""
+        found, scores, before = [], [], 0
+        for at in range(0, len(values), CHARACTER_FIELDS):
+            number = int(values[at])
+            if number not in (0, before) and number < len(self._known):
+                found.append(self._known[number])
+                scores.append(values[at + 1])
+            before = number
+        return Line("".join(found), sum(scores) / len(scores) if scores else 0.0)
+
+
+def characters_of(data: bytes, where: str) -> Sequence[str]:
+    """Checks the file of a release."""
+    try:
+        raw = json.loads(data)
+    except ValueError:
+        raise bad(where, "a JSON document", "something else") from None
+    keys = keys_of(raw, where, ("schema", "characters"))
+    if keys["schema"] != SCHEMA:
+        raise bad(f"{where}.schema", SCHEMA, keys["schema"])
+    return each(keys["characters"], f"{where}.characters", _character)
+
+
+def ocr_task(task: Optional[TaskSpec]) -> TaskSpec:
+    """The task of a model that reads lines; InputError for others."""
+    if task is None or task.kind != OCR:
+        raise InputError(
+            f"expected a model that was compiled with --task {OCR}, found "
+            f"{task.kind if task else 'no task'}; compile it so"
+        )
+    return task
+
+
+def _character(raw: object, where: str) -> str:
+    if not isinstance(raw, str):
+        raise bad(where, "text", raw)
+    return raw

@@ -1,0 +1,50 @@
+"""What a model finds in pictures and texts, as people name it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, TypeVar
+
+from edgekit.device.runtime.agent.fitting import Box, Pose
+from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.segments import Segments
+from edgekit.device.runtime.application import pictures
+from edgekit.device.runtime.application.loaded import Loaded
+from edgekit.device.runtime.application.pictures import Class
+
+Result = TypeVar("Result")
+
+
+class Results:
+    """The methods of a model that was compiled with a task; InputError if it was for another."""
+
+    def _on_current(self, work: Callable[[Loaded], Result]) -> Result:
+        """Runs `work` with the release in service."""
+        raise NotImplementedError
+
+    def detect(self, frame: Any, width: int = 0, height: int = 0) -> List[Box]:
+        """The boxes of a detector in a picture, best first, in its pixels.
+
+        `frame` is an array [height, width, 3] of bytes, red first, or the bytes of one whose size
+        is given. InputError if the model is not a detector, or if the sizes do not fit.
+        """
+        return self._on_current(lambda loaded: pictures.detect(loaded, frame, width, height))
+
+    def classify(self, frame: Any, width: int = 0, height: int = 0, top: int = 5) -> List[Class]:
+        """The `top` best classes of a picture or text, best first; `frame`: that, as in detect."""
+        return self._on_current(lambda loaded: pictures.classify(loaded, frame, width, height, top))
+
+    def pose(self, frame: Any, width: int = 0, height: int = 0) -> List[Pose]:
+        """People or animals in a picture, best first: boxes and points; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.pose(loaded, frame, width, height))
+
+    def segment(self, frame: Any, width: int = 0, height: int = 0) -> Segments:
+        """The class of each pixel of a picture, and their shares; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
+
+    def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
+        """The vector of a picture or a text, of length 1; `frame` as in `classify`."""
+        return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
+
+    def ocr(self, frame: Any, width: int = 0, height: int = 0) -> Line:
+        """The line of text in a picture; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.ocr(loaded, frame, width, height))

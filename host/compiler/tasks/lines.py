@@ -1,0 +1,105 @@
+"""Models that read a line of text in a picture: a score for each character along the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.lines import SCHEMA
+from edgekit.device.runtime.agent.task import BGR, LINE, OCR, TaskSpec
+from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Tensor
+from edgekit.host.compiler.sidecars import character_files, read_sidecar
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.known import KnownModel
+from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.errors import InputError
+
+FILE = "characters.json"  # in the release
+_KEY = "character"  # of the metadata that RapidOCR writes: a character in each line
+_OUTPUT = "characters"
+_HEIGHTS = (32, 48, 64)  # pixels of a line
+_FEWEST = 3  # places along a line
+
+
+def line_reader(model: KnownModel) -> Prepared | None:
+    """The graph with the best character at each place as output; None for other models.
+
+    Raises InputError if the task is asked for and the characters are not known.
+    """
+    scores = _scores_of(model)
+    if scores is None or not (model.options.task in ("auto", "guess") or model.asks_for(OCR)):
+        return None
+    count = scores.shape[2]
+    found = next((each for each in _lists(model.path, count)), None)
+    if found is None:
+        if not model.asks_for(OCR):
+            return None
+        raise InputError(
+            f"--task {OCR}: expected {count - 1} or {count - 2} characters in the file's metadata, "
+            f"or one in each line of {model.path.stem}.txt next to it, found neither"
+        )
+    characters, source = found
+    graph = model.ends.graph
+    to = Appender(graph, _OUTPUT)
+    shares = to.floats(scores.name)
+    if not model.ends.is_from(scores.name, ops.Softmax.kind):
+        shares = to.add(ops.Softmax(), shares)
+    places = (1, scores.shape[1], 1)
+    best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), shares))
+    parts = (
+        to.add(ops.Reshape(places), part) for part in (best, to.add(ops.ReduceMax((2,)), shares))
+    )
+    name = free_name(graph, _OUTPUT)
+    made = to.with_output(to.add(ops.Concat(2), *parts), name)
+    spec = TaskSpec(
+        OCR,
+        model.ends.image.name,
+        name,
+        LINE,
+        fill=127,
+        channels=BGR,
+        mean=(127.5,),
+        scale=(127.5,),
+        characters=FILE,
+    )
+    note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
+    document = json.dumps({"schema": SCHEMA, "characters": characters}, ensure_ascii=False)
+    noted = replace(made, notes=(*made.notes, note))
+    return Prepared(noted, spec, f"with the characters of {source}", {FILE: document.encode()})
+
+
+def has_characters(path: Path) -> bool:
+    """Whether a model's file lists characters that it reads."""
+    return path.suffix == ".onnx" and _KEY in onnx_metadata(path)
+
+
+def _scores_of(model: KnownModel) -> Tensor | None:
+    """The only output, [1, places, characters], of a picture that is a line."""
+    scores, image = model.ends.only(3), model.ends.image
+    if scores is None or image.height not in _HEIGHTS or image.width < 2 * image.height:
+        return None
+    return scores if _FEWEST <= scores.shape[1] <= image.width else None
+
+
+def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str]]:
+    """Lists of characters with as many as the output has, one of which is none; where the output
+    has one more, a space follows them."""
+    if path.suffix == ".onnx":
+        text = onnx_metadata(path).get(_KEY, "")
+        yield from _fitting(text, count, "the file's metadata")
+    for file in character_files(path):
+        data = read_sidecar(file)
+        yield from _fitting((data or b"").decode("utf-8", "replace"), count, file.name)
+
+
+def _fitting(text: str, count: int, source: str) -> Iterator[tuple[list[str], str]]:
+    lines = text.split("\n")
+    lines = [line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1])]
+    if len(lines) == count - 1:
+        yield lines, source
+    elif len(lines) == count - 2:
+        yield [*lines, " "], source

@@ -1,0 +1,86 @@
+"""Imports models whose open shapes follow from what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.compiler.frontends import import_model, outline_model
+from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
+from edgekit.host.compiler.ir.types import DType, Graph
+from edgekit.host.compiler.options import CompileOptions, Shapes
+from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, config_folder
+from edgekit.host.compiler.tasks.lines import has_characters
+from edgekit.host.compiler.tasks.texts import takes_tokens
+from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
+from edgekit.host.errors import InputError
+
+_TOKENS = 128  # of a text
+_LINE = (48, 320)  # pixels of a line of text
+# Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
+# of the window before with each.
+_WINDOWS = {64: 512, 128: 576}
+_STATES = ("state", "h", "c")
+
+
+def import_for_task(path: Path, options: CompileOptions) -> Graph:
+    """The graph of a model's file. Open shapes that are not given are what is usual for models of
+    its kind, if that is known; a note says so.
+
+    Raises InputError as `import_model` does.
+    """
+    try:
+        return import_model(path, options.shapes, options.signature)
+    except InputError as error:
+        known = options.task != "none" and not options.shapes
+        shapes, why = next(_proposals(path, open_inputs(error)), ({}, "")) if known else ({}, "")
+        if not shapes:
+            raise
+    graph = import_model(path, shapes, options.signature)
+    given = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    note = f"open shapes are {given}, {why}; --input-shape gives others"
+    return replace(graph, notes=(*graph.notes, note))
+
+
+def _proposals(path: Path, asked: Sequence[OpenInput]) -> Iterator[tuple[Shapes, str]]:
+    if not asked:
+        return
+    folder, (first, *others) = config_folder(path), asked
+    kinds = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
+    if takes_tokens(kinds) and any((folder / n).is_file() for n in (TOKENIZER, VOCABULARY)):
+        yield {each.name: (1, _TOKENS) for each in asked}, "for texts of as many tokens"
+    if window := _silero_window(path):
+        yield (
+            {each.name: _silero_shape(each, window) for each in asked},
+            "for a window of speech as Silero's models take it",
+        )
+    channels, *extents = (first.shape or ())[1:] or (None,)
+    if others or channels != 3 or len(extents) != 2:
+        return
+    if sizes := read_ultralytics(path).size:
+        yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
+    if has_characters(path):
+        pairs = zip(extents, _LINE, strict=True)
+        sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
+        yield {first.name: (1, 3, *sizes)}, "for a line of text"
+
+
+def _silero_window(path: Path) -> int:
+    """The samples of a window; 0 if the model has other inputs than Silero's."""
+    inputs = {slot.name: slot for slot in outline_model(path).inputs}
+    states = [inputs[name].shape or (0,) for name in _STATES if name in inputs]
+    sound = inputs.get("input")
+    if not states or {*inputs} - {"input", "sr", *_STATES}:
+        return 0
+    if sound is None or sound.dtype != DType.F32.value or len(sound.shape or ()) != 2:
+        return 0
+    last = states[0][-1]
+    return _WINDOWS.get(last, 0) if isinstance(last, int) else 0
+
+
+def _silero_shape(asked: OpenInput, window: int) -> tuple[int, ...]:
+    """Open extents are 1, but for the samples."""
+    if asked.name == "input":
+        return 1, window
+    return tuple(n if isinstance(n, int) else 1 for n in asked.shape or ())
