@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.hub import Config, read_config
-from edgekit.host.compiler.tasks.label_file import NOTHING, read_label_file
+from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
 _STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
@@ -43,6 +43,12 @@ class KnownModel:
     def label_file(self) -> tuple[tuple[str, ...], str]:
         return read_label_file(self.path)
 
+    @cached_property
+    def listed(self) -> tuple[str, ...]:
+        """Labels in the metadata of PaddlePaddle's exporters."""
+        labels = tuple(listed_characters(self.path).split("\n"))
+        return labels if len(labels) > 1 and all(map(str.isprintable, labels)) else ()
+
     @property
     def stated(self) -> str:
         """The task that the file states; empty if it states none."""
@@ -59,7 +65,7 @@ class KnownModel:
         listed, name = self.label_file
         # A text that is named like the model may be anything, unless it has as many lines.
         listed = listed if count or name != f"{self.path.stem}.txt" else ()
-        known = [self.own.labels, *self.notes.labels, self.config.labels, listed]
+        known = [self.own.labels, *self.notes.labels, self.listed, self.config.labels, listed]
         known = [each for each in known if each]
         shorter = [each[1:] for each in known if each[0].lower() in NOTHING]
         if not count:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.lines import SCHEMA
 from edgekit.device.runtime.agent.task import BGR, LINE, OCR, TaskSpec
-from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import character_files, read_sidecar
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.known import KnownModel
+from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.errors import InputError
 
 FILE = "characters.json"  # in the release
-_KEY = "character"  # of the metadata that RapidOCR writes: a character in each line
 _OUTPUT = "characters"
 _HEIGHTS = (32, 48, 64)  # pixels of a line
 _FEWEST = 3  # places along a line
@@ -72,11 +71,6 @@ def line_reader(model: KnownModel) -> Prepared | None:
     return Prepared(noted, spec, f"with the characters of {source}", {FILE: document.encode()})
 
 
-def has_characters(path: Path) -> bool:
-    """Whether a model's file lists characters that it reads."""
-    return path.suffix == ".onnx" and _KEY in onnx_metadata(path)
-
-
 def _scores_of(model: KnownModel) -> Tensor | None:
     """The only output, [1, places, characters], of a picture that is a line."""
     scores, image = model.ends.only(3), model.ends.image
@@ -88,9 +82,7 @@ def _scores_of(model: KnownModel) -> Tensor | None:
 def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str]]:
     """Lists of characters with as many as the output has, one of which is none; where the output
     has one more, a space follows them."""
-    if path.suffix == ".onnx":
-        text = onnx_metadata(path).get(_KEY, "")
-        yield from _fitting(text, count, "the file's metadata")
+    yield from _fitting(listed_characters(path), count, "the file's metadata")
     for file in character_files(path):
         data = read_sidecar(file)
         yield from _fitting((data or b"").decode("utf-8", "replace"), count, file.name)

@@ -10,7 +10,7 @@ from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
-from edgekit.host.compiler.tasks.small import fastest_det, nano_det
+from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
 from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
 from edgekit.host.compiler.tasks.yolo import (
     anchor_free,
@@ -30,6 +30,7 @@ _RECOGNIZERS = (
     raw_grids,
     fastest_det,
     nano_det,
+    pico_det,
     blaze_face,
     ultra_face,
     yu_net,

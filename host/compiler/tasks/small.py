@@ -1,4 +1,4 @@
-"""Heads of detectors for small computers: FastestDet and NanoDet-Plus."""
+"""Heads of detectors for small computers: FastestDet, NanoDet-Plus and PicoDet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import numpy as np
 from edgekit.device.runtime.agent.task import BGR, STRETCH
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, grid_of, selected, suppressed
 
 _FASTEST_PIXELS = {"fit": STRETCH, "channels": BGR}
 _FASTEST_STRIDE, _FASTEST_LIMITS = 16, (0.65, 0.45)  # of its authors' program
-_NANO_STRIDES, _NANO_LIMITS = (8, 16, 32, 64), (0.35, 0.6)  # of its authors' program
+_STRIDES = (8, 16, 32, 64)
+_NANO_LIMITS = (0.35, 0.6)  # of its authors' program
+_PICO_LIMITS = (0.4, 0.5)  # of its authors' program
+_PICO_PIXELS = {
+    "fit": STRETCH,
+    "mean": (123.675, 116.28, 103.53),
+    "scale": (58.395, 57.12, 57.375),
+}
 _NANO_PIXELS = {
     "fit": STRETCH,
     "channels": BGR,
@@ -56,7 +63,7 @@ def nano_det(ends: Ends) -> Iterator[Head]:
     """NanoDet-Plus: [1, cells, classes + 4 distributions of the distance to an edge]. How many
     classes there are is seen where scores and distributions of a grid are joined."""
     output, image = ends.only(3), ends.image
-    if output is None or output.shape[1] != sum(map(image.cells, _NANO_STRIDES)):
+    if output is None or output.shape[1] != sum(map(image.cells, _STRIDES)):
         return
     joined = [ends.parts(name) for name, _ in ends.parts(output.name)]
     sizes = {tuple(size for _, size in level) for level in joined}
@@ -66,20 +73,53 @@ def nano_det(ends: Ends) -> Iterator[Head]:
     certain = all(ends.is_from(level[0][0], ops.Logistic.kind) for level in joined)
     if width % 4 or width < 8 or not certain:
         return
-    cells, sides = grid_of(image, _NANO_STRIDES)
-    steps = np.arange(width // 4)
 
     def rows(to: Appender) -> str:
         scores, spread = to.add_all(ops.Split(2, (classes, width)), to.floats(output.name))
-        spread = to.add(ops.Reshape((1, len(cells), 4, len(steps))), spread)
-        weighted = to.add(ops.Mul(), to.add(ops.Softmax(), spread), to.constant(steps))
-        distance = to.add(ops.ReduceSum(axes=(3,)), weighted)
-        distance = to.add(ops.Mul(), distance, to.constant(sides[None]))
-        low, high = to.add_all(ops.Split(2, (2, 2)), distance)
-        centers = to.constant((cells * sides)[None])
-        low, high = to.add(ops.Sub(), centers, low), to.add(ops.Add(), centers, high)
-        scores = to.add(ops.Transpose((0, 2, 1)), scores)
-        return suppressed(to, to.add(ops.Concat(2), low, high), scores, _NANO_LIMITS)
+        corners = _corners(to, spread, image, 0)
+        return suppressed(to, corners, to.add(ops.Transpose((0, 2, 1)), scores), _NANO_LIMITS)
 
     what = f"'{output.name}' is like NanoDet-Plus's"
     yield Head("nanodet-plus", what, classes, rows, _NANO_PIXELS)
+
+
+def pico_det(ends: Ends) -> Iterator[Head]:
+    """PicoDet: scores [1, cells, classes] of each grid, and distributions of the distances to the
+    edges [1, cells, 4 times as many]."""
+    image, shapes = ends.image, ends.shapes()
+    levels = [image.cells(stride) for stride in _STRIDES]
+    sure = [name for name in shapes if ends.is_from(name, ops.Logistic.kind)]
+    spread = [name for name in shapes if name not in sure]
+    sure, spread = (sorted(names, key=lambda n: -shapes[n][1:2][0]) for names in (sure, spread))
+    if not all(len(shape) == 3 and shape[0] == 1 for shape in shapes.values()):
+        return
+    if not all([shapes[name][1] for name in names] == levels for names in (sure, spread)):
+        return
+    classes, widths = ({shapes[n][2] for n in names} for names in (sure, spread))
+    if len(classes) != 1 or len(widths) != 1 or min(widths) % 4 or min(widths) < 8:
+        return
+
+    def rows(to: Appender) -> str:
+        scores, spreads = (
+            to.add(ops.Concat(1), *map(to.floats, names)) for names in (sure, spread)
+        )
+        corners = _corners(to, spreads, image, 0.5)
+        return suppressed(to, corners, to.add(ops.Transpose((0, 2, 1)), scores), _PICO_LIMITS)
+
+    what = "scores and distances of each grid are like PicoDet's"
+    yield Head("picodet", what, min(classes), rows, _PICO_PIXELS)
+
+
+def _corners(to: Appender, spread: str, image: InputImage, middle: float) -> str:
+    """Corners of boxes from distributions of the distances to their edges, in strides; the center
+    of a cell is `middle` from its top left."""
+    cells, sides = grid_of(image, _STRIDES)
+    _, count, width = to.shape(spread)
+    steps = np.arange(width // 4)
+    spread = to.add(ops.Reshape((1, count, 4, len(steps))), spread)
+    weighted = to.add(ops.Mul(), to.add(ops.Softmax(), spread), to.constant(steps))
+    distance = to.add(ops.ReduceSum(axes=(3,)), weighted)
+    distance = to.add(ops.Mul(), distance, to.constant(sides[None]))
+    low, high = to.add_all(ops.Split(2, (2, 2)), distance)
+    centers = to.constant(((cells + middle) * sides)[None])
+    return to.add(ops.Concat(2), to.add(ops.Sub(), centers, low), to.add(ops.Add(), centers, high))

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_i
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, config_folder
-from edgekit.host.compiler.tasks.lines import has_characters
+from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
 from edgekit.host.errors import InputError
@@ -60,7 +60,7 @@ def _proposals(path: Path, asked: Sequence[OpenInput]) -> Iterator[tuple[Shapes,
         return
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
-    if has_characters(path):
+    if listed_characters(path):
         pairs = zip(extents, _LINE, strict=True)
         sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
         yield {first.name: (1, 3, *sizes)}, "for a line of text"

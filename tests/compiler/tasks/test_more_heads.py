@@ -222,6 +222,25 @@ def test_nanodet_has_distributions_of_distances(tmp_path):
     assert task is not None and task.mean == (103.53, 116.28, 123.675)
 
 
+def test_picodet_has_scores_and_distances_of_each_grid(tmp_path):
+    rng = np.random.default_rng(8)
+    parts, nodes, boxes, scores, names = {}, [], [], [], []
+    for stride, rows, columns in [*_GRIDS, (64, 1, 2)]:
+        each = rng.normal(-1, 2, (1, rows * columns, _CLASSES)).astype(np.float32)
+        spread = rng.normal(0, 2, (1, rows * columns, 32)).astype(np.float32)
+        parts |= {f"class{stride}": each, f"spread{stride}": spread}
+        nodes.append(node("Sigmoid", [f"class{stride}"], [f"s{stride}"]))
+        names += [f"s{stride}", f"spread{stride}"]
+        for at, (y, x) in enumerate(itertools.product(range(rows), range(columns))):
+            shares = np.exp(spread[0, at].astype(float).reshape(4, 8))
+            left, up, right, down = (shares @ np.arange(8) / shares.sum(1)) * stride
+            x0, y0 = (x + 0.5) * stride - left, (y + 0.5) * stride - up
+            boxes.append((x0 + (left + right) / 2, y0 + (up + down) / 2, left + right, up + down))
+            scores.append(_sigmoid(each[0, at]))
+    path = built(tmp_path, parts, nodes, names[::-1], _SIZE)
+    _check(path, "picodet", boxes, scores, (0.4, 0.5))
+
+
 def _queries(classes: int, seed: int):
     rng = np.random.default_rng(seed)
     boxes = rng.uniform(0.2, 0.6, (20, 4)).astype(np.float32)
