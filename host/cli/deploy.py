@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
             "edgekit deploy face.ekb --board a57 --dry-run",
             "edgekit deploy                # model and board of edgekit.toml",
             "edgekit deploy --kernels --board a57",
+            "edgekit deploy --tables --board a57     # after edgekit lab kb build",
         ),
     )(deploy)
 
@@ -67,6 +68,9 @@ def deploy(
     kernels: Annotated[
         bool,
         typer.Option("--kernels", help="Deploy the core's matrix products, for your programs."),
+    ] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Send new tables to the kernels on the board.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and write nothing anywhere.")
@@ -98,17 +102,20 @@ def deploy(
     from edgekit.host.cli.plan import plan_document, show_plan
     from edgekit.host.cli.report import warn_of_noise
     from edgekit.host.deploy.api import connect
+    from edgekit.host.deploy.release.tables import bundle_with_tables
     from edgekit.host.errors import RolledBackError
+    from edgekit.kb.targets.board import load_board
 
     name = board_name(board)
-    if kernels:
-        refuse_with(context, "--kernels", "model", "threads", "cluster")
-        if not options.is_default:
-            raise InputError("expected --kernels or options of a model, found both; leave one out")
+    if kernels or tables:
+        _refuse_models(context, "--tables" if tables else "--kernels", options)
         model_name = model_name or KERNELS_NAME
-    path = None if kernels else model_file(model, name)
+    path = None if kernels or tables else model_file(model, name)
     device = connect(name, transport=transport).named(model_name)
-    bundle = _bundle_of(path, device, counter, options, dry_run)
+    if tables:
+        bundle = bundle_with_tables(device, load_board(device.profile))
+    else:
+        bundle = _bundle_of(path, device, counter, options, dry_run)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)
         if as_json:
@@ -130,6 +137,16 @@ def deploy(
     if file_kind(path) is FileKind.MODEL and not device.emulated:
         keep_in_history(path, device, options, timing)
     _print_result(device, release, timing, estimate_for(device, timing, bundle), as_json)
+
+
+def _refuse_models(context: typer.Context, flag: str, options: CompileOptions) -> None:
+    """Raises InputError if the command line with `flag`, --kernels or --tables, asks for a model
+    or for how one is compiled or run."""
+    refuse_with(context, flag, "model", "threads", "cluster")
+    if flag == "--tables":
+        refuse_with(context, flag, "kernels", "counter", "dry_run")
+    if not options.is_default:
+        raise InputError(f"expected {flag} or options of a model, found both; leave one out")
 
 
 def _bundle_of(

@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup` and `push`: query the knowledge base, send its tables to a board."""
+"""`edgekit lab kb lookup`: queries the knowledge base."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import kb_build
-from edgekit.host.cli.deploy_kernels import KERNELS_NAME
 from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
 from edgekit.host.cli.options import (
     BoardOption,
     DataType,
     Json,
-    NameOption,
     Packed,
-    TransportOption,
-    board_name,
     examples,
     refuse_with,
     refuse_without,
@@ -59,7 +55,6 @@ def register(app: typer.Typer) -> None:
         ),
     )(lookup)
     kb_build.register(group)
-    group.command("push", epilog=examples("edgekit lab kb push --board a57"))(push)
     app.add_typer(group, name="kb")
 
 
@@ -270,24 +265,6 @@ def _format_cells(row: GemmRow) -> tuple[str, ...]:
     kind = (row.key.dtype, str(row.key.threads), row.key.packed)
     rest = (method_text(row.method), row.source, number(row.ratio), number(row.gflops))
     return (*sizes, *kind, *rest)
-
-
-def push(
-    board: BoardOption = None,
-    transport: TransportOption = None,
-    release_name: NameOption = None,
-    as_json: Json = False,
-) -> None:
-    """Send only the tables to the kernels deployed on a board."""
-    from edgekit.host.cli.deploy import put_into_service
-    from edgekit.host.cli.deploy_kernels import show_kernels
-    from edgekit.host.deploy.api import connect
-    from edgekit.host.deploy.release.tables import bundle_with_tables
-    from edgekit.kb.targets.board import load_board
-
-    device = connect(board_name(board), transport=transport).named(release_name or KERNELS_NAME)
-    bundle = bundle_with_tables(device, load_board(device.profile))
-    show_kernels(device, bundle, put_into_service(device, bundle), as_json)
 
 
 def _lookup_spmv(matrix: str, board: BoardProfile, dtype: str, as_json: bool) -> None:

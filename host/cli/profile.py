@@ -54,14 +54,9 @@ def register(app: typer.Typer) -> None:
             "edgekit profile list",
             'edgekit profile list "DESCRIBE operators"',
             "edgekit profile list -o profiles.csv",
+            "edgekit profile list --forget --days 90 --max-size 2GiB",
         ),
     )(list_profiles)
-    group.command(
-        "forget",
-        epilog=examples(
-            "edgekit profile forget --days 90", "edgekit profile forget --max-size 2GiB"
-        ),
-    )(forget)
     profile_report.register(group)
     profile_home.register(group)
     app.add_typer(group, name="profile")
@@ -180,10 +175,29 @@ def list_profiles(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of rows to show.")
     ] = _MOST_ROWS,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Remove profiles by --days and --max-size.")
+    ] = False,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="With --forget, remove profiles older than this.",
+        ),
+    ] = None,
+    max_size: MaxSize = None,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
     """List the boards that sent profiles, or the rows of a query."""
+    if forget:
+        refuse_with(context, "--forget", "sql", "output", "limit", "store")
+        _forget(days, max_size, as_json)
+        return
+    refuse_without(context, "--forget", "days", "max_size")
     if output is not None:
         refuse_with(context, "-o", "limit")
         _export_profiles(output, sql or "FROM operators", store, as_json)
@@ -243,21 +257,7 @@ def _export_profiles(output: Path, sql: str, store: str | None, as_json: bool) -
     print(f"wrote    {rows} rows to {output}")
 
 
-def forget(
-    days: Annotated[
-        int | None,
-        typer.Option(
-            "--days",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="Remove profiles older than this.",
-        ),
-    ] = None,
-    max_size: MaxSize = None,
-    as_json: Json = False,
-) -> None:
-    """Remove old profiles, by their age or until they fit a size."""
+def _forget(days: int | None, max_size: str | None, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
     from edgekit.host.errors import InputError
     from edgekit.host.fleet.profiles import ProfileStore

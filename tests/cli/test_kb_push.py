@@ -68,7 +68,7 @@ def test_a_spoiled_table_is_mended_by_the_products_of_a_program(edgekit: Any, ho
     assert re.match(r" {6}\d  ", table[2][numbers:])  # right-aligned
     built = edgekit("lab", "kb", "build", "--board", "local")
     assert "from programs on 1 boards" in built.out, built.err
-    pushed = edgekit("lab", "kb", "push", "--json").document
+    pushed = edgekit("deploy", "--tables", "--json").document
     assert pushed["changed"] and pushed["previous"] == deployed["release"]
     new = Path(deployed["runtime"]).with_name("kernels.so.table")
     assert pushed["sent_bytes"] == new.stat().st_size
@@ -142,9 +142,11 @@ def test_a_batch_that_lies_is_refused(tmp_path: Path, row: OperatorSpread, said:
 
 @pytest.mark.slow
 def test_tables_go_to_the_kernels_of_their_core_only(edgekit: Any, home: Path) -> None:
-    done = edgekit("lab", "kb", "push")
+    done = edgekit("deploy", "--tables")
     assert done.code == 2 and "expected kernels, found no release" in done.complaint
+    both = edgekit("deploy", "--tables", "--kernels")
+    assert both.code == 2 and "expected --kernels or --tables, found both" in both.complaint
     edgekit("deploy", "--kernels")
-    assert "already in service" in edgekit("lab", "kb", "push").out
+    assert "already in service" in edgekit("deploy", "--tables").out
     with pytest.raises(IncompatibleError, match="expected kernels for cortex-a72, found some for"):
         bundle_with_tables(connect("local").named("kernels"), load_board("rpi4"))

@@ -35,8 +35,13 @@ def test_a_profile_is_pulled_listed_asked_exported_and_forgotten(edgekit: Any, h
     assert edgekit("profile", "list", sql, "--json").document["rows"] == [["op0", 5], ["op1", 5]]
     assert edgekit("profile", "list", "-o", "out.csv", "--json").document["rows"] == 4
     assert (home / "out.csv").read_text().startswith('"board",')
-    assert edgekit("profile", "forget", "--days", "1").out == "removed  0 rows in 0 files\n"
-    assert edgekit("profile", "forget", "--max-size", "1KiB").out == "removed  4 rows in 1 files\n"
+    assert (
+        edgekit("profile", "list", "--forget", "--days", "1").out == "removed  0 rows in 0 files\n"
+    )
+    assert (
+        edgekit("profile", "list", "--forget", "--max-size", "1KiB").out
+        == "removed  4 rows in 1 files\n"
+    )
 
 
 def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
@@ -51,8 +56,9 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
         (("list", "SELEC"), "expected one SELECT over the views"),
         (("list", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
-        (("forget",), "expected --days or --max-size"),
-        (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
+        (("list", "--forget"), "expected --days or --max-size"),
+        (("list", "--forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
+        (("list", "--days", "5"), "expected --forget with --days, found none"),
         (("list", "--limit", "5"), "expected SQL with --limit, found none"),
         (("list", "FROM batches", "-o", "x.csv", "--limit", "5"), "expected --limit or -o, found"),
         (("pull", "--sampling", "maybe"), "expected 'on', 'off', 'explore', found maybe"),

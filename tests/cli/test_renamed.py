@@ -37,7 +37,7 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
         ("quantize", "--data", "--samples"),
         ("profile report", "--from", "--store"),
         ("profile server enroll", "--kbit", "--max-kbit"),
-        ("profile forget", "--keep", "--max-size"),
+        ("profile list", "--keep", "--max-size"),
         ("profile list", "--most", "--limit"),
         ("compile", "--quantize", "--samples"),
         ("estimate", "--root", "--sysroot"),
