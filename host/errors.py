@@ -9,7 +9,7 @@
     │   └── BusyError               6   another deploy is on its way
     ├── RolledBackError             7   the new release was unhealthy; the old one runs
     ├── PartialError                8   of several boards, some failed
-    └── SlowerError                 9   a release is slower than was allowed
+    └── SlowerError                 9   a release or model costs more than was allowed
 
 Every message says what was expected, what was found, and what to do next.
 """

@@ -273,14 +273,14 @@ def _estimate_file(
             f"{path}: expected a bundle for {board.name}, found one for "
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
-    where, threads = _select_placement(bundle, board, request)
+    where, threads = select_placement(bundle, board, request)
     found = estimate_bundle(bundle, where, threads, timeout, shapes, signature)
     if is_model:
         remember(key, board, usual, found)
     return found
 
 
-def _select_placement(
+def select_placement(
     bundle: Bundle, board: BoardProfile, request: PlacementRequest
 ) -> tuple[BoardProfile, int]:
     """The cluster and number of threads on which a release would run, chosen as the board does."""

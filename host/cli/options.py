@@ -183,6 +183,7 @@ _UNITS = {"": 1, "B": 1} | {
     for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
 }
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
 _MODELS = ".tflite, .onnx or .prototxt model"
 
 
@@ -259,6 +260,14 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
             raise InputError(f"--label: expected KEY=VALUE, found '{text}'")
         found[key] = value
     return found
+
+
+def parse_percent(text: str, option: str) -> float:
+    """Converts a percentage to a fraction. Raises InputError that names the option."""
+    found = _PERCENT.fullmatch(text.strip())
+    if not found:
+        raise InputError(f"{option}: expected a percentage such as 5%, found {text!r}")
+    return float(found[1]) / 100
 
 
 def board_name(given: str | None) -> str:

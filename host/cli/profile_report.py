@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Json, Store, examples, writes
+from edgekit.host.cli.options import Json, Store, examples, parse_percent, writes
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 from edgekit.host.cli.profile_write import store_of
-from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import CallTimes, ReleaseComparison
     from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
-_PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
 
 
 def register(group: typer.Typer) -> None:
@@ -158,7 +155,7 @@ def compare(
     from edgekit.host.errors import SlowerError
     from edgekit.host.fleet import profiles
 
-    limit = _parse_percent(fail_above)
+    limit = None if fail_above is None else parse_percent(fail_above, "--fail-above")
     found = profiles.compare(store_of(store), before, after)
     slower = [] if limit is None else found.slower(limit)
     if as_json:
@@ -203,16 +200,6 @@ def _print_comparison(found: ReleaseComparison) -> None:
         print(f"{hidden} more operators: --json")
     if found.left_out:
         print(f"{len(found.left_out)} operators are in only one of the releases")
-
-
-def _parse_percent(text: str | None) -> float | None:
-    """Converts a percentage to a fraction."""
-    if text is None:
-        return None
-    found = _PERCENT.fullmatch(text.strip())
-    if not found:
-        raise InputError(f"--fail-above: expected a percentage such as 5%, found {text!r}")
-    return float(found[1]) / 100
 
 
 def _format_change(ratio: float) -> str:

@@ -64,6 +64,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "fleet add",
         "fleet deploy",
         "inspect",
+        "lock",
         "profile compare",
         "profile list",
         "profile pull",
