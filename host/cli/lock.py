@@ -80,7 +80,7 @@ def lock(
     options: CompileOptions = DEFAULT_OPTIONS,
     as_json: Json = False,
 ) -> None:
-    """Keep estimated cycles and bytes in a file, and check models by it."""
+    """Keep a model's estimated cost in a file, to check it in CI."""
     if check:
         refuse_with(context, "--check", "models", "board")
         if not options.is_default:

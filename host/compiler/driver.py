@@ -32,6 +32,7 @@ from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
+from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.gemm_table import KnowledgeBase
 from edgekit.host.compiler.tasks import import_for_task, with_task
@@ -114,14 +115,20 @@ def prepare(
     graph = import_for_task(model, options)
     names, lost = graph.output_names, read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
+    base: Graph | None = None
+    base_names: dict[str, str] = {}
     if options.samples is not None and options.quantizes:
         quantized = quantized_file(model, graph, options.samples, board)
         graph, lost = quantized.graph, quantized.report.loss
+        base = quantized.base
+        base_names = {other: name for name, other in quantized.tensors.items()}
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
     found = with_task(model, replace(graph, output_names=names), options)
     made = prepare_graph(found.graph, board, options, samples=samples, cache=cache)
-    return replace(made, lost=lost, task=found.task, files=found.files)
+    return replace(
+        made, lost=lost, task=found.task, files=found.files, base=base, base_names=base_names
+    )
 
 
 def prepare_graph(
@@ -158,12 +165,7 @@ def build_graph(
     board's, for the number of threads in the options, or else the number chosen by the cost model.
     """
     cache, imported = cache or cache_folder(), made.imported
-    _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
-    table = table_of(board) if table is None else table
-    threads = _likely_threads(made.graph, board, options, table)
-    choices = choices_of(made.groups)
-    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
-    plan = _with_names(plan, made.output_names)
+    scheduled, plan = plan_graph(made, board, options, weights, table)
     check_memory(plan, board, made.limit)
     units = units_of(plan, board)
     if made.task is not None and not made.task.tokenizer:
@@ -206,6 +208,23 @@ def build_graph(
         task=made.task,
         files=made.files,
     )
+
+
+def plan_graph(
+    made: PreparedGraph,
+    board: BoardProfile,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    weights: WeightsFile | None = None,
+    table: KnowledgeBase | None = None,
+) -> tuple[Schedule, Plan]:
+    """The order and the kernel calls with which `build_graph` builds a graph."""
+    name, count = made.imported.name, len(made.graph.nodes)
+    _LOG.info("%s: planning %d operators for %s", name, count, board.name)
+    table = table_of(board) if table is None else table
+    threads = _likely_threads(made.graph, board, options, table)
+    choices = choices_of(made.groups)
+    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
+    return scheduled, _with_names(plan, made.output_names)
 
 
 def _with_names(plan: Plan, names: Mapping[str, str]) -> Plan:

@@ -68,6 +68,8 @@ class PreparedGraph:
     `notes` are for users; `counts` are operator counts after each transform; `origin` maps parts to
     the operators they were split from; `groups` are operators whose method was chosen together;
     `sparse` says of each pruned layer whether it runs sparse;
+    `base` is the float graph from which a model was quantized with samples, and `base_names` are
+    the names of its tensors by those of the quantized ones.
     `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
     fit into; `lost` is the accuracy lost to quantization before the import; `task` is what the
     model is for, which needs `files` in the release. `output_names`: as in Graph.
@@ -76,6 +78,8 @@ class PreparedGraph:
     graph: Graph
     imported: Graph
     exact: Graph | None = None
+    base: Graph | None = None
+    base_names: Mapping[str, str] = field(default_factory=dict)
     floats: Graph | None = None
     notes: tuple[str, ...] = ()
     counts: tuple[PassCount, ...] = ()

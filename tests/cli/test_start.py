@@ -56,6 +56,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "boards",
         "cache",
         "choose",
+        "compare",
         "compile",
         "console",
         "deploy",

@@ -72,10 +72,14 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A quantized graph with the original float inputs and outputs, and a report of its loss."""
+    """A quantized graph with the original float inputs and outputs, a report of its loss, and what
+    it was built from: `base`, the float graph with channels centered and equalized, and `tensors`,
+    the quantized tensors by the names of its tensors."""
 
     graph: Graph
     report: QuantizeReport
+    base: Graph
+    tensors: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +202,7 @@ def quantize(
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.quantized, unseen, truth, len(seen))
     report = replace(report, target=target, recipe=_describe(best.recipe))
-    return Quantized(best.quantized.graph, report)
+    return Quantized(best.quantized.graph, report, best.base, best.quantized.tensors)
 
 
 def _move_to_float(evaluator: _Evaluator, best: _Trial, goal: float, target: float) -> _Trial:

@@ -57,6 +57,12 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
     return samples
 
 
+def read_input(path: Path, graph: Graph) -> Sample:
+    """Read the first input in a file, in the form that a graph takes. Raises InputError."""
+    variant = _Variant(tuple(_tensor_spec(graph.tensors[name]) for name in graph.inputs))
+    return next(iter(read_inputs(path, [variant], InputOptions())))
+
+
 def is_held_out(number: int) -> bool:
     """Whether sample `number`, counted from 0, is reserved for the report."""
     return number % _EVERY == _EVERY - 1

@@ -1,0 +1,1 @@
+"""Compares a model with its reference operator by operator: in float, quantized, on a board."""
