@@ -178,6 +178,18 @@ def detections(rng: Rng, dtype: DType) -> Case:
     return Case(op, (tensor(boxes.shape), constant(scores)))
 
 
+def area_boxes(rng: Rng) -> Case:
+    """Maps with many areas and ties, or random ones, which have few."""
+    h, w = pick(rng, (1, 3, 9, 20)), pick(rng, (1, 4, 17, 33))
+    values = rng.integers(0, 5, (1, h // 2 + 1, w // 2 + 1)) / 4
+    values = values.repeat(2, 1).repeat(2, 2)[:, :h, :w]
+    op = ops.AreaBoxes(
+        keep=pick(rng, (1, 3, 50)), threshold=pick(rng, (0.3, 0.6)), sure=pick(rng, (0.4, 0.7)),
+        least=pick(rng, (1, 3)), grow=float(rng.uniform(0, 3)),
+    )  # fmt: skip
+    return Case(op, (tensor(values.shape) if rng.random() < 0.2 else constant(values),))
+
+
 def poses(rng: Rng) -> Case:
     """Heatmaps with many ties, as quantized ones have, and offsets that leave the image; random
     inputs have neither."""
@@ -321,6 +333,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "totals": (totals, (*_NUMBERS, *_WHOLE)),
     "detections": (detections, (DType.F32,)),
     "poses": (poses, (None,)),
+    "area_boxes": (area_boxes, (None,)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),

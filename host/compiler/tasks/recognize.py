@@ -12,6 +12,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
 from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
+from edgekit.host.compiler.tasks.text_map import text_map
 from edgekit.host.compiler.tasks.yolo import (
     anchor_free,
     anchored,
@@ -39,6 +40,7 @@ _RECOGNIZERS = (
     separate_ssd,
     separate_queries,
     joined_queries,
+    text_map,
 )
 
 

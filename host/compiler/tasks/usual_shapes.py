@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, config_folder
 from edgekit.host.compiler.tasks.label_file import listed_characters
+from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
 from edgekit.host.errors import InputError
 
 _TOKENS = 128  # of a text
-_LINE = (48, 320)  # pixels of a line of text
+_LINE, _PAGE = (48, 320), 640  # pixels of a line, and of each edge of a page
 # Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
 # of the window before with each.
 _WINDOWS = {64: 512, 128: 576}
@@ -64,6 +66,12 @@ def _proposals(path: Path, asked: Sequence[OpenInput]) -> Iterator[tuple[Shapes,
         pairs = zip(extents, _LINE, strict=True)
         sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
         yield {first.name: (1, 3, *sizes)}, "for a line of text"
+    elif all(not isinstance(n, int) for n in extents):
+        shapes = {first.name: (1, 3, _PAGE, _PAGE)}
+        with suppress(InputError):
+            graph = import_model(path, shapes)
+            if is_text_map(graph, graph.tensors[graph.outputs[0]]):
+                yield shapes, "for a page of text"
 
 
 def _silero_window(path: Path) -> int:

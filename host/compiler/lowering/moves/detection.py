@@ -38,6 +38,29 @@ def lower_detection_output(ctx: Context, node: Node) -> list[KernelCall]:
     return [KernelCall(kernel, fields, images)]
 
 
+@lowers(ops.AreaBoxes)
+def lower_area_boxes(ctx: Context, node: Node) -> list[KernelCall]:
+    op = node.op
+    assert isinstance(op, ops.AreaBoxes)
+    x = ctx.tensor(node.inputs[0])
+    _, h, w = x.shape
+    fields: dict[str, Field] = {
+        "h": h,
+        "w": w,
+        "keep": op.keep,
+        "least": op.least,
+        "threshold": op.threshold,
+        "sure": op.sure,
+        "grow": op.grow,
+        "x": operand_of(ctx, x),
+        "y": Value(node.outputs[0]),
+        "waiting": ctx.scratch(node, 4 * h * w),
+        "seen": ctx.scratch(node, h * w),
+    }
+    kernel = ctx.kernel("f32_area_boxes", "detection/areas.c", None, "ek_area_boxes_args")
+    return [KernelCall(kernel, fields, 1)]
+
+
 @lowers(ops.DecodePoses)
 def lower_decode_poses(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
