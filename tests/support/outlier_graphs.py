@@ -26,10 +26,21 @@ def layer(rng: Rng) -> Case:
     threshold = float(rng.choice([0.3, 0.9, 0.99, 6.0]))
     keep = bool(rng.random() < 0.5)
     activation = list(Activation)[rng.integers(4)]
-    op = ops.OutlierFullyConnected(threshold, keep, activation)
+    op = ops.OutlierFullyConnected(threshold, keep, activation, share=pick(rng, (4, 32)))
     lead = (1, m) if keep else (m,)
     residual = tensor((*lead, n)) if rng.random() < 0.3 else None
     return Case(op, (tensor((*lead, k)), weights, scale, bias, residual))
+
+
+def row(rng: Rng) -> Case:
+    """A row by 4-bit weights in groups: even and odd numbers of them, and of columns."""
+    group, slices = pick(rng, (32, 64, 128, 40)), pick(rng, (1, 2, 3, 4, 7))
+    n, k = pick(rng, (1, 4, 17, 33, 64, 70)), group * slices
+    weights = constant(rng.integers(-8, 8, (n, k)), DType.I8)
+    scale = constant(_scales(rng, (slices, n), (16, 20)))
+    bias = constant(rng.standard_normal(n)) if rng.random() < 0.5 else None
+    op = ops.OutlierFullyConnected(float(rng.choice([0.97, 6.0])))
+    return Case(op, (tensor((1, k)), weights, scale, bias, None))
 
 
 def _scales(rng: Rng, shape: tuple[int, int], kept: tuple[int, ...]) -> Array:
@@ -97,6 +108,7 @@ def dynamic_conv(rng: Rng, dtype: DType) -> Case:
 
 FAMILIES = {
     "outlier_layer": (layer, (None,)),
+    "outlier_row": (row, (None,)),
     "embedding": (embedding, (None,)),
     "dynamic": (dynamic, (DType.I8, DType.U8)),
     "dynamic_conv": (dynamic_conv, (DType.I8, DType.U8)),

@@ -8,7 +8,6 @@
 #define CHANNELS EK_OUTLIER_CHANNELS
 #define PIECE 512 /* rows per task: enough to amortize a block of W4 */
 #define GRAIN 16  /* rows of X2 worth waking a thread for */
-#define SHARE 4   /* with more than 1/SHARE of the channels, splitting costs more than it saves */
 #define BLOCK 256 /* channels per task that finds maxima */
 #include "floats.h"
 #include "../gemm/f32_tile.h"
@@ -226,7 +225,7 @@ static void limit_marks(const ek_outlier_layer_args *l, ek_pool *pool) {
     float threshold = l->threshold;
     int32_t limit;
     memcpy(&limit, &threshold, sizeof limit);
-    for (long count = l->k; count > l->k / SHARE && limit < EK_FINITE_BITS;) {
+    for (long count = l->k; count > l->k / l->share && limit < EK_FINITE_BITS;) {
         threshold *= 2;
         memcpy(&limit, &threshold, sizeof limit);
         limit = ek_min(limit, EK_FINITE_BITS);
@@ -263,7 +262,7 @@ void NAME(const void *args, ek_pool *pool) {
     memcpy(&limit, &l->threshold, sizeof limit);
     ek_outlier_scan(&product, limit, l->marks, pool);
     int32_t count = list_marked(l);
-    if (count > l->k / SHARE) {
+    if (count > l->k / l->share) {
         limit_marks(l, pool);
         count = list_marked(l);
     }

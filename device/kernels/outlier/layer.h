@@ -5,8 +5,8 @@
 #include "../kernel.h"
 
 typedef struct {
-    long m, n, k;
-    float threshold; /* doubled while more than a quarter of the channels exceed it */
+    long m, n, k, share;
+    float threshold; /* doubled while more than 1 / share of the channels exceed it */
     const float *x;  /* [m][k] */
     /* W as in i8_conv, in parts of `slices` slices of k; the last part may have fewer: [panel]
      * [slice][depth / group][columns][group], of bytes or, in packed panels (gemm/i4_unpack.h),

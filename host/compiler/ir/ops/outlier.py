@@ -32,7 +32,6 @@ __all__ = ["OutlierFullyConnected"]
 
 _MOST_FACTOR = np.float32(5e37)
 _LARGEST = np.finfo(np.float32).max
-_MOST_SHARE = 4  # at most one outlier in so many channels: more cost more than they save
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class OutlierFullyConnected(Operator):
 
     A channel of x whose magnitude exceeds `threshold` in any row is an outlier and is multiplied
     in float by the dequantized weights. All others are quantized symmetrically, each row by its
-    largest inlier. If more than a quarter of the channels exceed the threshold (for example inputs
+    largest inlier. If more than one in `share` channels exceeds the threshold (for example inputs
     of 0 to 255), the threshold is doubled until they do not, so that at any scale of x most
     channels are quantized. `slice` values of k share a scale per output. Shapes are as in
     FullyConnected; with `keep_dims` this can also be a 1x1 convolution of images [n,h,w,k].
@@ -63,6 +62,7 @@ class OutlierFullyConnected(Operator):
     keep_dims: bool = False
     activation: Activation = Activation.NONE
     outliers: int = 0
+    share: int = 4
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
@@ -97,7 +97,7 @@ class OutlierFullyConnected(Operator):
         most, threshold = np.abs(rows).max(axis=0), np.float32(self.threshold)
         while threshold < _LARGEST:
             beyond = most.size - np.count_nonzero(most <= threshold)
-            if beyond <= most.size // _MOST_SHARE:
+            if beyond <= most.size // self.share:
                 break
             threshold = np.float32(min(2 * float(threshold), float(_LARGEST)))
         return float(threshold)

@@ -85,7 +85,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         }
         products.append(KernelCall(part.kernel, fields, part.tasks))
     fields = {
-        "m": m, "n": n, "k": k,
+        "m": m, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,

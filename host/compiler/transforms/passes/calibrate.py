@@ -203,7 +203,8 @@ def _floats_of(quantized: Array, scale: Array) -> Array:
 
 def _with_threshold(node: Node, threshold: float, outliers: int) -> Node:
     assert isinstance(node.op, ops.OutlierFullyConnected)
-    op = dataclasses.replace(node.op, threshold=threshold, outliers=outliers)
+    share = ops.OutlierFullyConnected.share  # samples show how many outliers pay
+    op = dataclasses.replace(node.op, threshold=threshold, outliers=outliers, share=share)
     return dataclasses.replace(node, op=op)
 
 

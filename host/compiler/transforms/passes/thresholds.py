@@ -85,9 +85,12 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     """Describe the thresholds of products that were not fitted to samples, and those that are
     doubled at run time for `inputs`; None if there are no outlier products."""
     taken: dict[str, tuple[float, float]] = {}
+    share = 1
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
+        nonlocal share
         if isinstance(node.op, ops.OutlierFullyConnected):
+            share = node.op.share
             k = tensors[node.inputs[1] or ""].shape[1]
             rows = values[node.inputs[0] or ""].reshape(-1, k)
             taken[node.name] = node.op.threshold, node.op.threshold_for(rows)
@@ -99,7 +102,7 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     [first, *_] = (fixed for fixed, _ in taken.values())
     raised = [found for fixed, found in taken.values() if found > fixed]
     note = (
-        f"; for golden inputs {len(raised)} of them exceed it in more than a quarter of their "
+        f"; for golden inputs {len(raised)} of them exceed it in more than 1 of {share} "
         f"channels, so it is doubled at run time, to {min(raised):g}"
         if raised
         else ""
