@@ -73,6 +73,13 @@ def test_a_quantized_model_is_compared_by_operator(edgekit: Any, home: Path, sam
     assert "outputs gain dB" in edgekit(*command).out
 
 
+def test_half_precision_is_compared_by_operator(edgekit: Any, home: Path) -> None:
+    command = ("compare", network(home, "m.onnx"), "--board", "rpi5", "--precision", "f16")
+    found = edgekit(*command, "--json").document
+    halves = [each["board"]["sqnr_db"] for each in found["operators"]]
+    assert len(halves) >= 4 and all(40 < each < 110 for each in halves), found["operators"]
+
+
 def test_another_reference_shows_where_it_differs(edgekit: Any, home: Path) -> None:
     other = network(home, "float.onnx", sign=-1.0)
     command = ("compare", network(home, "m.onnx"), "--board", "rpi4", "--reference", other)

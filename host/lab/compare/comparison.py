@@ -36,6 +36,8 @@ from edgekit.host.simulator.target import SimulatedCore
 from edgekit.kb.targets.board import BoardProfile
 
 _STEPS = 1 << 31  # multiply-adds that removals may take in all
+# What passes append to the name of a tensor when they make another one with its values.
+_RENAMED = (".half", ".nchw", ".moved", ".converted", ".points", ".image")
 _FEWEST, _MOST = 6, 64  # operators removed
 
 Values = Mapping[str, Array]
@@ -92,11 +94,12 @@ def compare_model(request: Request, bundle: Bundle, target: SimulatedCore) -> Co
     with one_thread():
         given_floats = _inputs_of(floats, imported, inputs)
         by_value = request.reference is not None
-        reference = References(floats, given_floats, made.base_names, by_value, is_twin)
+        names = _reference_names(graph, made, floats)
+        reference = References(floats, given_floats, names, by_value, is_twin)
         own = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)), keep_tensors=True)
         sources = _Sources(graph, on_board)
         layers = tuple(
-            _layer(made, graph, node, own.tensors, on_board, reference, sources)
+            _layer(names, graph, node, own.tensors, on_board, reference, sources)
             for node in graph.nodes
             if any(name in on_board for name in node.outputs)
         )
@@ -123,6 +126,19 @@ def _reference_graph(request: Request, made: PreparedGraph) -> tuple[Graph, str,
         )
         return float_twin(made.imported), against, True
     return made.imported, "the model in float", False
+
+
+def _reference_names(graph: Graph, made: PreparedGraph, floats: Graph) -> dict[str, str]:
+    """The names in the reference of tensors that quantization, f16 or a layout renamed."""
+    found = dict(made.base_names)
+    for name in graph.tensors:
+        known = found.get(name, name)
+        while known not in floats.tensors and known.endswith(_RENAMED):
+            stem = known.rpartition(".")[0]
+            known = found.get(stem, stem)
+        if known != name and known in floats.tensors:
+            found[name] = known
+    return found
 
 
 def _inputs_of(floats: Graph, graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
@@ -171,7 +187,7 @@ class _Sources:
 
 
 def _layer(
-    made: PreparedGraph,
+    names: Mapping[str, str],
     graph: Graph,
     node: Node,
     own: Values,
@@ -186,7 +202,7 @@ def _layer(
     return LayerError(
         node.name,
         node.op.kind,
-        made.base_names.get(name, name),
+        names.get(name, name),
         sources.of(node),
         _error(want, own[name], tensor),
         _error(want, stored, tensor),
