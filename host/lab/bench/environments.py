@@ -1,29 +1,20 @@
 """Python environments of the engines that edgekit is compared with.
 
-An engine that is not installed alongside edgekit is installed as wheels into a virtual environment
-in the cache folder (`edgekit cache --clean` removes it), leaving the user's own untouched.
-tflite-runtime always runs there, with the NumPy 1 it was built for.
+An engine that is not installed alongside edgekit gets an environment of its own. tflite-runtime
+always runs there, with the NumPy 1 it was built for.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.common.files import locked
-from edgekit.host.common.paths import cache_folder
+from edgekit.host.common.environments import environment
 from edgekit.host.errors import InputError
-
-_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
-_PATIENCE = ("--retries", "1", "--timeout", "15", "--only-binary", ":all:")
-_INSTALL_S = 1800.0
-_OFF = "EDGEKIT_NO_FETCH"
 
 
 @dataclass(frozen=True)
@@ -81,24 +72,8 @@ def interpreter(
         raise InputError(f"runs {' and '.join(engine.suffixes)} models only")
     if all(importlib.util.find_spec(module) for module in engine.modules):
         return sys.executable
-    folder = cache_folder() / "engines" / name
-    python = folder / "bin" / "python"
-    with locked(folder.with_suffix(".lock")):
-        if not (folder / "ready").is_file() or not python.exists():
-            if _OFF in os.environ:
-                raise InputError(f"not installed, and {_OFF} is set")
-            tell(f"fetching {name}, once")
-            _create_environment(folder, python, engine)
-    return str(python)
-
-
-def _create_environment(folder: Path, python: Path, engine: EngineWheels) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    _run_command([_base_python(engine), "-m", "venv", str(folder)], "a virtual environment")
-    _run_command([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
-    if engine.alone:
-        _run_command([str(python), *_PIP, *_PATIENCE, "--no-deps", *engine.alone], engine.alone[0])
-    (folder / "ready").touch()
+    installs = [[engine.wheels], *([[("--no-deps", *engine.alone)]] if engine.alone else ())]
+    return environment(name, installs, tell, _base_python(engine))
 
 
 def _base_python(engine: EngineWheels) -> str:
@@ -110,21 +85,3 @@ def _base_python(engine: EngineWheels) -> str:
         if found := shutil.which(name):
             return found
     raise InputError(f"not installed: it has wheels only for {', '.join(engine.pythons)}")
-
-
-def _run_command(command: Sequence[str], what: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_INSTALL_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"not installed, and {what} could not be installed: {error}") from None
-    if done.returncode:
-        errors = [x for x in done.stderr.decode(errors="replace").splitlines() if "ERROR" in x]
-        why = errors[-1].replace("ERROR:", "").strip() if errors else f"exit {done.returncode}"
-        raise InputError(f"not installed, and {what} could not be installed: {why[:200]}")
