@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgekit.device.runtime.agent.specs import PlacementSpec
+    from edgekit.host.compiler.frontends.pytorch.source import TorchSource
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.compiled import CompiledBundle
     from edgekit.host.report import Report
@@ -62,6 +64,8 @@ def register(app: typer.Typer) -> None:
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
+            "edgekit compile program.pt2        # of torch.export; fetches PyTorch once",
+            "edgekit compile network.py:make --input-shape x=1,3,224,224 -o network.onnx",
             "edgekit compile codec.tflite --signature encode",
             "edgekit compile model.tflite --samples samples.npz",
             "edgekit compile decoder.onnx --state 'past.*=present.*'",
@@ -86,7 +90,59 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
-    path = model_file(model)
+    from edgekit.host.compiler.frontends.pytorch.source import torch_source
+
+    if model is not None and (source := torch_source(model)):
+        _compile_torch(source, board, output, explain, html, counter, options, as_json)
+        return
+    _compile_file(model_file(model), board, output, explain, html, counter, options, as_json)
+
+
+def _compile_torch(
+    source: TorchSource,
+    board: str | None,
+    output: str | None,
+    explain: Path | None,
+    html: Path | None,
+    counter: int | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Exports a PyTorch network, and compiles it or, for `-o FILE.onnx`, keeps the ONNX file."""
+    from edgekit.host.cli.output import check_writable, note, warn
+    from edgekit.host.cli.progress import working
+    from edgekit.host.common.files import atomic_write
+    from edgekit.host.compiler.frontends.pytorch.export import export
+
+    kept = Path(output) if output and output.endswith(".onnx") else None
+    if kept is not None:
+        check_writable(kept)
+    with tempfile.TemporaryDirectory() as folder:
+        with working(f"exporting {source.path.name} with PyTorch"):
+            made = export(source, options.shapes, Path(folder), warn)
+        note(
+            f"{source.path.name}: PyTorch {made.torch}; outputs agree: cosine {made.cosine:.6f}, "
+            f"largest difference {made.largest:.2g}"
+        )
+        if kept is not None:
+            atomic_write(kept, made.model.read_bytes())
+            print(f"wrote    {kept}")
+            return
+        if source.kind != "program":  # whose open dimensions are still open
+            options = replace(options, shapes={})
+        _compile_file(made.model, board, output, explain, html, counter, options, as_json)
+
+
+def _compile_file(
+    path: Path,
+    board: str | None,
+    output: str | None,
+    explain: Path | None,
+    html: Path | None,
+    counter: int | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
     name = board_name(board)
     bundle_file = file_named(output or "", f"{path.stem}-{'-'.join(name.split())}.ekb")
     if file_kind(path) is FileKind.BUNDLE:

@@ -42,9 +42,8 @@ def _zip(*names: str) -> bytes:
     ("name", "content", "advice"),
     [
         ("cat.jpg", b"\xff\xd8\xff\xe0", "a picture, which is an input: edgekit run MODEL"),
-        ("net.pt", _zip("net/data.pkl", "net/version"), "torch.onnx.export"),
-        ("old.pth", b"\x80\x02}q", "torch.onnx.export"),
-        ("net.pt2", _zip("net/models/model.json", "net/byteorder"), "a program of torch.export"),
+        ("net.pt", _zip("net/data.pkl", "net/version"), "edgekit compile FILE.py:FUNCTION"),
+        ("old.pth", b"\x80\x02}q", "edgekit compile FILE.py:FUNCTION"),
         ("net.h5", b"\x89HDF\r\n\x1a\n", "from_keras_model"),
         ("net.keras", _zip("config.json", "model.weights.h5"), "from_keras_model"),
         ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),
@@ -69,6 +68,12 @@ def test_a_file_of_another_kind_is_recognized(
     done = edgekit("compile", Path(name).parts[0], "-o", "out.ekb")
     assert done.code == 2
     assert advice in done.complaint
+
+
+def test_other_commands_say_what_converts_a_program_of_pytorch(edgekit: Any, home: Path) -> None:
+    (home / "net.pt2").write_bytes(_zip("net/models/model.json", "net/byteorder"))
+    said = edgekit("inspect", "net.pt2").complaint
+    assert "a program of torch.export; convert it: edgekit compile FILE.pt2 -o model.onnx" in said
 
 
 @pytest.mark.parametrize("command", [["compile"], ["deploy"]], ids=lambda c: c[0])

@@ -8,13 +8,10 @@ from pathlib import Path
 from edgekit.host.compiler.frontends.common.names import shown_name
 
 _TORCH = (
-    "a PyTorch file; export the network in Python: "
-    'torch.onnx.export(network, example_input, "model.onnx")'
+    "a PyTorch file; name a function that loads its network: "
+    "edgekit compile FILE.py:FUNCTION --input-shape x=1,3,224,224"
 )
-_PROGRAM = (
-    "a program of torch.export; convert it in Python: "
-    'torch.onnx.export(torch.export.load(FILE), dynamo=True).save("model.onnx")'
-)
+_PROGRAM = "a program of torch.export; convert it: edgekit compile FILE.pt2 -o model.onnx"
 _KERAS = (
     "a Keras model; convert it in Python: "
     "tf.lite.TFLiteConverter.from_keras_model(tf.keras.models.load_model(FILE)).convert()"
@@ -28,8 +25,8 @@ _FROZEN = (
     "python -m tf2onnx.convert --graphdef FILE --inputs NAME:0 --outputs NAME:0 --output model.onnx"
 )
 _WEIGHTS = (
-    "weights without their network; export both: "
-    "optimum-cli export onnx --model FOLDER OUTPUT, or torch.onnx.export in Python"
+    "weights without their network; convert both: edgekit compile FOLDER -o model.onnx, where "
+    "FOLDER has config.json, too"
 )
 _PICKLE = (
     "a pickled Python object; export a scikit-learn model with skl2onnx.to_onnx, a PyTorch one "

@@ -1,0 +1,52 @@
+"""What names a PyTorch network on a command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgekit.host.errors import InputError
+
+_FACTORY = re.compile(r"(.+\.py):([A-Za-z_][A-Za-z0-9_]*)")
+
+
+@dataclass(frozen=True)
+class TorchSource:
+    """A program of torch.export, a factory in a Python file, or a folder of Hugging Face."""
+
+    kind: Literal["program", "module", "folder"]
+    path: Path
+    factory: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name for files that are made from it."""
+        return self.path.resolve().name if self.kind == "folder" else self.path.stem
+
+    @property
+    def needs(self) -> str:
+        """The library besides PyTorch that defines the network."""
+        if self.kind != "folder":
+            return ""
+        try:
+            config = json.loads((self.path / "config.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            raise InputError(f"{self.path}/config.json: expected JSON, found none") from None
+        return "timm" if isinstance(config, dict) and "architecture" in config else "transformers"
+
+
+def torch_source(text: str) -> TorchSource | None:
+    """The source that a command line names; None for anything else. Raises InputError."""
+    if (found := _FACTORY.fullmatch(text)) and not Path(text).exists():
+        if not Path(found[1]).is_file():
+            raise InputError(f"{found[1]}: no such file; expected a Python file and a function")
+        return TorchSource("module", Path(found[1]), found[2])
+    path = Path(text)
+    if path.suffix == ".pt2" and path.is_file():
+        return TorchSource("program", path)
+    if path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")):
+        return TorchSource("folder", path)
+    return None

@@ -1,0 +1,189 @@
+"""Exports a PyTorch network to ONNX. Runs under a Python that has PyTorch, as a program:
+
+    python worker.py REQUEST.json ANSWER.json
+
+The request names the source and where to write model.onnx and values.npz, with the inputs that were
+computed, in0, in1, …, and PyTorch's outputs, out0, out1, …. The answer is {"error": TEXT}, or the
+version of PyTorch. What the network prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+_OPSET = 18
+_LARGEST_FILE = 8 << 30
+_WORDS = ("ids", "mask", "positions")  # ends of names of integer inputs
+_TEXT_LENGTH = 128
+
+
+def _limit(cpu_seconds: int, memory: int | None) -> None:
+    """Limits what this process may use; `memory`: bytes that it may write to, None for any."""
+    for what, value in (
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_FSIZE, _LARGEST_FILE),
+        (resource.RLIMIT_DATA, memory or resource.RLIM_INFINITY),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, (value, value))
+
+
+def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The program or module, and its example inputs by place and by name."""
+    import torch
+
+    source, shapes = request["source"], request["shapes"]
+    if request["kind"] == "program":
+        program = torch.export.load(source)
+        if program.example_inputs is None:
+            raise ValueError("expected a program with example inputs, found none; export it again")
+        return program, *program.example_inputs
+    if request["kind"] == "folder":
+        module, inputs = _from_folder(Path(source), shapes)
+        return module.eval(), (), inputs
+    made = _from_module(Path(source), request["factory"])
+    given: Any = None
+    if isinstance(made, tuple):
+        made, given = made
+    if not isinstance(made, torch.nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, or one and its inputs, found {type(made)}")
+    module = made.eval()
+    if given is None:
+        return module, (), _inputs_of(module, shapes)
+    return module, (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+
+
+def _from_module(file: Path, factory: str) -> Any:
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    found = getattr(module, factory, None)
+    if not callable(found):
+        raise ValueError(f"expected a function or class {factory} in {file.name}, found none")
+    return found()
+
+
+def _from_folder(folder: Path, shapes: dict[str, list[int]]) -> tuple[Any, dict[str, Any]]:
+    """A network of transformers or timm with its weights, as Hugging Face's folders have them."""
+    import torch
+
+    config = json.loads((folder / "config.json").read_text())
+    if "architecture" in config:
+        import timm
+        from safetensors.torch import load_file
+
+        network = timm.create_model(
+            config["architecture"], pretrained=False, num_classes=config.get("num_classes", 1000)
+        )
+        network.load_state_dict(load_file(folder / "model.safetensors"))
+        size = config.get("pretrained_cfg", {}).get("input_size", [3, 224, 224])
+        return network, _inputs_of(network, shapes or {"x": [1, *size]})
+    import transformers
+
+    names = config.get("architectures") or ["none"]
+    kind = getattr(transformers, str(names[0]), None)
+    if kind is None:
+        raise ValueError(f"expected an architecture of transformers, found {names[0]}")
+    network = kind.from_pretrained(
+        folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
+    network.config.return_dict = True
+    for name in ("use_cache", "output_attentions", "output_hidden_states"):
+        setattr(network.config, name, False)
+    if shapes:
+        return network, _inputs_of(network, shapes)
+    size = getattr(network.config, "image_size", None)
+    if size is not None and network.main_input_name == "pixel_values":
+        sides = list(size) if isinstance(size, (list, tuple)) else [size, size]
+        channels = getattr(network.config, "num_channels", 3)
+        return network, _inputs_of(network, {"pixel_values": [1, channels, *sides]})
+    if network.main_input_name == "input_ids":
+        most = getattr(network.config, "vocab_size", 100)
+        ids = torch.randint(0, most, (1, _TEXT_LENGTH))
+        return network, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    raise ValueError(f"expected --input-shape {network.main_input_name}=1,…, found none")
+
+
+def _inputs_of(module: Any, shapes: dict[str, list[int]]) -> dict[str, Any]:
+    """Random inputs of these shapes, by the names of the module's parameters."""
+    import torch
+
+    known = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    if not shapes:
+        raise ValueError(f"expected --input-shape {known[0] if known else 'x'}=1,…, found none")
+    wrong = next((name for name in shapes if name not in known), None)
+    if wrong is not None and len(shapes) == 1 and known:
+        shapes = {known[0]: shapes[wrong]}
+    elif wrong is not None:
+        raise ValueError(f"--input-shape: expected one of {', '.join(known)}, found {wrong}")
+    return {
+        name: torch.randint(0, 2, shape) if name.endswith(_WORDS) else torch.randn(shape)
+        for name, shape in shapes.items()
+    }
+
+
+def _tensors(value: Any) -> list[Any]:
+    """All tensors in an output, in the order in which the exporter names them."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):  # also the outputs of transformers
+        value = list(value.values())
+    return [t for each in value for t in _tensors(each)] if isinstance(value, (list, tuple)) else []
+
+
+def _export(request: dict[str, Any]) -> str:
+    import numpy as np
+    import torch
+
+    torch.manual_seed(0)
+    network, places, names = _load(request)
+    folder = Path(request["folder"])
+    is_program = request["kind"] == "program"
+    with torch.no_grad():
+        run = network.module() if is_program else network
+        outputs = _tensors(run(*places, **names))
+        given = {} if is_program else {"args": places, "kwargs": names}
+        torch.onnx.export(
+            network, **given, f=str(folder / "model.onnx"), dynamo=True, opset_version=_OPSET,
+            external_data=False, verbose=False,
+        )  # fmt: skip
+    inputs = _tensors([*places, *names.values()])
+    arrays = {f"in{i}": t.detach().cpu().numpy() for i, t in enumerate(inputs)}
+    arrays |= {f"out{i}": t.detach().cpu().float().numpy() for i, t in enumerate(outputs)}
+    np.savez(folder / "values.npz", **arrays)
+    return str(torch.__version__)
+
+
+def main(request_file: str, answer_file: str) -> None:
+    """Answers one request."""
+    answer = os.open(answer_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(2, 1)
+    request = json.loads(Path(request_file).read_text())
+    _limit(request["cpu_seconds"], request["memory_bytes"])
+    try:
+        found = {"torch": _export(request)}
+    except BaseException as error:  # whatever the network raises, also SystemExit
+        found = {"error": f"{type(error).__name__}: {error}"}
+    os.write(answer, json.dumps(found).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,122 @@
+"""What edgekit does around PyTorch, whose part a small program plays that writes given answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends.pytorch.export import export
+from edgekit.host.compiler.frontends.pytorch.source import TorchSource, torch_source
+from edgekit.host.errors import InputError
+from tests.support.onnx_models import model, node, save, value
+
+_PLAYER = """#!{python}
+import json, os, pathlib, shutil, signal, sys
+request = json.loads(pathlib.Path(sys.argv[3]).read_text())
+folder = pathlib.Path(request["folder"])
+{does}
+pathlib.Path(sys.argv[4]).write_text(json.dumps({answer}))
+"""
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Any:
+    """play(answer, does): an interpreter that gives this answer."""
+
+    def write(answer: dict[str, str], does: str = "") -> str:
+        path = tmp_path / "python"
+        path.write_text(_PLAYER.format(python=sys.executable, does=does, answer=answer))
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> TorchSource:
+    (tmp_path / "net.py").write_text("def make(): ...")
+    found = torch_source(f"{tmp_path}/net.py:make")
+    assert found is not None and (found.kind, found.factory, found.name) == (
+        "module", "make", "net",
+    )  # fmt: skip
+    return found
+
+
+def doubling(folder: Path, wrong: float = 0.0) -> str:
+    """Files of a network that doubles, and what the player does with them."""
+    save(model([node("Add", ["x", "x"], ["y"])], [value("x", (1, 4))], ["y"]), folder, "made.onnx")
+    x = np.arange(4, dtype=np.float32).reshape(1, 4)
+    np.savez(folder / "made.npz", in0=x, out0=2 * x + wrong * np.array([[1, -2, 3, 0]]))
+    lines = [
+        f"shutil.copy({str(folder / 'made.onnx')!r}, folder / 'model.onnx')",
+        f"shutil.copy({str(folder / 'made.npz')!r}, folder / 'values.npz')",
+        f"shutil.copy(sys.argv[3], {str(folder / 'asked.json')!r})",
+    ]
+    return "\n".join(lines)
+
+
+def test_an_export_is_compared_with_pytorch(play: Any, source: TorchSource, tmp_path: Path) -> None:
+    out, told = tmp_path / "out", list[str]()
+    out.mkdir()
+    python = play({"torch": "9.9"}, doubling(tmp_path))
+    found = export(source, {"x": (1, 4)}, out, told.append, python)
+    assert (found.model, found.torch, found.largest) == (out / "net.onnx", "9.9", 0.0)
+    assert found.cosine == pytest.approx(1.0) and found.model.is_file()
+    asked = json.loads((tmp_path / "asked.json").read_text())
+    assert (asked["kind"], asked["factory"], asked["shapes"]) == ("module", "make", {"x": [1, 4]})
+    assert told == ["net.py: loading a network runs its code, in a process of its own"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "does", "said"),
+    [
+        ({"error": "ValueError: two\nlines"}, "", "net.py: PyTorch: ValueError: two lines"),
+        ({"torch": "9"}, "", "PyTorch wrote no model"),
+        ({"torch": "9"}, "os.kill(os.getpid(), signal.SIGKILL)", "its process ended with code -9"),
+        ({"torch": "9"}, "sys.exit(3)", "its process ended with code 3"),
+    ],
+)
+def test_a_failing_network_is_one_line(
+    play: Any, source: TorchSource, tmp_path: Path, answer: dict[str, str], does: str, said: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        export(source, {}, tmp_path, lambda _: None, play(answer, does))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_other_outputs_than_those_of_pytorch_are_refused(
+    play: Any, source: TorchSource, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    python = play({"torch": "9"}, doubling(tmp_path, wrong=1.0))
+    with pytest.raises(InputError, match="expected the outputs of PyTorch 9, found a cosine of 0"):
+        export(source, {}, out, lambda _: None, python)
+
+
+def test_sources_are_recognized(tmp_path: Path) -> None:
+    (tmp_path / "p.pt2").write_bytes(b"")
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    assert torch_source(str(folder)) is None
+    (folder / "config.json").write_text('{"architectures": ["BertModel"]}')
+    assert torch_source(str(folder)) is None
+    (folder / "model.safetensors").write_bytes(b"")
+    found = [torch_source(str(path)) for path in (tmp_path / "p.pt2", folder)]
+    assert [each and (each.kind, each.needs, each.name) for each in found] == [
+        ("program", "", "p"),
+        ("folder", "transformers", "bert"),
+    ]
+    (folder / "config.json").write_text('{"architecture": "resnet18"}')
+    assert TorchSource("folder", folder).needs == "timm"
+    (folder / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config.json: expected JSON"):
+        TorchSource("folder", folder).needs  # noqa: B018
+    assert torch_source("model.onnx") is None
+    with pytest.raises(InputError, match=r"none.py: no such file"):
+        torch_source("none.py:make")
