@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _INPUT = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141  # the shell's exit code for a program killed by SIGPIPE
+_WINDOWS = (
+    "edgekit: expected Linux or macOS, found Windows; run it in WSL 2: wsl --install, then install "
+    "edgekit there"
+)
 _FLAGS = ("--debug", "--verbose")  # accepted anywhere on the command line
 
 
@@ -113,6 +117,9 @@ def _forget_stdout() -> None:
 
 def run() -> None:
     """Entry point of the installed command."""
+    if sys.platform == "win32":  # which lacks modules that the commands import
+        print(_WINDOWS, file=sys.stderr)
+        sys.exit(_INPUT)
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         sys.exit(main(sys.argv[1:]))  # background job: the shell set SIGINT to ignored
     signal.signal(signal.SIGINT, _exit_on_signal)

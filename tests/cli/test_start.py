@@ -277,3 +277,16 @@ def test_control_characters_of_names_do_not_reach_the_terminal(edgekit: Any) -> 
 def test_interrupt_exits_130(edgekit: Any) -> None:
     done = edgekit(app=failing(KeyboardInterrupt()))
     assert (done.code, done.out, done.err) == (130, "", "")
+
+
+def test_windows_is_one_line_about_wsl() -> None:
+    """Also if modules that Windows lacks cannot be imported."""
+    program = (
+        "import sys; sys.platform = 'win32'; sys.modules['fcntl'] = sys.modules['termios'] = None;"
+        "from edgekit.host.cli.main import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "run it in WSL 2" in done.stderr
