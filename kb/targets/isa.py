@@ -140,7 +140,8 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     f32: KindCosts
     i8: KindCosts
-    # Row tiles from which floats of a B in place beyond L1 are packed; 0: only large ones beyond L2
+    # Row tiles from which floats of a B beyond L1 are packed if its rows share cache sets, twice
+    # that if not (`analytic_method`, points 4 and 5); 0: only large ones beyond L2
     pack_rows: int = 0
 
 

@@ -229,12 +229,29 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     return best;
 }
 
+/* Whether several row tiles read several panels of floats of a B larger than half of L1. */
+static int shares_rows(shape s, product p) {
+    int several = p.m > s.mr && p.n > s.nr && !is_transposed(s);
+    return EK_F32_PACK_ROWS && p.f32 && several && 4 * p.k * p.n > EK_L1_BYTES / 2;
+}
+
+/* The k up to which a panel of floats in place fills half of the lines of L1 that it can use. */
+static int64_t depth_in_place(shape s, product p) {
+    int64_t distance = 4 * p.n, apart = least(distance & -distance, RULE_PAGE), row = 4 * s.nr;
+    int64_t lines = apart >= RULE_LINE ? round_up(row, RULE_LINE) : row + RULE_UNALIGNED;
+    return EK_L1_BYTES / 2 / most(lines, apart);
+}
+
 /* Whether enough row tiles use a B of floats that is too large for its cache. */
 static int packs_floats(shape s, product p) {
-    int64_t rows = parts(p.m, s.mr), bytes = 4 * p.k * p.n;
+    int64_t rows = parts(p.m, s.mr), bytes = 4 * p.k * p.n, many = EK_F32_PACK_ROWS;
     if (rows >= RULE_PACK_ROWS && bytes > EK_L2_BYTES)
         return 1;
-    return EK_F32_PACK_ROWS && !is_transposed(s) && rows >= EK_F32_PACK_ROWS && bytes > EK_L1_BYTES;
+    if (!shares_rows(s, p))
+        return 0;
+    if (least(p.k, RULE_LEAST_DEPTH) > depth_in_place(s, p))
+        return rows >= many && bytes > EK_L1_BYTES;
+    return rows >= many * (bytes > EK_L1_BYTES ? 2 : RULE_MANY_PASSES);
 }
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
@@ -249,6 +266,9 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int streamed = parts(m, s.mr) <= RULE_FEW_TILES && bytes > EK_L2_BYTES;
     if (bytes > EK_L2_BYTES / 2 && reads_rows(s, p))
         depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
+    int packs = !p.f32 || packs_floats(s, p);
+    if (!packs && !p.b_packed && shares_rows(s, p))
+        depth = least(depth, most(depth_in_place(s, p), RULE_LEAST_DEPTH));
     int64_t kc = equal_parts(k, depth, RULE_K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
     int64_t budget = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
@@ -258,14 +278,13 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
         most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
-    int packs = !p.f32 || copies || packs_floats(s, p);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,
         .nc = (int32_t)nc,
         .mr = (int32_t)s.mr,
         .nr = (int32_t)s.nr,
-        .pack_b = (uint8_t)packs,
+        .pack_b = (uint8_t)(packs || copies),
         .split = (uint8_t)split_of(s, p, threads),
     };
 }

@@ -209,6 +209,22 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
     assert analytic_method(board, GemmShape(25, 4, 112), packed="b").nr < 112  # does not fit
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "depth", "packs"),
+    [
+        ("rpi4", GemmShape(32, 480, 49), 160, False),  # unaligned rows fill the lines of L1
+        ("rk3566", GemmShape(48, 240, 64), 64, False),  # 256 bytes apart: a quarter of its sets
+        ("jetson-nano", GemmShape(64, 256, 256), 256, True),  # 1 KiB apart: too few sets
+        ("rpi4", GemmShape(64, 1000, 16), 1000, False),  # a single panel is contiguous
+        ("rpi4", GemmShape(240, 144, 49), 144, True),  # many passes over a B that L1 holds
+        ("rpi5", GemmShape(240, 144, 49), 144, False),  # in half of a larger L1
+    ],
+)
+def test_floats_in_place_are_as_deep_as_l1_holds_their_lines(name, shape, depth, packs):
+    found = analytic_method(load_board(name), shape)
+    assert (found.kc, found.pack_b) == (depth, packs)
+
+
 def test_a_method_is_cut_to_a_product():
     method = Method(512, 256, 4096, False, True, 8, 12)
     cut = method.cut(GemmShape(20, 30, 40))

@@ -10,12 +10,17 @@ from edgekit.host.compiler.costs.methods.rule import (
     FEW_TILES,
     K_STEP,
     LARGEST,
+    LEAST_DEPTH,
+    LINE,
     LONG_VECTORS,
+    MANY_PASSES,
     PACK_ROWS,
+    PAGE,
     PANELS_EACH,
     ROWS_DEPTH,
     STREAMS,
     STRIP_COLUMNS,
+    UNALIGNED,
     WIDE,
 )
 from edgekit.host.compiler.costs.methods.tile_cost import (
@@ -111,14 +116,19 @@ def analytic_method(
        that is a multiple of the vector length, and none that uses AMX.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
-       (transposed: mr), fills half of L2.
+       (transposed: mr), fills half of L2. On a core with `pack_rows`, if B is larger than
+       half of L1 and several row tiles read several panels of it in place, a panel of floats fills
+       at most half of the lines of L1 that rows so far apart can occupy (`_depth_in_place`), but is
+       at least 64 deep.
        mc: mc x kc fills half of L2. nc: kc x nc fills half of L3 (Low et al., "Analytical Modeling
        Is Enough for High-Performance BLIS", TOMS 2016), for bytes half of L2, since data packed on
        the way is used immediately. On a core with AMX, one thread packs strips of a B larger than a
        quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
        to complete steps (16, mr, nr), then to equal parts of the product.
     5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
-       is larger than L2; on some cores also if fewer use it and it is larger than L1. If a core is
+       is larger than L2; on cores with `pack_rows` also if twice that many use it and it is larger
+       than L1, if six times that many use it and it is larger than half of L1, and if that many use
+       it, it is larger than L1, and panels in place had to be less than 64 deep. If a core is
        slow at reading f32 panels from separate rows (`reads_rows`) and B is larger than half of L2,
        panels are at most 128 deep; at most 32, the number of rows that the prefetcher follows, if
        at most 3 tiles share them and B is larger than L2. If B is large and A has enough rows
@@ -184,6 +194,9 @@ def method_of_tile(
         in_l1 = caches.l1 * 3 // 4 // (nr * size)
         most = STREAMS if streamed else in_l1 if copied else ROWS_DEPTH
         depth = min(depth, most)
+    pack_b = dtype != "f32" or _packs_floats(board, mr, nr, shape)
+    if not pack_b and packed != "b" and _shares_rows(board, mr, nr, shape):
+        depth = min(depth, max(_depth_in_place(board, nr, n), LEAST_DEPTH))
     kc = _equal_parts(k, depth, K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
@@ -191,7 +204,6 @@ def method_of_tile(
     if _packs_strips(board, shape, dtype, threads, packed):
         nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     split = _select_split(board, (mr, nr), shape, dtype, threads, packed)
-    pack_b = dtype != "f32" or _packs_floats(board, mr, nr, shape)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
         nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
@@ -203,8 +215,32 @@ def _packs_floats(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bo
     rows, size = parts(shape.m, mr), shape.k * shape.n * BYTES["f32"]
     if rows >= PACK_ROWS and size > caches_of(board).l2:
         return True
-    least = (board.costs or board.isa.costs).pack_rows
-    return nr % board.isa.vl == 0 and 0 < least <= rows and size > board.l1d_bytes
+    if not _shares_rows(board, mr, nr, shape):
+        return False
+    least, l1 = (board.costs or board.isa.costs).pack_rows, board.l1d_bytes
+    if min(shape.k, LEAST_DEPTH) > _depth_in_place(board, nr, shape.n):
+        return rows >= least and size > l1
+    return rows >= (2 if size > l1 else MANY_PASSES) * least
+
+
+def _shares_rows(board: BoardProfile, mr: int, nr: int, shape: GemmShape) -> bool:
+    """True if several row tiles read several panels of floats of a B larger than half of L1, on a
+    core with `pack_rows`."""
+    several = shape.m > mr and shape.n > nr and nr % board.isa.vl == 0
+    large = shape.k * shape.n * BYTES["f32"] > board.l1d_bytes // 2
+    return several and large and (board.costs or board.isa.costs).pack_rows > 0
+
+
+def _depth_in_place(board: BoardProfile, nr: int, n: int) -> int:
+    """The k up to which a panel of floats in place fills half of the lines of L1 that it can use.
+
+    Rows that are a multiple of a power of two of bytes apart share cache sets. Other rows begin
+    anywhere in a line, so that they occupy part of another one.
+    """
+    distance, row = n * BYTES["f32"], nr * BYTES["f32"]
+    apart = min(distance & -distance, PAGE)
+    lines = round_up(row, LINE) if apart >= LINE else row + UNALIGNED
+    return board.l1d_bytes // 2 // max(lines, apart)
 
 
 def _select_split(
