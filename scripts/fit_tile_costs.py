@@ -20,8 +20,10 @@ import json
 import random
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import structs
 
 from edgekit.host.compiler.costs.methods.gemm import choices_of, method_of_tile
 from edgekit.host.compiler.costs.methods.tile_cost import (
@@ -145,11 +147,11 @@ def fit(args: argparse.Namespace) -> None:
         tried = dict(costs)
         for _ in range(source.choice((1, 1, 2, 3))):
             kind = source.choice(list(tried))
-            paid = [name for name, value in asdict(tried[kind]).items() if value]
+            paid = [name for name, value in structs.asdict(tried[kind]).items() if value]
             name = source.choice(paid)
             value = getattr(tried[kind], name) * source.choice(_FACTORS)
             changed = max(round(value) + source.choice((-1, 0, 1)), 1)
-            tried[kind] = replace(tried[kind], **{name: changed})
+            tried[kind] = structs.replace(tried[kind], **{name: changed})
         other = _regrets(known, tried, board, args.dtype)
         if _loss(other) < _loss(found):
             costs, found = tried, other
