@@ -50,8 +50,8 @@ static int64_t most(int64_t a, int64_t b) {
 
 /* Fields as described for TileCosts in kb/targets/isa.py. */
 typedef struct {
-    int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, packing, tile,
-        spilled, segment, paged, stored, partial, element, start;
+    int64_t product, wide, line, vector, far, late, group, panel, crossing, passing, packing,
+        crowded, tile, spilled, segment, paged, stored, partial, element, start;
 } costs;
 
 enum { NORMAL, TRANSPOSED, AMX, KINDS };
@@ -112,9 +112,16 @@ static int64_t cost_of_b(const costs *of, shape s, product p) {
            (of->panel * parts(nv, RULE_TRANSPOSED_AT_ONCE) + crossing) * panels;
 }
 
+/* Whether rows of A share sets of L1 or come from beyond L2. */
+static int are_far_apart(product p) {
+    return 4 * p.k % RULE_ROWS_APART == 0 || 4 * p.m * p.k > EK_L2_BYTES;
+}
+
 static int64_t cost_of_a(const costs *of, shape s, product p) {
-    if (is_transposed(s))
-        return of->packing * round_up(p.m, EK_VECTOR_LANES);
+    if (is_transposed(s)) {
+        int64_t row = of->packing + (p.f32 && are_far_apart(p) ? of->crowded : 0);
+        return row * round_up(p.m, EK_VECTOR_LANES);
+    }
     if (!LONG)
         return 0;
     int64_t pointers = !p.f32 && least(s.mr, p.m) > RULE_POINTED ? p.m : 0;
@@ -171,13 +178,15 @@ static int64_t tile_cost(shape s, product p) {
     int64_t nv = parts(vectors, panels);
     int is_spilled = (rows_each + 1) * nv >= RULE_REGISTERS;
     int64_t late = is_late(rows_each, nv, p.a_packed || transposed) ? of->late : 0;
+    int is_crowded = p.f32 && !p.a_packed && !transposed && rows_each > RULE_FOLLOWED;
+    int64_t line = of->line + (is_crowded && are_far_apart(p) ? of->crowded : 0);
     int64_t tile = of->tile + (is_spilled ? of->spilled : 0);
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int64_t segment = of->segment + (is_paged ? of->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      of->stored * lines * vectors + of->element * lines * across + of->start +
                      (across % EK_VECTOR_LANES ? of->partial * lines : 0);
-    int64_t cost = of->product * products + of->line * panels * lines + vector * rows * vectors +
+    int64_t cost = of->product * products + line * panels * lines + vector * rows * vectors +
                    late * rows * panels + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));

@@ -32,6 +32,8 @@ STRIP_COLUMNS = 128  # of B: two cache lines per row, otherwise memory is read a
 # floats on cores that are faster with copies.
 TRANSPOSED_COLUMNS, TRANSPOSED_FLOATS = 64, 256
 POINTED = 14  # rows in place whose pointers stay in registers
+FOLLOWED = 7  # rows in place that prefetchers follow at once
+ROWS_APART = 1024  # bytes; rows a multiple of this apart share few sets of L1
 SMALL_K, SMALL_K_ROWS = 4, 32  # maximum k, and rows of A in place computed at once
 REGISTER_ROWS, REGISTER_GROUPS = 16, 16  # of an AMX tile register
 

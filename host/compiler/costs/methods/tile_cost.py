@@ -8,6 +8,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     COPIED_PAGES,
     COPIED_ROWS,
     FEW_PASSES,
+    FOLLOWED,
     GROUP,
     LINE,
     LONG_VECTORS,
@@ -17,6 +18,7 @@ from edgekit.host.compiler.costs.methods.rule import (
     REGISTER_GROUPS,
     REGISTER_ROWS,
     REGISTERS,
+    ROWS_APART,
     SMALL_K,
     SMALL_K_ROWS,
     SUM_BYTES,
@@ -81,6 +83,8 @@ def cost_by(
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = costs.line * panels * lines + (costs.vector + costs.far * far) * rows * vectors
     nv, high = parts(vectors, panels), parts(lines, rows)
+    if dtype == "f32" and packed != "a" and not transposed and high > FOLLOWED:
+        loads += costs.crowded * panels * lines * _are_far_apart(board, shape)
     loads += costs.late * rows * panels * _is_late(high, nv, packed == "a" or transposed)
     spilled = (high + 1) * nv >= REGISTERS
     stores = (costs.tile + costs.spilled * spilled) * rows * panels
@@ -91,7 +95,13 @@ def cost_by(
     cost = costs.product * products + loads + stores // depth
     if packed != "b":
         cost += _cost_of_b(costs, board, tile, shape, dtype)
-    return cost if amx or packed == "a" else cost + _cost_of_a(costs, vl, tile, shape, dtype)
+    return cost if amx or packed == "a" else cost + _cost_of_a(costs, board, tile, shape, dtype)
+
+
+def _are_far_apart(board: BoardProfile, shape: GemmShape) -> bool:
+    """True if rows of A share sets of L1 or come from beyond L2."""
+    distance = shape.k * BYTES["f32"]
+    return distance % ROWS_APART == 0 or shape.m * distance > caches_of(board).l2
 
 
 def _is_late(rows: int, nv: int, panel: bool) -> bool:
@@ -190,16 +200,17 @@ def _is_small_k(
 
 
 def _cost_of_a(
-    costs: TileCosts, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str
+    costs: TileCosts, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
 ) -> int:
     """The cost of an A that was not packed in advance.
 
     For a transposed tile, packing it; otherwise, with long vectors, the cost of rows in place that
     share an L1 set, and of pointers to rows of bytes.
     """
-    mr, nr = tile
+    vl, (mr, nr) = board.isa.vl, tile
     if nr % vl:
-        return costs.packing * round_up(shape.m, vl)
+        crowded = dtype == "f32" and _are_far_apart(board, shape)
+        return (costs.packing + costs.crowded * crowded) * round_up(shape.m, vl)
     if vl < LONG_VECTORS:
         return 0
     slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
