@@ -160,6 +160,8 @@ def _show_table(board: BoardProfile, path: Path, made: Built, orders: int) -> No
 
 
 def _rows_text(rows: int, kept: int, measurements: int) -> str:
+    if not measurements and rows == kept:
+        return f"{kept} rows of edgekit's own, none measured here"
     own = f"{rows - kept} rows from {measurements} measurements"
     return f"{own}, {kept} of edgekit's own" if kept else own
 
