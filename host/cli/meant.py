@@ -100,7 +100,7 @@ def meant_by(error: Any) -> str:
         # undeploy looks like deploy
         if known := _COMMANDS.get(context.command_path, {}).get(found[1]):
             return known
-        near = re.search(r"Did you mean '(\S+)'\?", error.format_message())
+        near = re.search(r"Did you mean '([^']+)'", error.format_message())
         return f"{context.command_path} {near[1]}" if near else ""
     if context.command_path in ("edgekit bench", "edgekit profile") and (
         found := re.match(r"No such command '(.+\.\w+)'", error.message)
