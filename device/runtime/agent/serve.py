@@ -100,8 +100,11 @@ class _Server:
             return {}, self._texts.inputs(str(document.get("text")))
         if what == "line":
             self._characters = self._characters or Characters(self._manifest, self._files)
-            values = struct.unpack(f"<{len(arrays['values'].data) // 4}f", arrays["values"].data)
-            return dict(self._characters.line(values)._asdict()), {}
+            values = arrays.get("values")
+            if values is None or values.dtype != "f32":
+                raise InputError("expected values of f32, found none")
+            numbers = struct.unpack(f"<{len(values.data) // 4}f", values.data)
+            return dict(self._characters.line(numbers)._asdict()), {}
         if what == "reset":
             for model in self._models.values():
                 model.reset()
