@@ -10,8 +10,10 @@ that are or do. Boards other than the local one run under qemu-user.
 
 A network is wrong if its library differs from the peer by more than rounding can explain (a
 quantized .tflite network: at all, from LiteRT's reference kernels), rolled back if its golden
-outputs fail the health check, and refused if the compiler rejects what the peer runs. Prints each
-failure with its seed; exit code 1 if any network was wrong, rolled back or crashed.
+outputs fail the health check, and refused if the compiler rejects what the peer runs. A .tflite
+network overflows if all outputs that differ depend on an overflow of f32, where LiteRT clamps; its
+other outputs are right. Prints each of these with its seed; exit code 1 if any network was wrong,
+rolled back or crashed.
 
 With --sanitize, libraries for x86 are built with AddressSanitizer and UndefinedBehaviorSanitizer,
 those for other cores with traps on undefined behavior, and all of their memory ends at a page that
@@ -28,13 +30,12 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,8 @@ from tests.long.zoo_one import apart, nudged
 from tests.support import random_litert, random_networks
 from tests.support import sanitized as sanitizers
 from tests.support.golden_runs import worst_of_golden
+from tests.support.overflows import overflows
+from tests.support.peers import Peer, litert_peers, onnx_peers
 
 _BOARDS = ("local", "a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3")
 # With sanitizers: x86 by instruction set; rvv128 has kernels of f16 that build for any processor.
@@ -74,47 +77,6 @@ _ROUNDING = {"f32": (2.0**-22, 2e-4), "f16": (2.0**-11, 2e-2), "s16": (2.0**-14,
 _CODES = (2.0**-6, 0.12)
 _LITERT = (2.0**-22, 2e-4)
 _EXACT = ("u8", "s8", "s16")  # quantized .tflite networks: as LiteRT's reference kernels
-
-Peer = Callable[[Mapping[str, Array]], list[Array]]
-
-
-def onnx_peers(content: bytes) -> list[Peer]:
-    """ONNX Runtime with and without its graph optimizations."""
-    import onnxruntime as ort
-
-    ort.set_default_logger_severity(4)
-
-    def peer(level: str) -> Peer:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        return lambda inputs: session.run(None, dict(inputs))
-
-    try:
-        optimized = peer("ORT_ENABLE_ALL")
-    except ort.capi.onnxruntime_pybind11_state.Fail:  # its fusions break some s8 networks
-        optimized = peer("ORT_ENABLE_BASIC")
-    return [optimized, peer("ORT_DISABLE_ALL")]
-
-
-def litert_peers(content: bytes) -> list[Peer]:
-    """LiteRT's reference kernels, and those that it uses itself."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    peers: list[Peer] = []
-    for kind in (OpResolverType.BUILTIN_REF, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES):
-        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kind)
-        interpreter.allocate_tensors()
-
-        def run(inputs: Mapping[str, Array], held: Any = interpreter) -> list[Array]:
-            for detail, value in zip(held.get_input_details(), inputs.values(), strict=True):
-                held.set_tensor(detail["index"], value)
-            held.invoke()
-            return [held.get_tensor(d["index"]) for d in held.get_output_details()]
-
-        peers.append(run)
-    return peers
 
 
 @dataclass(frozen=True)
@@ -238,19 +200,29 @@ def _compared(
     def moved(count: int, wider: int) -> list[list[Array]]:
         return [peers[0](nudged(drawn, rng, nudge * wider)) for _ in range(count if floor else 0)]
 
+    def with_peers(own: Sequence[int]) -> Verdict:
+        for extent in ((_NUDGES, 1), (_MORE_NUDGES, _WIDER)):
+            answers = (found[1], wanted[0], *moved(*extent), wanted[1])
+            y, want, *others = ([outputs[i] for i in own] for outputs in answers)
+            verdict = _with_peers(case, y, want, others)
+            if verdict[0] == "right":
+                break
+        return verdict
+
     verdicts, first = [], 0
-    for golden in goldens:
-        own = slice(first, first + len(golden.outputs))
+    for network, golden in zip(networks, goldens, strict=True):
+        own = range(first, first + len(golden.outputs))
         first = own.stop
-        worst = worst_of_golden(found[0][own], golden)
+        worst = worst_of_golden(found[0][own.start : own.stop], golden)
         if not worst <= 1:
             verdicts.append(("rolled back", f"{worst:.3g} of the tolerance"))
             continue
-        for extent in ((_NUDGES, 1), (_MORE_NUDGES, _WIDER)):
-            others = [outputs[own] for outputs in (*moved(*extent), wanted[1])]
-            verdict = _with_peers(case, found[1][own], wanted[0][own], others)
+        verdict = with_peers(own)
+        clamps = verdict[0] == "wrong" and case.form == "tflite"
+        if causes := overflows(network, drawn) if clamps else {}:
+            verdict = with_peers([i for i in own if graph.outputs[i] not in causes])
             if verdict[0] == "right":
-                break
+                verdict = ("overflows", ", ".join(sorted({*causes.values()})))
         verdicts.append(verdict)
     return verdicts
 
