@@ -28,7 +28,7 @@ _NEEDS_DUCKDB = pytest.mark.skipif(
 )
 _NEEDS_NATS = pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
 _SUITES = [
-    pytest.param(("hostile_models", "--count", "20000"), id="hostile models"),
+    pytest.param(("hostile_models", "--count", "5000"), id="hostile models"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
     pytest.param(("decoders",), id="decoders", marks=_NEEDS_LLVM),
     pytest.param(
