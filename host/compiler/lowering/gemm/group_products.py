@@ -16,7 +16,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.window import Window, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
+from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, runs_alone
 from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
 from edgekit.kb.targets.isa import ByteProduct, Tile
@@ -31,7 +31,7 @@ _F32 = np.dtype(np.float32)
 
 @dataclass(frozen=True, eq=False)
 class GroupsPart:
-    """The groups of a product that one call covers.
+    """The groups of a product that one call covers. `grain`: tasks worth waking a thread for.
 
     The caller stores `weights` (packed, `bits` bits per value) and adds to `fields` the addresses
     of x, weights and scales from group `first` on, bias and y.
@@ -42,6 +42,7 @@ class GroupsPart:
     tasks: int
     weights: Array
     first: int
+    grain: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     at_once = groups if direct else min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
     if not kind.reads_bytes:  # rows are widened in scratch
         at_once = min(at_once, max(I8_SCRATCH_BYTES // (2 * tile.mr * depth), 1))
+    alone = direct and runs_alone(ctx)
     macros = {
         "GROUPS": depth,
         "W_ZERO": 0,
@@ -89,7 +91,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         **({"INT4": 1} if halve else {}),
         **({"DIRECT": 1} if direct else {}),
         **({"BF16_SCALES": 1} if short else {}),
-        **(ahead_of(ctx) if m == 1 else {}),
+        **(ahead_of(ctx, alone) if m == 1 else {}),
     }
     kernel = ctx.kernel(
         f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_int4' if halve else ''}"
@@ -124,7 +126,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
             used = slice(first, first + count)
             fields["start"] = ctx.weights.add(_offset_correction(ctx, weights, scale, group, used))
         stored = pack_int4(packed, columns * count * depth) if halve else packed
-        parts.append(GroupsPart(kernel, fields, tasks, stored, first))
+        parts.append(GroupsPart(kernel, fields, tasks, stored, first, tasks if alone else 1))
     return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
 
 

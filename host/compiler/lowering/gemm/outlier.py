@@ -83,7 +83,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
             "high_f32": high,
             "y": Value(node.outputs[0]),
         }
-        products.append(KernelCall(part.kernel, fields, part.tasks))
+        products.append(KernelCall(part.kernel, fields, part.tasks, part.grain))
     fields = {
         "m": m, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,

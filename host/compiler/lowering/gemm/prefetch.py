@@ -14,17 +14,17 @@ from edgekit.kb.targets.clusters import timed_core
 AHEAD = "I8_PREFETCH_DISTANCE"  # a macro of gemm/i8_tile.h
 
 
-def ahead_of(ctx: Context) -> Mapping[str, int]:
+def ahead_of(ctx: Context, alone: bool = False) -> Mapping[str, int]:
     """The macro AHEAD for a single-row product; empty for the default of gemm/i8_tile.h.
 
     If a run reads more weights than the last-level cache holds, all of them come from memory. A
     core gets most of its bandwidth with as many outstanding lines as it supports: fewer leave it
     idle, more stall its loads. With cached weights, prefetches only cost time on out-of-order
     cores; several threads share the memory bandwidth; and kernels of other architectures gained
-    nothing.
+    nothing. `alone`: one thread runs the product.
     """
     lines = lines_ahead(ctx)
-    return {AHEAD: lines * LINE} if lines and ctx.threads == 1 else {}
+    return {AHEAD: lines * LINE} if lines and (ctx.threads == 1 or alone) else {}
 
 
 def lines_ahead(ctx: Context) -> int:
