@@ -99,26 +99,25 @@ typedef struct {
 /* Keeps the compiler, which knows no latencies, from computing one value after the other. */
 #define I4_TOGETHER(a, b, c, d) __asm__ volatile("" : "+vr"(a), "+vr"(b), "+vr"(c), "+vr"(d))
 
-/* `steps` steps of two vectors each. */
-EK_INLINE void i4_steps(const int steps, i4_sums s[2], const i8_row *const x[2], long p,
-                        const uint8_t *w) {
-    i4_bytes v[2][4] = {0};
+/* Two steps of two vectors each. */
+EK_INLINE void i4_two_steps(i4_sums s[2], const i8_row *const x[2], long p, const uint8_t *w) {
+    i4_bytes v[2][4];
     EK_UNROLL
-    for (int i = 0; i < 2 * steps; i++)
+    for (int i = 0; i < 4; i++)
         memcpy(&v[0][i], w + i * I4_BYTES, sizeof v[0][i]);
     I4_TOGETHER(v[0][0], v[0][1], v[0][2], v[0][3]);
     EK_UNROLL
-    for (int i = 0; i < 2 * steps; i++)
+    for (int i = 0; i < 4; i++)
         v[1][i] = v[0][i] >> 4, v[0][i] &= 15;
     I4_TOGETHER(v[0][0], v[0][1], v[0][2], v[0][3]);
     I4_TOGETHER(v[1][0], v[1][1], v[1][2], v[1][3]);
     EK_UNROLL
-    for (int i = 0; i < 2 * steps; i++)
+    for (int i = 0; i < 4; i++)
         v[1][i] -= 8, v[0][i] -= 8;
     I4_TOGETHER(v[0][0], v[0][1], v[0][2], v[0][3]);
     I4_TOGETHER(v[1][0], v[1][1], v[1][2], v[1][3]);
     EK_UNROLL
-    for (int i = 0; i < 2 * steps; i++) {
+    for (int i = 0; i < 4; i++) {
         EK_UNROLL
         for (int h = 0; h < 2; h++)
             s[h].of[i % 2] += vcast((i8_signed8)v[h][i], i8_two16) *
@@ -177,8 +176,8 @@ EK_INLINE void add_units(const int nv, const long unit, const ek_i8_conv_args *a
             long p = from;
 #if EK_I8 == EK_I8_WIDE16
             for (; nv == 4 && p + 4 <= until; p += 4, w += 4 * bytes) {
-                i4_steps(2, sums, x, p, w);
-                i4_steps(2, sums, x, p + 2, w + 2 * bytes);
+                i4_two_steps(sums, x, p, w);
+                i4_two_steps(sums, x, p + 2, w + 2 * bytes);
             }
 #endif
             for (; p < until; p += I8_STEP, w += bytes) {
