@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,21 +93,20 @@ def compile_command(
         return
     from edgekit.host.compiler.frontends.pytorch.source import torch_source
 
+    def build(path: Path, options: CompileOptions) -> None:
+        _compile_file(path, board, output, explain, html, counter, options, as_json)
+
     if model is not None and (source := torch_source(model)):
-        _compile_torch(source, board, output, explain, html, counter, options, as_json)
+        _compile_torch(source, output, options, build)
         return
-    _compile_file(model_file(model), board, output, explain, html, counter, options, as_json)
+    build(model_file(model), options)
 
 
 def _compile_torch(
     source: TorchSource,
-    board: str | None,
     output: str | None,
-    explain: Path | None,
-    html: Path | None,
-    counter: int | None,
     options: CompileOptions,
-    as_json: bool,
+    build: Callable[[Path, CompileOptions], None],
 ) -> None:
     """Exports a PyTorch network, and compiles it or, for `-o FILE.onnx`, keeps the ONNX file."""
     from edgekit.host.cli.output import check_writable, note, warn
@@ -130,7 +130,7 @@ def _compile_torch(
             return
         if source.kind != "program":  # whose open dimensions are still open
             options = replace(options, shapes={})
-        _compile_file(made.model, board, output, explain, html, counter, options, as_json)
+        build(made.model, options)
 
 
 def _compile_file(

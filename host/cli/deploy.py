@@ -100,10 +100,8 @@ def deploy(
     from edgekit.host.cli.estimated import estimate_for
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
-    from edgekit.host.cli.report import warn_of_noise
     from edgekit.host.deploy.api import connect
     from edgekit.host.deploy.release.tables import bundle_with_tables
-    from edgekit.host.errors import RolledBackError
     from edgekit.kb.targets.board import load_board
 
     name = board_name(board)
@@ -128,15 +126,23 @@ def deploy(
         show_kernels(device, bundle, release, as_json)
         return
     timing = device.bench(threads=threads, cluster=cluster or "", seconds=_BENCH_SECONDS)
+    _check_timed(device, release, timing)
+    if file_kind(path) is FileKind.MODEL and not device.emulated:
+        keep_in_history(path, device, options, timing)
+    _print_result(device, release, timing, estimate_for(device, timing, bundle), as_json)
+
+
+def _check_timed(device: Board, release: Release, timing: Benchmark) -> None:
+    """Raises RolledBackError if another release was timed; warns of noise."""
+    from edgekit.host.cli.report import warn_of_noise
+    from edgekit.host.errors import RolledBackError
+
     if release.application and timing.release != release.id:
         raise RolledBackError(
             f"board '{device.name}': release {release.id} was rolled back, {timing.release} runs "
             "again: its application may have failed; see: edgekit status"
         )
     warn_of_noise(timing, device.emulated)
-    if file_kind(path) is FileKind.MODEL and not device.emulated:
-        keep_in_history(path, device, options, timing)
-    _print_result(device, release, timing, estimate_for(device, timing, bundle), as_json)
 
 
 def _refuse_models(context: typer.Context, flag: str, options: CompileOptions) -> None:
