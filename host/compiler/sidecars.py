@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def sidecar_files(model: Path) -> Iterator[Path]:
     ):
         if file.is_file() and file != model:
             yield file
+
+
+def copy_configs(folder: Path, to: Path) -> None:
+    """Copies configuration and tokenizer to where a model is made of those in `folder`."""
+    for name in _CONFIGS:
+        if (folder / name).is_file():
+            (to / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, to / name)
 
 
 def read_sidecar(file: Path, most_bytes: int = _MOST_BYTES) -> bytes | None:

@@ -24,6 +24,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.similarity import cosine
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.options import Shapes
+from edgekit.host.compiler.sidecars import copy_configs
 from edgekit.host.errors import InputError
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -73,6 +74,8 @@ def export(
             values = dict(found)
     except (OSError, ValueError) as error:
         raise InputError(f"{source.path}: PyTorch wrote no model: {one_line(str(error))}") from None
+    if source.kind == "folder":
+        copy_configs(source.path, folder)
     lowest, largest = _compare(model, values)
     if not lowest >= _LEAST_COSINE:
         raise InputError(

@@ -72,6 +72,19 @@ def test_an_export_is_compared_with_pytorch(play: Any, source: TorchSource, tmp_
     assert told == ["net.py: loading a network runs its code, in a process of its own"]
 
 
+def test_a_folder_s_tokenizer_is_next_to_the_model(play: Any, tmp_path: Path) -> None:
+    """So that its texts and labels are known."""
+    hub, out = tmp_path / "hub", tmp_path / "out"
+    (hub / "1_Pooling").mkdir(parents=True)
+    out.mkdir()
+    names = ("config.json", "tokenizer.json", "1_Pooling/config.json")
+    for name in names:
+        (hub / name).write_text("{}")
+    python = play({"torch": "9"}, doubling(tmp_path))
+    found = export(TorchSource("folder", hub), {"x": (1, 4)}, out, lambda _: None, python)
+    assert all((found.model.parent / name).read_text() == "{}" for name in names)
+
+
 @pytest.mark.parametrize(
     ("answer", "does", "said"),
     [
