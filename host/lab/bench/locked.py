@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -122,14 +123,7 @@ def _keep_path(kind: type, value: Any) -> Any:
 
 def relative(path: Path, folder: Path) -> str:
     """The path as the lock file has it, so that a checkout elsewhere finds the same file."""
-    whole, base = path.resolve(), folder.resolve()
-    up = [part for part in base.parents if part in whole.parents or part == whole]
-    if base in whole.parents:
-        return whole.relative_to(base).as_posix()
-    if not up:
-        return whole.as_posix()
-    depth = len(base.parts) - len(up[0].parts)
-    return Path(*[".."] * depth, whole.relative_to(up[0])).as_posix()
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
 @dataclass(frozen=True)
