@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from edgekit.device import gemm
 from edgekit.device.runtime.agent import kernels_check
 from edgekit.device.runtime.arrays import buffers
-from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
+from edgekit.device.runtime.arrays.find import LIBRARY_VARIABLE
+from edgekit.device.runtime.arrays.gemm import _open_library
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.toolchain.kernels import half_units, kernel_units
 from edgekit.host.compiler.toolchain.zig import TranslationUnit
@@ -37,10 +39,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def halves(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def halves(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """gemm() takes that library."""
-    opened = GemmLibrary(library)
-    monkeypatch.setattr("edgekit.device.runtime.arrays.gemm._open_library", lambda _process: opened)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(library))
+    _open_library.cache_clear()
+    yield
+    _open_library.cache_clear()
 
 
 def _random(*shape: int) -> Any:

@@ -8,7 +8,7 @@ from onnx import helper
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
-from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.evaluate import COMPUTED_BYTES, evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.onnx_models import model, node, save, value
 
@@ -309,14 +309,16 @@ def test_an_operator_is_what_onnx_runtime_computes(
             np.testing.assert_allclose(got, want.astype(np.float64), rtol=0, atol=atol)
 
 
-def test_weights_of_8_bits_are_widened_whatever_their_size(tmp_path, monkeypatch):
+def test_weights_of_8_bits_are_widened_whatever_their_size(tmp_path):
     """They are 32 times as large until they are the operands of products."""
-    monkeypatch.setattr("edgekit.host.compiler.frontends.common.builder.COMPUTED_BYTES", 0)
-    weights = {"w": _s8(1, 128, 256), "r": _s8(1, 64, 256)}
+    size, hidden = 3700, 512
+    weights = {"w": _s8(1, size, 4 * hidden), "r": _s8(1, hidden, 4 * hidden)}
+    # At 16 times their size, more than any file may make us compute.
+    assert 16 * sum(w.nbytes for w in weights.values()) > COMPUTED_BYTES
     numbers = {"s": np.full(1, 0.01, np.float32), "z": np.ones(1, np.int8)}
     ins = ["x", "w", "r", *[""] * 5, "s", "z", "s", "z"]
-    made = node("DynamicQuantizeLSTM", ins, ["y"], domain="com.microsoft", hidden_size=64)
-    proto = model([made], [value("x", (3, 1, 128))], ["y"], weights | numbers)
+    made = node("DynamicQuantizeLSTM", ins, ["y"], domain="com.microsoft", hidden_size=hidden)
+    proto = model([made], [value("x", (3, 1, size))], ["y"], weights | numbers)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     graph = import_model(save(proto, tmp_path))
     assert not [n for n in graph.nodes if all(graph.tensors[i].data is not None for i in n.inputs)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -12,24 +10,18 @@ from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir import ops, sums
 from edgekit.host.compiler.ir.types import DType
 from tests.support.loop_graphs import accumulate
+from tests.support.observed_calls import observed_calls
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
 
-def test_weights_in_a_loop_are_moved_once(monkeypatch):
+def test_weights_in_a_loop_are_moved_once():
     """Drawing noise for the weights at every step took minutes for a network of three layers."""
     graph = graph_of([next(c for c in map(accumulate, _rngs()) if c.op.steps == 17)])
     weights = next(t for t in graph.nodes[0].op.body.tensors.values() if t.data is not None)
-    drawn = Counter()
-    sample = noise._Source._sample_noise
-
-    def counted(source, shape):
-        drawn[shape] += 1
-        return sample(source, shape)
-
-    monkeypatch.setattr(noise._Source, "_sample_noise", counted)
-    runs = noise.noisy_runs(graph, inputs_of(graph), 3)
-    assert drawn[weights.shape] == 3
+    with observed_calls(noise._Source._sample_noise) as drawn:
+        runs = noise.noisy_runs(graph, inputs_of(graph), 3)
+    assert [shape for _, shape in drawn].count(weights.shape) == 3
     assert any(run.noisy for run in runs.values())
 
 
@@ -37,22 +29,16 @@ def _rngs():
     return (np.random.default_rng(seed) for seed in range(99))
 
 
-def test_sums_of_halves_are_rounded_at_each_step_in_one_run(monkeypatch, tmp_path):
+def test_sums_of_halves_are_rounded_at_each_step_in_one_run(tmp_path):
     """Rounding them in all four runs for each input took most of a compilation."""
     rng = np.random.default_rng(0)
     weights = constant(rng.standard_normal((8, 3, 3, 16)) / 12, DType.F16)
     graph = graph_of([Case(ops.Conv2D(), (tensor((1, 9, 9, 16), DType.F16), weights))])
-    rounded = []
-    half_rows = sums.half_rows
-
-    def counted(*operands):
-        rounded.append(half_rows(*operands))
-        return rounded[-1]
-
-    monkeypatch.setattr(sums, "half_rows", counted)
-    golden = golden_of(graph, tmp_path)
+    with observed_calls(sums.half_rows) as rounded:
+        golden = golden_of(graph, tmp_path)
     assert len(rounded) == 1
-    assert np.array_equal(golden.outputs[0].reshape(-1, 8), rounded[0].astype(np.float16))
+    rows = sums.half_rows(*rounded[0])
+    assert np.array_equal(golden.outputs[0].reshape(-1, 8), rows.astype(np.float16))
     assert golden.tolerances[0] > 0
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +30,7 @@ from edgekit.host.compiler.transforms.split.live import Live
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
 from tests.support.group_graphs import expanded_block
 from tests.support.kernel_runs import build, run_here, x86_params
+from tests.support.observed_calls import observed_calls
 from tests.support.op_graphs import inputs_of
 
 _MODELS = Path(__file__).parents[3] / "models"
@@ -259,28 +258,15 @@ def _blocks(count: int) -> Graph:
     return Graph("blocks", tensors, tuple(nodes), ("x",), ("y",))
 
 
-def _calls(work: Callable[[], object]) -> int:
-    """The number of Python functions that `work` calls."""
-    count = 0
-
-    def see(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(see)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def test_the_search_for_chains_is_linear_in_the_size_of_the_graph():
     board = load_board("rpi4")
     _chained(_blocks(8), board)  # what is computed once per process
-    calls = [_calls(lambda n=n: _chained(_blocks(n), board)) for n in (10, 40)]
-    assert calls[1] < 6 * calls[0]
+    counts = []
+    for n in (10, 40):
+        with observed_calls() as calls:
+            _chained(_blocks(n), board)
+        counts.append(len(calls))
+    assert counts[1] < 6 * counts[0]
 
 
 @pytest.mark.parametrize("joined", [(0,), (1, 2), (3,), (4, 5), (0, 2, 4, 5)])
