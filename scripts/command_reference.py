@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _HEAD = """# Commands
@@ -44,7 +43,7 @@ An error is one line with what was expected, what was found and what to do next:
 
 def page() -> str:
     """The complete page: one section per command, in the order of `edgekit --help`."""
-    root = typer.main.get_command(app)
+    root = command_tree(app)
     sections = [
         _HEAD,
         *(_format_section(path, command) for path, command in _walk_commands("edgekit", root)),

@@ -22,9 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 
 _ROOT = Path(__file__).resolve().parents[1]
 _STAGE = re.compile(r"^ci: (\S+(?: --\w+)?) \w+ in (\d+) s$", re.MULTILINE)
@@ -80,7 +79,7 @@ def words(folder: Path) -> dict[str, int]:
 
 def commands() -> dict[str, int]:
     """The number of commands, not counting groups that do nothing themselves."""
-    paths = list(_walk_commands(typer.main.get_command(app), ()))
+    paths = list(_walk_commands(command_tree(app), ()))
     laboratory = sum(path[0] == _LABORATORY for path in paths)
     return {"product": len(paths) - laboratory, "laboratory": laboratory}
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import typer
 
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.places import few_or_all
 
@@ -172,7 +172,7 @@ def test_edgekit_commands_that_are_only_shown_are_understood(page: str) -> None:
     shown = [line for b in blocks if b.language == "console" for line in b.text.splitlines()]
     lines = [shlex.split(line, comments=True)[1:] for line in shown if line.startswith("edgekit ")]
     assert len(lines) >= 3
-    whole = typer.main.get_command(app)
+    whole = command_tree(app)
     for words in lines:
         command = whole
         while hasattr(command, "commands"):

@@ -69,11 +69,10 @@ def _open_closed_streams() -> bool:
 
 
 def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, verbose: bool) -> int:
-    import typer
-
     from edgekit.host.cli import log
     from edgekit.host.cli.app import app as edgekit
     from edgekit.host.cli.app import explain
+    from edgekit.host.cli.command_tree import command_tree
     from edgekit.host.cli.renamed import renamed_command
 
     if now := renamed_command(arguments):
@@ -81,7 +80,7 @@ def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, ver
         return _INPUT
     log.start(arguments, verbose)
     try:
-        result = typer.main.get_command(app or edgekit).main(
+        result = command_tree(app or edgekit).main(
             args=arguments, prog_name="edgekit", standalone_mode=False
         )
     except SystemExit as ended:  # raised by typer: completion, and a closed pipe

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.main
+import typer
 
+from edgekit.host.cli.command_tree import command_tree
 from edgekit.host.common.text import one_line
 
 _COMMANDS = {  # of other tools, by the group in which they are typed
@@ -79,7 +80,7 @@ def reworded(error: Any) -> str:
 
 def command_of(arguments: Sequence[str], app: typer.Typer) -> str:
     """The command that a command line begins with; typer's parser does not name it."""
-    command, path = typer.main.get_command(app), "edgekit"
+    command, path = command_tree(app), "edgekit"
     for word in arguments:
         inner = getattr(command, "commands", {})
         if word not in inner:

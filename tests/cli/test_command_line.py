@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from edgekit.host.cache import cached
+from edgekit.host.cli.command_tree import command_tree
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.compiler.options import ASKED, DEFAULT_OPTIONS, CompileOptions
 from tests.support.fake_qemu import fake_virtual_boards
@@ -370,7 +371,7 @@ def test_options_are_sent_to_workers_as_they_were_given() -> None:
     app.command()(command)
     shapes = ("--input-shape", "x=1,8", "--input-shape", "x=2,8", "--state", "h=y")
     weights = ("--weights", "int4", "--group-size", "64", "--memory-limit", "1KiB")
-    run = typer.main.get_command(app)
+    run = command_tree(app)
     run.main([*shapes, *weights, "--precision", "f16"], standalone_mode=False)
     run.main(words_of(found[0]), standalone_mode=False)
     assert found[0] == found[1]

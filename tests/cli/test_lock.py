@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import typer
 import yaml  # type: ignore[import-untyped]
 
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 from edgekit.host.compiler.options import CompileOptions, StateBinding
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.locked import options_document, options_of, read_lock, relative
@@ -158,7 +158,7 @@ def test_templates_run_commands_that_there_are(name: str) -> None:
     document = yaml.safe_load((_CI / name).read_text())
     lines = [text for text in _texts(document) if text.startswith("edgekit lock")]
     assert len(lines) == 1
-    command: Any = typer.main.get_command(app)
+    command: Any = command_tree(app)
     words = shlex.split(lines[0].partition(">")[0])[1:]
     known = {flag for p in command.commands[words[0]].params for flag in p.opts}
     assert {word for word in words if word.startswith("-")} <= known and "--check" in words

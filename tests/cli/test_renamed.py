@@ -6,9 +6,9 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-import typer
 
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 from edgekit.host.cli.renamed import COMMANDS, GONE, OPTIONS
 
 
@@ -17,7 +17,7 @@ def test_an_old_command_names_the_new_one_which_there_is(edgekit: Any, old: str)
     done = edgekit(*old.split(), "--json")
     assert (done.code, done.out) == (2, "")
     assert done.complaint == f"edgekit: 'edgekit {old}' is now 'edgekit {COMMANDS[old]}'"
-    found: Any = typer.main.get_command(app)
+    found: Any = command_tree(app)
     for word in takewhile(lambda each: each[0].islower(), COMMANDS[old].split()):
         found = found.commands[word]
     flags = {flag for parameter in found.params for flag in parameter.opts}

@@ -14,6 +14,7 @@ import typer
 from edgekit.device.runtime.errors import BusyError
 from edgekit.host import errors
 from edgekit.host.cli.app import HEADINGS, app, explain
+from edgekit.host.cli.command_tree import command_tree
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -35,8 +36,8 @@ def groups(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
             yield from groups(command, (*path, name))
 
 
-ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
-GROUPS = sorted(groups(typer.main.get_command(app)))
+ALL_COMMANDS = sorted(commands(command_tree(app)))
+GROUPS = sorted(groups(command_tree(app)))
 
 
 def test_commands_are_those_of_the_specification() -> None:
@@ -95,7 +96,7 @@ def test_commands_are_those_of_the_specification() -> None:
 
 def test_every_command_has_one_heading() -> None:
     listed = [name for names in HEADINGS.values() for name in names]
-    assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert sorted(listed) == sorted(command_tree(app).commands)  # type: ignore[attr-defined]
 
 
 def helps(group: Any, path: str = "edgekit") -> Iterator[tuple[str, str]]:
@@ -108,7 +109,7 @@ def helps(group: Any, path: str = "edgekit") -> Iterator[tuple[str, str]]:
 
 
 def test_each_help_text_is_one_sentence_of_one_line() -> None:
-    for where, text in helps(typer.main.get_command(app)):
+    for where, text in helps(command_tree(app)):
         assert text and len(text) <= 80 and "\n" not in text, where
         assert text.endswith(".") and ". " not in text, where
 

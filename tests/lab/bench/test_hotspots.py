@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import typer
 
 from edgekit.device.runtime.agent.hotspots import ThreadHotspots, ThreadTime
 from edgekit.device.runtime.agent.threads import OtherProgram
 from edgekit.host.cli.app import app
+from edgekit.host.cli.command_tree import command_tree
 from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
 from edgekit.host.deploy.release.types import ClockReadings, Noise
 from edgekit.host.lab.bench.advice import BenchTarget
@@ -67,7 +67,7 @@ def _check_advice(text: str) -> None:
         r"edgekit ((?:bench|tune|quantize|prune|compile|doctor|estimate)[^;,]*)", text
     ):
         words = command.split()
-        found: Any = typer.main.get_command(app)
+        found: Any = command_tree(app)
         while hasattr(found, "commands"):
             found = found.commands[words.pop(0)]
         options = {name for each in found.params for name in each.opts}
