@@ -284,6 +284,10 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #define F32_ROWS_AHEAD(mr, nv) 0
 #endif
 
+#if defined EK_HALF && EK_IN_ORDER && defined __aarch64__ && MR >= 8 && NV >= 2 && !defined NARROW
+#include "f16_in_order.h"
+#endif
+
 /* f32_rows, prefetching `lines` lines per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
@@ -297,6 +301,13 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     /* A single counter and moving pointers: no other arithmetic in the loop. */
     unsigned long left = step > 1 ? (unsigned long)k / (unsigned)step : 0;
     long p = (long)left * step;
+#ifdef F16_IN_ORDER
+    if (F16_IN_ORDER(mr, nv) && b.row == nv * EK_VL && !masked && left) {
+        f16_rows_in_order(acc, a, b.at, (long)left);
+        b.at += p * b.row;
+        left = 0;
+    }
+#endif
 #if F32_LANES && EK_IN_ORDER
     if (F32_ROWS_AHEAD(mr, nv) && !masked && left) {
         f32_rows_ahead(mr, nv, acc, a, &b, left);

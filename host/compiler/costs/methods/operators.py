@@ -346,9 +346,9 @@ def _cost_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> floa
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
     panels = [tile.nv] * whole + ([rest] if rest else [])
-    floats = isa.lanes and isa.registers >= VECTORS and form.dtype == "f32"
-    measured = board.in_order or (makes_whole_products(board) and form.shape.m > 1)
-    if floats and measured:
+    floats = isa.lanes and isa.registers >= VECTORS and form.is_float
+    out_of_order = makes_whole_products(board) and form.shape.m > 1 and form.dtype == "f32"
+    if floats and (board.in_order or out_of_order):
         return cost_of_parts(tile, panels, form.shape.m, board.in_order)
     return _multiply_cost(tile, panels, isa, form, board)
 
