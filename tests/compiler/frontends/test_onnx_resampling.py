@@ -212,6 +212,50 @@ def test_integers_are_resized(dtype, mode, antialias, tmp_path):
     np.testing.assert_allclose(got.astype(int), want.astype(int), rtol=0, atol=1)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("sizes", (4, 5)),
+        ("sizes", (6, 3)),  # an axis that keeps its size is not cropped
+        ("scales", (1.0, 0.5)),
+        ("scales", (1.1, 2.0)),  # but it is by such a scale
+        ("sizes", (6, 7)),  # nor is anything if all do
+        ("scales", (1.1, 1.0)),
+    ],
+)
+def test_cropped_images_are_those_of_onnx_runtime(name, asked, mode, tmp_path):
+    inputs = ["x", "roi", "", "sizes"] if name == "sizes" else ["x", "roi", "scales"]
+    made = node(
+        "Resize", inputs, ["y"], mode=mode, extrapolation_value=2.5,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+    roi = np.array([0, 0, 0.25, -0.2, 1, 1, 0.9, 0.6], np.float32)
+    full = (1, 2, *asked) if name == "sizes" else (1, 1, *asked)
+    constants = {"roi": roi, name: np.array(full, np.int64 if name == "sizes" else np.float32)}
+    _compare(tmp_path, made, {"x": _normal(1, 2, 6, 7)}, constants)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("u1"), np.dtype("i4")])
+def test_integers_are_cropped(dtype, tmp_path):
+    made = node(
+        "Resize", ["x", "roi", "", "sizes"], ["y"], mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+    roi = np.array([0, 0, 0.2, -0.2, 1, 1, 0.9, 0.7], np.float32)
+    constants = {"roi": roi, "sizes": np.array([1, 3, 5, 4])}
+    proto = model([made], [value("x", [1, 3, 8, 6], dtype)], ["y"], constants, 19)
+    proto.graph.output[0].CopyFrom(value("y", [1, 3, 5, 4], dtype))
+    path = save(proto, tmp_path)
+    x = np.random.default_rng(4).integers(0, 256, (1, 3, 8, 6)).astype(dtype)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": x})
+    got = evaluate(import_model(path), {"x": x}).outputs["y"]
+    assert got.dtype == want.dtype
+    # ONNX Runtime's sums differ in their last bit before they are truncated.
+    np.testing.assert_allclose(got.astype(int), want.astype(int), rtol=0, atol=1)
+
+
 def test_quantized_values_are_resized_as_integers(tmp_path):
     """As in files that ONNX Runtime's quantizer writes without pairs of Q and DQ."""
     nodes = [

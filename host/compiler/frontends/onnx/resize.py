@@ -80,22 +80,40 @@ def resize(call: OnnxCall) -> Tensor:
     kind = call.text("mode", "nearest")
     if mode == "tf_crop_and_resize":
         return _crop_and_resize(
-            call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, kind, nearest
+            call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, scales, kind, nearest
         )
     return _resize_axes(call, x, sizes, scales, mode, kind, nearest)
 
 
 def _crop_and_resize(
-    call: OnnxCall, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
+    call: OnnxCall,
+    x: Tensor,
+    axes: Sequence[int],
+    sizes: list[int],
+    scales: list[float],
+    kind: str,
+    nearest: str,
 ) -> Tensor:
     """The part of x given by `roi` (input 1: starts, then ends, as fractions of the axes);
-    positions outside x become `extrapolation_value`."""
+    positions outside x become `extrapolation_value`.
+
+    As in ONNX Runtime, an axis with a scale of 1 is not cropped, and nothing is if all axes keep
+    their sizes.
+    """
     roi = call.numbers(1, "roi")
     if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
         raise ShapeError(f"expected {2 * len(axes)} finite numbers as roi, found {len(roi)}")
     y, outside = x, np.zeros((1,) * len(x.shape), np.bool_)
     _check_sizes(sizes, [1.0] * len(sizes), kind)
+    if sizes == list(x.shape):
+        return x
+    if kind != "nearest" and x.dtype in _INTEGERS:
+        y = call.convert(x, DType.F32)
+        y = _crop_and_resize(call, y, axes, sizes, scales, kind, nearest)
+        return call.emit(ops.Convert(x.dtype), y, quant=x.quant)
     for i, axis in enumerate(axes):
+        if scales[axis] == 1.0:
+            continue
         last, size = np.float32(x.shape[axis] - 1), sizes[axis]
         start, end = np.float32(roi[i]), np.float32(roi[i + len(axes)])
         position = np.full(1, 0.5 * float(start + end) * float(last), np.float32)
