@@ -12,10 +12,15 @@ from onnx import TensorProto, helper  # noqa: E402
 
 from edgekit.host.compiler.frontends import import_model  # noqa: E402
 from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
+from edgekit.host.errors import InputError  # noqa: E402
+from tests.support.onnx_models import model, node, save, value  # noqa: E402
 
 _VOLUME = {"kernel_shape": [2, 1, 2], "strides": [1, 2, 1]}
 _WINDOW = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
 _SAME = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"}
+# Automatic padding does not count dilations, and is negative in front of long strides.
+_DILATED = {"kernel_shape": [2, 3], "strides": [2, 1], "dilations": [2, 1]}
+_SPARSE = {"kernel_shape": [2, 1], "strides": [4, 6], "dilations": [2, 1]}
 
 
 @pytest.mark.parametrize(
@@ -32,8 +37,18 @@ _SAME = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"}
         ("MaxPool", 2, {**_VOLUME, "storage_order": 1}),
         ("AveragePool", 1, {**_SAME, "count_include_pad": 1}),
         ("AveragePool", 1, {**_SAME, "count_include_pad": 0}),
+        ("MaxPool", 1, {**_DILATED, "auto_pad": "SAME_UPPER"}),
+        ("LpPool", 1, {**_DILATED, "auto_pad": "SAME_LOWER"}),
+        ("AveragePool", 1, {**_DILATED, "auto_pad": "SAME_LOWER"}),
+        (
+            "AveragePool", 1,
+            {**_DILATED, "auto_pad": "SAME_UPPER", "ceil_mode": 1, "count_include_pad": 1},
+        ),
+        ("MaxPool", 1, {**_SPARSE, "auto_pad": "SAME_UPPER"}),
+        ("LpPool", 1, {**_SPARSE, "auto_pad": "SAME_LOWER"}),
+        ("AveragePool", 1, {**_SPARSE, "auto_pad": "SAME_LOWER"}),
     ],
-)
+)  # fmt: skip
 def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
     names = [f"y{i}" for i in range(outputs)]
     kinds = (TensorProto.FLOAT, TensorProto.INT64)
@@ -44,13 +59,21 @@ def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=False)],
     )
-    opsets = [helper.make_opsetid("", 13)]
+    opsets = [helper.make_opsetid("", 19)]
     path = tmp_path / "model.onnx"
     path.write_bytes(
-        helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+        helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
     )
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = evaluate(import_model(path), {"x": x}).outputs
     for name, want in zip(names, session.run(names, {"x": x}), strict=True):
         np.testing.assert_allclose(found[name], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "LpPool", "AveragePool"])
+def test_an_image_smaller_than_the_window_is_refused(kind, tmp_path):
+    made = node(kind, ["x"], ["y"], kernel_shape=[3, 2], dilations=[2, 1])
+    path = save(model([made], [value("x", [1, 2, 4, 6])], ["y"], opset=19), tmp_path)
+    with pytest.raises(InputError, match="an image that holds one window of 5x2, found 4x6"):
+        import_model(path)

@@ -25,7 +25,13 @@ class Sliding:
     after: tuple[int, ...]
 
 
-def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> Sliding:
+def sliding(
+    call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: bool, pooled: bool = False
+) -> Sliding:
+    """The windows over axes of `size` elements.
+
+    Automatic padding of pools does not count dilations, as in ONNX Runtime, so fewer windows fit.
+    """
     rank = len(size)
     stride = call.list("strides", (1,) * rank)
     dilation = call.list("dilations", (1,) * rank)
@@ -44,8 +50,8 @@ def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: 
     kind = call.text("auto_pad", "NOTSET")
     before, after = list(pads[:rank]), list(pads[rank:])
     if kind in ("SAME_UPPER", "SAME_LOWER"):
-        for i in range(rank):
-            total = max((-(-size[i] // stride[i]) - 1) * stride[i] + span[i] - size[i], 0)
+        for i, reach in enumerate(window if pooled else span):
+            total = max((-(-size[i] // stride[i]) - 1) * stride[i] + reach - size[i], 0)
             small, large = total // 2, total - total // 2
             before[i], after[i] = (small, large) if kind == "SAME_UPPER" else (large, small)
     elif kind == "VALID":
@@ -62,22 +68,20 @@ def sliding(call: OnnxCall, size: Sequence[int], window: tuple[int, ...], ceil: 
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def sliding_over(
-    call: OnnxCall, x: Tensor, window: tuple[int, ...], ceil: bool = False, kept: int = 1
-) -> tuple[Tensor, Sliding]:
+def sliding_over(call: OnnxCall, x: Tensor, window: tuple[int, ...]) -> tuple[Tensor, Sliding]:
     """The windows of a convolution, and `x` without what they leave out in front.
 
     Windows of automatic padding that end before the image does begin a little later, as ONNX
-    Runtime's do: by half of what is left out but for `kept` elements.
+    Runtime's do: by half of what is left out but for one element.
     """
     kind = call.text("auto_pad", "NOTSET")
     size = x.shape[2:]
-    s = sliding(call, size, window, ceil)
+    s = sliding(call, size, window, ceil=False)
     if kind in ("SAME_UPPER", "SAME_LOWER"):
         for i, (n, step) in enumerate(zip(size, s.stride, strict=True)):
             span = (window[i] - 1) * s.dilation[i] + 1
             left = n - (-(-n // step) - 1) * step - span  # behind the last window
-            begin = max(left - kept - (kind == "SAME_LOWER"), 0) // 2
+            begin = max(left - 1 - (kind == "SAME_LOWER"), 0) // 2
             x = call.part(x, 2 + i, begin, n - begin)
     return x, s
 

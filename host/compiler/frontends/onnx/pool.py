@@ -18,7 +18,6 @@ from edgekit.host.compiler.frontends.onnx.conv import (
     padding_of,
     pair,
     sliding,
-    sliding_over,
     surround,
 )
 from edgekit.host.compiler.ir import ops
@@ -31,9 +30,9 @@ _UNPOOLED_LIMIT = 1 << 26  # elements
 def max_pool(call: OnnxCall) -> Tensor | list[Tensor]:
     x = call.x(0)
     need_rank(x, 3, 4, 5)
-    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
     if len(call.node.outputs) > 1:
-        return _max_with_indices(call, x, s)
+        return _max_with_indices(call, x)
+    x, s = _sliding(call, x)
     simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
     if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
         image = call.nhwc(as_image(call, x))
@@ -43,8 +42,28 @@ def max_pool(call: OnnxCall) -> Tensor | list[Tensor]:
     return _by_slices(call, x, s, _lowest_value(x), lambda a, b: call.emit(ops.Maximum(), a, b))
 
 
-def _max_with_indices(call: OnnxCall, x: Tensor, s: Sliding) -> list[Tensor]:
+def _sliding(call: OnnxCall, x: Tensor, leaves_out: bool = False) -> tuple[Tensor, Sliding]:
+    """The windows of a pool, and `x` without what they leave out.
+
+    Automatic padding of windows that end before the image does is negative. In ONNX Runtime it
+    then cuts both ends, in pools with dilations and in all of LpPool (`leaves_out`).
+    """
+    window, ceil = call.list("kernel_shape"), bool(call.integer("ceil_mode", 0))
+    s = sliding(call, x.shape[2:], window, ceil, pooled=True)
+    kind = call.text("auto_pad", "NOTSET")
+    if kind not in ("SAME_UPPER", "SAME_LOWER") or not (leaves_out or max(s.dilation) > 1):
+        return x, s
+    for i, (n, w, step) in enumerate(zip(x.shape[2:], window, s.stride, strict=True)):
+        left = max(n - (-(-n // step) - 1) * step - w, 0)  # behind the last window
+        begin = max(left - (kind == "SAME_LOWER"), 0) // 2
+        x = call.part(x, 2 + i, begin, n - left)
+    return x, sliding(call, x.shape[2:], window, ceil, pooled=True)
+
+
+def _max_with_indices(call: OnnxCall, x: Tensor) -> list[Tensor]:
     """[maxima, their positions in flattened x]; the first of equal maxima."""
+    window, ceil = call.list("kernel_shape"), bool(call.integer("ceil_mode", 0))
+    s = sliding(call, x.shape[2:], window, ceil, pooled=True)
     shape = x.shape[2:]
     padded_shape = [b + n + a for b, n, a in zip(s.before, shape, s.after, strict=True)]
     call.builder.need_room(padded_shape, np.int64)
@@ -82,8 +101,7 @@ def lp_pool(call: OnnxCall) -> Tensor:
     """The p-th root of the sum of |x|^p over each window."""
     x = call.x(0)
     need_rank(x, 3, 4, 5)
-    window, ceil = call.list("kernel_shape"), bool(call.integer("ceil_mode", 0))
-    x, s = sliding_over(call, x, window, ceil, kept=0)
+    x, s = _sliding(call, x, leaves_out=True)
     total = _by_slices(call, _abs_power(call, x), s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
     return _pth_root(call, total)
 
@@ -114,9 +132,8 @@ def _pth_root(call: OnnxCall, x: Tensor) -> Tensor:
 def average_pool(call: OnnxCall) -> Tensor:
     x = call.x(0)
     need_rank(x, 3, 4, 5)
-    ceil = bool(call.integer("ceil_mode", 0))
     whole = bool(call.integer("count_include_pad", 0))
-    s = sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
+    x, s = _sliding(call, x)
     padded = any((*s.before, *s.after))
     inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
     if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
@@ -131,11 +148,10 @@ def average_pool(call: OnnxCall) -> Tensor:
 def _window_counts(call: OnnxCall, x: Tensor, s: Sliding, whole: bool) -> Array:
     """The number of elements in each window's mean: [1, 1, ...]."""
     counts = np.ones((), np.float32)
-    same = call.text("auto_pad", "NOTSET").startswith("SAME")
-    own = s.after if same else call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
+    own = sliding(call, x.shape[2:], s.window, ceil=False, pooled=True).after
     for i, size in enumerate(x.shape[2:]):
         # count_include_pad counts the file's own padding, but not padding from ceil_mode.
-        low, high = (-s.before[i], size + min(own[i], s.after[i])) if whole else (0, size)
+        low, high = (-s.before[i], size + own[i]) if whole else (0, size)
         span = (s.window[i] - 1) * s.dilation[i] + 1
         steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
         call.builder.need_room((*counts.shape, steps), np.float32)
@@ -169,6 +185,12 @@ def _window_slices(
         (d - (w - 1) * di - 1) // st + 1
         for d, w, di, st in zip(padded.shape[2:], s.window, s.dilation, s.stride, strict=True)
     ]
+    if min(sizes) < 1:
+        span = ((w - 1) * di + 1 for w, di in zip(s.window, s.dilation, strict=True))
+        raise ShapeError(
+            f"expected an image that holds one window of {'x'.join(map(str, span))}, found "
+            f"{'x'.join(map(str, padded.shape[2:]))}"
+        )
     extent = (*padded.shape[:2], *sizes)
     for tap in itertools.product(*(range(w) for w in s.window)):
         begin = (0, 0, *(t * d for t, d in zip(tap, s.dilation, strict=True)))
