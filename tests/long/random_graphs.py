@@ -25,12 +25,13 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -66,6 +67,7 @@ _TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined")
 _TYPES = {"onnx": random_networks.TYPES, "tflite": random_litert.TYPES}
 _BATCH = 100  # networks per process: a crash of a peer costs a batch, not the run
 _SECONDS = 3600  # per batch
+_TERMINATED = 128 + signal.SIGTERM  # exit code of a worker
 _NUDGES = 3
 # For networks that seem wrong: near a step, as of dynamic quantization, few nudges take the step.
 _MORE_NUDGES, _WIDER = 24, 16
@@ -120,6 +122,7 @@ class Case:
 
 
 Verdict = tuple[str, str]  # and its reason
+Worker = subprocess.Popen[str]
 
 
 def judge(case: Case, drivers: Path) -> list[Verdict]:
@@ -295,26 +298,53 @@ def _batch(cases: Sequence[Case]) -> int:
     return 0
 
 
-def _in_process(first: int, count: int, choice: Sequence[str]) -> list[str]:
+def _in_process(first: int, count: int, choice: Sequence[str], workers: set[Worker]) -> list[str]:
     """The lines of a batch; the network whose model ended its process is crashed, the rest
-    follows."""
+    follows. `workers` are those that run."""
     lines: list[str] = []
     while len(lines) < count:
         numbers = (f"--first={first + len(lines)}", f"--count={count - len(lines)}")
-        done = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", "tests.long.random_graphs", "--batch", *numbers, *choice],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        made = done.stdout.splitlines()
-        if made and "|" not in made[-1]:
-            made[-1] += f" | crashed | code {done.returncode}: {done.stderr[-200:]}"
-        if not made:
-            raise SystemExit(f"random_graphs: the worker failed: {done.stderr[-2000:]}")
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as worker:  # fmt: skip
+            workers.add(worker)
+            try:
+                out, error = worker.communicate(timeout=_SECONDS)
+            finally:
+                worker.kill()
+                workers.discard(worker)
+        made = out.splitlines()
+        if worker.returncode == _TERMINATED or not made:
+            raise SystemExit(f"random_graphs: the worker failed: {error[-2000:]}")
+        if "|" not in made[-1]:
+            made[-1] += f" | crashed | code {worker.returncode}: {error[-200:]}"
         lines += made
     return lines
+
+
+def _batches(seeds: range, choice: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of each batch, two at a time."""
+    workers: set[Worker] = set()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            yield from pool.map(
+                lambda s: _in_process(s, min(_BATCH, seeds.stop - s), choice, workers),
+                seeds[::_BATCH],
+            )
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in [*workers]:
+                worker.terminate()
+
+
+def _end_on_sigterm() -> None:
+    """Make SIGTERM an exit like any other, so that temporary folders are removed."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _counts(verdicts: Counter[str]) -> str:
@@ -335,6 +365,7 @@ def main() -> int:
     parser.add_argument("--merge", type=int, default=25, help="networks of a model")
     parser.add_argument("--batch", action="store_true", help="judge in this process")
     options = parser.parse_args()
+    _end_on_sigterm()
     boards = options.board or (_SANITIZED if options.sanitize else _BOARDS)
     kinds = [
         (form, kind)
@@ -353,16 +384,13 @@ def main() -> int:
     for name in ("format", "board", "type"):
         choice += [f"--{name}={value}" for value in getattr(options, name) or ()]
     verdicts: Counter[str] = Counter()
-    with ThreadPoolExecutor(2) as pool:
-        starts = seeds[::_BATCH]
-        batches = pool.map(lambda s: _in_process(s, min(_BATCH, seeds.stop - s), choice), starts)
-        for lines in batches:
-            for line in lines:
-                verdict = line.split(" | ")[1] if " | " in line else line
-                verdicts[verdict] += 1
-                if verdict not in ("right", "no peer"):
-                    print(line, flush=True)
-            print(f"so far {_counts(verdicts)}", file=sys.stderr, flush=True)
+    for lines in _batches(seeds, choice):
+        for line in lines:
+            verdict = line.split(" | ")[1] if " | " in line else line
+            verdicts[verdict] += 1
+            if verdict not in ("right", "no peer"):
+                print(line, flush=True)
+        print(f"so far {_counts(verdicts)}", file=sys.stderr, flush=True)
     print(_counts(verdicts))
     return 1 if verdicts.keys() & {"wrong", "rolled back", "crashed"} else 0
 

@@ -6,7 +6,9 @@ line begins with a number, and is printed with its duration when all tests have 
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ import pytest
 from tests.long.result import result_line
 from tests.support.homes import home_over_the_cache
 from tests.support.nats_servers import PROGRAM
+from tests.support.patience import until
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 2 * 3600
@@ -94,6 +97,17 @@ def test_a_result_begins_with_a_number_that_may_have_separators():
         "1,234,567 bytes in 60 s: 64.0 kbit/s"
     )
     assert result_line("kills 3; 5 requests failed\n") is None
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+def test_random_graphs_leave_nothing_behind_when_they_are_ended(tmp_path):
+    command = [sys.executable, "-m", "tests.long.random_graphs", "--format=onnx", "--board=local"]
+    with subprocess.Popen(command, cwd=_ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}) as suite:
+        until(lambda: any(tmp_path.iterdir()))
+        suite.terminate()
+    assert suite.returncode == 128 + signal.SIGTERM
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.long
