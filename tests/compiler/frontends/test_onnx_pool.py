@@ -44,6 +44,9 @@ _SPARSE = {"kernel_shape": [2, 1], "strides": [4, 6], "dilations": [2, 1]}
             "AveragePool", 1,
             {**_DILATED, "auto_pad": "SAME_UPPER", "ceil_mode": 1, "count_include_pad": 1},
         ),
+        ("MaxPool", 1, {"kernel_shape": [21, 18], "pads": [9, 8, 9, 9], "dilations": [1, 1]}),
+        ("LpPool", 1, {"kernel_shape": [17, 3], "pads": [9, 2, 9, 2], "strides": [2, 2]}),
+        ("LpPool", 1, {"kernel_shape": [23, 40], "pads": [22, 39, 22, 39], "strides": [9, 1]}),
         ("MaxPool", 1, {**_SPARSE, "auto_pad": "SAME_UPPER"}),
         ("LpPool", 1, {**_SPARSE, "auto_pad": "SAME_LOWER"}),
         ("AveragePool", 1, {**_SPARSE, "auto_pad": "SAME_LOWER"}),
@@ -77,3 +80,9 @@ def test_an_image_smaller_than_the_window_is_refused(kind, tmp_path):
     path = save(model([made], [value("x", [1, 2, 4, 6])], ["y"], opset=19), tmp_path)
     with pytest.raises(InputError, match="an image that holds one window of 5x2, found 4x6"):
         import_model(path)
+
+
+def test_a_wide_window_takes_few_operators(tmp_path):
+    made = node("LpPool", ["x"], ["y"], kernel_shape=[31, 31], pads=[1000] * 4)
+    path = save(model([made], [value("x", [1, 2, 64, 64])], ["y"], opset=18), tmp_path)
+    assert len(import_model(path).nodes) < 60

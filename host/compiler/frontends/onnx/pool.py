@@ -3,6 +3,7 @@ slices."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ from edgekit.host.compiler.frontends.onnx.conv import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Operator, ShapeError, Tensor
 
-_TAPS = 1024  # of a window composed of slices
+_TAPS = 1024  # of a window composed of slices at once
+_WIDE = 16  # elements
 _UNPOOLED_LIMIT = 1 << 26  # elements
 
 
@@ -78,6 +80,7 @@ def _max_with_indices(call: OnnxCall, x: Tensor) -> list[Tensor]:
     padded = np.pad(places, widths, constant_values=-1)
     best: list[Tensor] = []
     wide = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), _lowest_value(x))
+    _need_window(wide, s)
     for part, tap in _window_slices(call, wide, s):
         cut = tuple(
             slice(t * d, t * d + (n - 1) * st + 1, st)
@@ -166,13 +169,50 @@ def _window_counts(call: OnnxCall, x: Tensor, s: Sliding, whole: bool) -> Array:
 def _by_slices(
     call: OnnxCall, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """A pool of any rank as combined slices, one per window element."""
-    padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
-    total: Tensor | None = None
-    for part, _ in _window_slices(call, padded, s):
-        total = part if total is None else join(total, part)
-    assert total is not None
-    return total
+    """A pool of any rank, one axis after the other: slices combined, one per window element."""
+    y = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
+    _need_window(y, s)
+    for axis in range(len(s.window)):
+        y = _along(call, y, s, axis, join)
+    return y
+
+
+def _along(
+    call: OnnxCall, x: Tensor, s: Sliding, axis: int, join: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Windows along a spatial axis: a slice per element, or windows of doubled widths where there
+    are many."""
+    window, step, apart = s.window[axis], s.stride[axis], s.dilation[axis]
+    axis += 2
+    count = (x.shape[axis] - (window - 1) * apart - 1) // step + 1
+    extent = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    strides = tuple(step if i == axis else 1 for i in range(len(extent)))
+
+    def cut(whole: Tensor, element: int) -> Tensor:
+        begin = tuple(element * apart if i == axis else 0 for i in range(len(extent)))
+        return call.emit(ops.StridedSlice(begin, strides, extent, extent), whole)
+
+    if window <= _WIDE:
+        return functools.reduce(join, (cut(x, i) for i in range(window)))
+    parts, taken, power = [], 0, 1
+    while True:  # x has windows of `power` elements here
+        if window & power:
+            parts.append(cut(x, taken))
+            taken += power
+        if taken == window:
+            return functools.reduce(join, parts)
+        rest = x.shape[axis] - power * apart
+        x = join(call.part(x, axis, 0, rest), call.part(x, axis, power * apart, rest))
+        power *= 2
+
+
+def _need_window(padded: Tensor, s: Sliding) -> None:
+    span = [(w - 1) * d + 1 for w, d in zip(s.window, s.dilation, strict=True)]
+    if any(n < w for n, w in zip(padded.shape[2:], span, strict=True)):
+        raise ShapeError(
+            f"expected an image that holds one window of {'x'.join(map(str, span))}, found "
+            f"{'x'.join(map(str, padded.shape[2:]))}"
+        )
 
 
 def _window_slices(
@@ -185,12 +225,6 @@ def _window_slices(
         (d - (w - 1) * di - 1) // st + 1
         for d, w, di, st in zip(padded.shape[2:], s.window, s.dilation, s.stride, strict=True)
     ]
-    if min(sizes) < 1:
-        span = ((w - 1) * di + 1 for w, di in zip(s.window, s.dilation, strict=True))
-        raise ShapeError(
-            f"expected an image that holds one window of {'x'.join(map(str, span))}, found "
-            f"{'x'.join(map(str, padded.shape[2:]))}"
-        )
     extent = (*padded.shape[:2], *sizes)
     for tap in itertools.product(*(range(w) for w in s.window)):
         begin = (0, 0, *(t * d for t, d in zip(tap, s.dilation, strict=True)))
