@@ -22,6 +22,8 @@ from flatbuffers.table import Table
 
 from edgekit.device.runtime.agent.specs import LossSpec, loss_of
 from edgekit.device.runtime.errors import InputError
+from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.errors import EdgekitError
 
 _NAME = b"TFLITE_METADATA"
 _LOSS = "edgekit.loss"
@@ -74,7 +76,7 @@ class Attached:
 
 def read_attached(path: Path) -> Attached:
     """Read the raw metadata of a .tflite file (files up to 4 MiB); empty for other formats."""
-    if path.suffix != ".tflite":
+    if _format(path) != "tflite":
         return Attached()
     try:
         root = _read_metadata(path.read_bytes())
@@ -85,14 +87,23 @@ def read_attached(path: Path) -> Attached:
     )
 
 
+def _format(path: Path) -> str:
+    """The format of a model file, whatever its name; empty for other files."""
+    try:
+        return format_of(path)
+    except EdgekitError:
+        return ""
+
+
 def read_notes(path: Path) -> ModelNotes:
     """Read the metadata of a .tflite file, and the labels of an .onnx file; empty for other
     formats."""
-    if path.suffix == ".onnx":
+    kind = _format(path)
+    if kind == "onnx":
         from edgekit.host.compiler.frontends.onnx.labels import onnx_labels
 
         return ModelNotes(labels=onnx_labels(path))
-    if path.suffix != ".tflite":
+    if kind != "tflite":
         return ModelNotes()
     try:
         root = _read_metadata(path.read_bytes())
@@ -108,7 +119,7 @@ def read_notes(path: Path) -> ModelNotes:
 
 def read_entry(path: Path, name: str) -> bytes | None:
     """Return the metadata buffer of a .tflite file with the given name, or None."""
-    if path.suffix != ".tflite":
+    if _format(path) != "tflite":
         return None
     try:
         return _find_entry(path.read_bytes(), name.encode())
@@ -119,7 +130,7 @@ def read_entry(path: Path, name: str) -> bytes | None:
 def postprocessed(path: Path) -> tuple[str, ...]:
     """Return the results of a .tflite file's TFLite_Detection_PostProcess: boxes, classes, scores
     and count; empty without that operator."""
-    if path.suffix != ".tflite":
+    if _format(path) != "tflite":
         return ()
     data = path.read_bytes()
     if _POSTPROCESS not in data:
@@ -260,7 +271,7 @@ def read_loss(path: Path) -> LossSpec | None:
 
 
 def _read_loss_entry(path: Path) -> str | bytes | None:
-    if path.suffix != ".onnx":
+    if _format(path) != "onnx":
         return read_entry(path, _LOSS)
     from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 

@@ -19,6 +19,7 @@ from edgekit.device.runtime.agent.task import (
     STRETCH,
     TaskSpec,
 )
+from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
@@ -51,7 +52,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     """
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
-    image = None if options.task == "none" else image_of(graph, path.suffix == ".tflite")
+    image = None if options.task == "none" else image_of(graph, format_of(path) == "tflite")
     if image is None:
         if texts := text_task(path, graph, options):
             return texts

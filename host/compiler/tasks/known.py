@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.device.runtime.agent.task import CROP, DETECT, PICTURES
+from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
@@ -102,7 +103,7 @@ class KnownModel:
             return "", {}
         if count == _WITH_BACKGROUND:
             return "TensorFlow", {"mean": (127.5,), "scale": (127.5,)}
-        is_torch = self.path.suffix == ".onnx" and tensor.shape[1] == 3
+        is_torch = format_of(self.path) == "onnx" and tensor.shape[1] == 3
         return ("PyTorch", _IMAGENET_PIXELS) if is_torch else ("", {})
 
 

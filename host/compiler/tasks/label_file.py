@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs.metadata import label_lines
 from edgekit.host.compiler.sidecars import COMMON_LABELS, OWN_LABELS, read_sidecar
@@ -29,7 +30,7 @@ def read_label_file(path: Path) -> tuple[tuple[str, ...], str]:
 def listed_characters(path: Path) -> str:
     """What PaddlePaddle's exporters list in an .onnx file's metadata, one in each line: characters,
     or the labels of classes; empty if there is nothing."""
-    return onnx_metadata(path).get("character", "") if path.suffix == ".onnx" else ""
+    return onnx_metadata(path).get("character", "") if format_of(path) == "onnx" else ""
 
 
 def _names_for(path: Path) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.frontends.onnx.file import onnx_metadata
 from edgekit.host.compiler.inputs import read_attached
 
@@ -33,7 +34,7 @@ class Ultralytics:
 
 def read_ultralytics(path: Path) -> Ultralytics:
     """The metadata of a model file; empty if it has none that can be read."""
-    if path.suffix == ".onnx":
+    if format_of(path) == "onnx":
         found: Mapping[str, Any] = onnx_metadata(path)
     else:
         found = next(filter(None, map(_parse, _attached_texts(path))), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import sys
 import zipfile
@@ -15,7 +16,7 @@ import tflite
 
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.host.compiler.inputs import InputOptions, PixelFrames, fitted, input_files, read_notes
-from edgekit.host.compiler.inputs.metadata import InputNotes
+from edgekit.host.compiler.inputs.metadata import InputNotes, read_loss
 from edgekit.host.compiler.inputs.pictures import picture
 from edgekit.host.compiler.inputs.sound import windows
 from edgekit.host.errors import InputError
@@ -302,6 +303,14 @@ def test_metadata_of_published_models_is_read() -> None:
     hand = read_notes(folder / "hand_landmark_lite.tflite")
     assert hand.inputs == (InputNotes((0.0,) * 3, (255.0,) * 3),)
     assert ("Left", "Right") in hand.labels
+
+
+@pytest.mark.parametrize("name", ["model.TFLITE", "model.onnx", "model"])
+def test_metadata_is_read_whatever_the_name(tmp_path: Path, name: str) -> None:
+    source = Path(__file__).parents[3] / "models" / "hand_landmark_lite.tflite"
+    shutil.copy(source, tmp_path / name)
+    assert read_notes(tmp_path / name) == read_notes(source)
+    assert read_loss(tmp_path / name) is None
 
 
 def test_metadata_says_how_pixels_are_scaled_and_what_classes_are(tmp_path: Path) -> None:
