@@ -44,6 +44,7 @@ _Output = Annotated[
     str | None,
     typer.Option(
         "-o",
+        "--output",
         metavar="FILE.ekb",
         show_default=False,
         help="Bundle to write (default: ./MODEL-BOARD.ekb).",

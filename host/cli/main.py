@@ -73,16 +73,19 @@ def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, ver
     from edgekit.host.cli.app import app as edgekit
     from edgekit.host.cli.app import explain
     from edgekit.host.cli.command_tree import command_tree
+    from edgekit.host.cli.meant import repeated_option
     from edgekit.host.cli.renamed import renamed_command
 
     if now := renamed_command(arguments):
         _print_error(now)
         return _INPUT
     log.start(arguments, verbose)
+    group = command_tree(app or edgekit)
+    if twice := repeated_option(group, arguments):
+        _print_error(twice)
+        return _INPUT
     try:
-        result = command_tree(app or edgekit).main(
-            args=arguments, prog_name="edgekit", standalone_mode=False
-        )
+        result = group.main(args=arguments, prog_name="edgekit", standalone_mode=False)
     except SystemExit as ended:  # raised by typer: completion, and a closed pipe
         if isinstance(ended.__context__, BrokenPipeError):
             raise ended.__context__ from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,11 +24,17 @@ _COMMANDS = {  # of other tools, by the group in which they are typed
         **dict.fromkeys(("push", "flash", "install", "upgrade", "update"), "edgekit deploy"),
         **dict.fromkeys(("benchmark", "time"), "edgekit bench model"),
         **dict.fromkeys(("ssh", "shell", "login"), "edgekit console"),
-        **dict.fromkeys(("check", "test", "verify"), "edgekit doctor"),
+        **dict.fromkeys(("check", "test", "verify", "init", "setup"), "edgekit doctor"),
+        **dict.fromkeys(("build", "convert", "export"), "edgekit compile"),
+        **dict.fromkeys(("predict", "infer", "detect", "classify"), "edgekit run"),
+        **dict.fromkeys(("info", "show"), "edgekit inspect"),
+        **dict.fromkeys(("start", "stop"), "edgekit app"),
     },
     "edgekit board": {
         **dict.fromkeys(("list", "ls", "show"), "edgekit boards"),
         **dict.fromkeys(("rm", "delete"), "edgekit board remove"),
+        **dict.fromkeys(("start", "boot", "run"), "edgekit board up"),
+        **dict.fromkeys(("stop", "halt", "shutdown"), "edgekit board down"),
     },
 }
 _PRECISIONS = {
@@ -89,6 +96,34 @@ def command_of(arguments: Sequence[str], app: typer.Typer) -> str:
     return path
 
 
+def repeated_option(group: Any, arguments: Sequence[str]) -> str:
+    """An error if an option that takes one value has two; the parser would take the last."""
+    command, words, given = group, iter(arguments), dict[str, str]()
+    for word in words:
+        if word == "--":
+            break
+        inner = getattr(command, "commands", {})
+        if word in inner:
+            command = inner[word]
+            continue
+        name, sign, value = word.partition("=")
+        for parameter in command.params:
+            if (
+                name not in parameter.opts
+                or parameter.multiple
+                or getattr(parameter, "is_flag", False)
+            ):
+                continue
+            value = value if sign else next(words, "")
+            first = given.setdefault(parameter.name, value)
+            if first != value:
+                return (
+                    f"{name}: expected one value, found {first} and {value}; "
+                    "run the command once for each"
+                )
+    return ""
+
+
 def meant_by(error: Any) -> str:
     """The command line or value that was probably meant, for an error of typer; empty if it is
     unknown."""
@@ -109,21 +144,26 @@ def meant_by(error: Any) -> str:
         return f"edgekit bench model {shlex.quote(found[1])}"
     if found := re.match(r"Got unexpected extra argument\(s\) \((\S+)\)", error.message):
         return _meant_by_extra(context, found[1])
-    found = re.search(r"'(\w+)' is not one of ", error.message)
-    if found and getattr(getattr(error, "param", None), "name", "") == "precision":
+    found = re.search(r"'(.*)' is not one of (.*?)\.?$", error.message)
+    if not found:
+        return ""
+    if getattr(getattr(error, "param", None), "name", "") == "precision":
         return _PRECISIONS.get(found[1].lower(), "")
-    return ""
+    values = re.findall(r"'(.*?)'", found[2])
+    return next(iter(difflib.get_close_matches(found[1].lower(), values, 1)), "")
 
 
 def _meant_by_extra(context: Any, extra: str) -> str:
     """A board given without --board, an input without --input, an address without --host, a list
-    without --csv."""
+    without --csv, a deployed model without --name."""
     line = context.command_path
     if "csv" in context.params and extra.endswith(".csv"):
         return f"{line} --csv {shlex.quote(extra)}"
     if "host" in context.params and (name := context.params.get("name")):
         return f"{line} {shlex.quote(name)} --host {shlex.quote(extra)}"
     given = context.params.get("model")
+    if {"model_name", "model"} & {*context.params} == {"model_name"} and not is_board(extra):
+        return f"{line} --name {shlex.quote(extra)}"
     options = {name for parameter in context.command.params for name in parameter.opts}
     takes_board = "--board" in options and context.params.get("board") is None
     if given is None:

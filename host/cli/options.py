@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.common.paths import near_file
 from edgekit.host.errors import InputError
 
 
@@ -185,6 +186,7 @@ _UNITS = {"": 1, "B": 1} | {
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
 _MODELS = ".tflite, .onnx or .prototxt model"
+_SUFFIXES = (".tflite", ".onnx", ".prototxt", ".pt2", ".ekb")
 
 
 class FileKind(Enum):
@@ -297,7 +299,8 @@ def model_file(given: str | None, board: str | None = None) -> Path:
     if not path.exists():
         from edgekit.host.cli.meant import is_board
 
-        more = f"; a board is named by --board {name}" if is_board(str(name)) else ""
+        board_meant = f"; a board is named by --board {name}" if is_board(str(name)) else ""
+        more = board_meant or near_file(path, _SUFFIXES)
         raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle{more}")
     if path.is_dir() or (path.is_file() and file_kind(path) is FileKind.BUNDLE):
         from edgekit.host.compiler.frontends.foreign import foreign_format

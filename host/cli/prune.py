@@ -65,6 +65,7 @@ _Output = Annotated[
     str | None,
     typer.Option(
         "-o",
+        "--output",
         metavar="FILE",
         show_default=False,
         help="File to write (default: ./MODEL.pruned.tflite, or .onnx for an .onnx model).",

@@ -41,6 +41,7 @@ _Output = Annotated[
     str | None,
     typer.Option(
         "-o",
+        "--output",
         metavar="FILE",
         show_default=False,
         help="File to write (default: ./MODEL.int8.tflite, or .onnx for an .onnx model).",

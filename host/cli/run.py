@@ -53,6 +53,7 @@ Input = Annotated[
 Output = Annotated[
     str | None,
     typer.Option(
+        "-o",
         "--output",
         metavar="FILE or FOLDER",
         show_default=False,

@@ -56,6 +56,7 @@ BestBundle = Annotated[
     str | None,
     typer.Option(
         "-o",
+        "--output",
         metavar="FILE.ekb",
         show_default=False,
         help="File to write the bundle with the best order to, with --orders.",

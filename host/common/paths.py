@@ -6,12 +6,14 @@ EDGEKIT_HOME moves all of the folders.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
 
 import edgekit.device
 
+_NEAR = 0.8  # of two file names that are alike
 DISTRIBUTION = "edgekit-compiler"  # `edgekit` is another project on the public index
 
 
@@ -52,3 +54,20 @@ def _platform_folder(kind: str, below: str) -> Path:
 
     found: Path = getattr(platformdirs, kind)("edgekit")
     return found
+
+
+def near_file(path: Path, suffixes: tuple[str, ...] = ()) -> str:
+    """Advice for a file that is not there: `; did you mean ...?` with a file of its folder
+    (`suffixes`: of these only), or how to fetch an address; empty if nothing is near."""
+    import difflib
+
+    if found := re.match(r"(https?):/+(.+)", str(path)):  # pathlib keeps one of two slashes
+        return f"; fetch it first: curl -LO {found[1]}://{found[2]}"
+    try:
+        files = [file for file in path.parent.iterdir() if file.is_file()]
+    except OSError:
+        return ""
+    names = [file.name for file in files if not suffixes or file.suffix.lower() in suffixes]
+    near = [name for name in names if Path(name).stem == path.name]
+    near = near or difflib.get_close_matches(path.name, names, 1, _NEAR)
+    return f"; did you mean {path.parent / near[0]}?" if len(near) == 1 else ""

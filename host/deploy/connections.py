@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.transport.serial_line import SerialTarget
     from edgekit.host.virtual import RunningBoard
 
+_ADDRESS = re.compile(r"[@:/]|^[0-9]+(\.[0-9]+){3}$")  # what no name has
 _PASSWORD = "EDGEKIT_PASSWORD"  # for a serial console; passwords do not belong in a file
 
 LOCAL = "local"
@@ -114,6 +117,11 @@ def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Board:
 
 
 def _unreachable_message(name: str) -> str:
+    if _ADDRESS.search(name):
+        return (
+            f"expected the name of a board, found the address {name!r}; "
+            f"name it once: edgekit board add NAME --host {shlex.quote(name)}"
+        )
     add = f"edgekit board add {name} --host USER@ADDRESS"
     if name in virtual_board_names():
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,12 @@ import pytest
         ("compile my.tflite --bord a57", "--board"),
         ("run my.tflite photo.png", "edgekit run my.tflite --input photo.png"),
         ("compile my.tflite --precision FP16", "f16"),
+        ("run my.tflite --task detection", "detect"),
+        ("run my.tflite --task classification", "classify"),
+        ("convert my.onnx", "edgekit compile"),
+        ("board start a57", "edgekit board up"),
+        ("remove wake-word", "edgekit remove --name wake-word"),
+        ("rollback wake-word", "edgekit rollback --name wake-word"),
         ("compile my.tflite --precision int8", "--weights int8"),
     ],
 )
@@ -99,3 +106,46 @@ def test_names_that_are_something_else_are_said(edgekit: Any) -> None:
         done = edgekit(*line)
         assert (done.code, done.out) == (2, "")
         assert complaint in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("compile wake.tflit", "did you mean wake.tflite?"),
+        ("compile wake", "did you mean wake.tflite?"),
+        ("run wake.tflite --input phot.png", "did you mean photo.png?"),
+        (
+            "compile https://example.org/m.onnx",
+            "fetch it first: curl -LO https://example.org/m.onnx",
+        ),
+        ("run wake.tflite --input http://a/b.png", "fetch it first: curl -LO http://a/b.png"),
+    ],
+)
+def test_a_file_that_is_not_there_gets_a_proposal(
+    edgekit: Any, line: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("wake.tflite", "wake.npz", "photo.png"):
+        (tmp_path / name).touch()
+    done = edgekit(*line.split())
+    assert done.code == 2 and done.complaint.rstrip().endswith(advice)
+
+
+def test_nothing_is_proposed_for_an_unlike_file(edgekit: Any, tmp_path: Path) -> None:
+    (tmp_path / "wake.tflite").touch()
+    assert "did you mean" not in edgekit("compile", str(tmp_path / "other.onnx")).complaint
+    assert "did you mean" not in edgekit("compile", str(tmp_path / "no" / "wake.tflite")).complaint
+
+
+@pytest.mark.parametrize("address", ["pi@raspberrypi.local", "10.0.0.7", "pi@10.0.0.7:22"])
+def test_an_address_as_board_gets_the_command_that_names_it(edgekit: Any, address: str) -> None:
+    complaint = edgekit("status", "--board", address).complaint
+    assert f"edgekit board add NAME --host {address}" in complaint
+
+
+def test_an_option_of_one_value_may_not_have_two(edgekit: Any) -> None:
+    done = edgekit("compile", "m.tflite", "--board", "rpi4", "--board=rpi5")
+    assert (done.code, done.out) == (2, "")
+    assert "--board: expected one value, found rpi4 and rpi5" in done.complaint
+    same = edgekit("status", "--board", "nosuch", "--board", "nosuch").complaint
+    assert "expected one value" not in same

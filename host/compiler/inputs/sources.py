@@ -15,6 +15,7 @@ from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import TaskSpec
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.common.paths import near_file
 from edgekit.host.compiler.inputs import pictures, sound
 from edgekit.host.compiler.inputs.convert import fitted
 from edgekit.host.compiler.inputs.options import InputOptions
@@ -52,7 +53,7 @@ def input_files(path: Path) -> list[Path]:
     """Return the file itself, or a folder's supported files in natural order (2.png, 10.png)."""
     if not path.is_dir():
         if not path.is_file():
-            found = "something else" if path.exists() else "nothing there"
+            found = "something else" if path.exists() else f"nothing there{near_file(path)}"
             raise InputError(f"{path}: expected a file or folder with inputs, found {found}")
         return [path]
     found_files = [p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()]
