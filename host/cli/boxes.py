@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
+from edgekit.device.runtime.agent.instances import Instance
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.tasks.coco import COCO, COCO_IDS
@@ -30,12 +31,15 @@ _LIMBS = (
 )  # fmt: skip
 
 
-def box_lines(poses: Sequence[Pose]) -> list[str]:
-    """The boxes as a table: score, corners in whole pixels, label, and how many points are seen."""
+def box_lines(poses: Sequence[Pose], instances: Sequence[Instance] | None) -> list[str]:
+    """The boxes as a table: score, corners in whole pixels, label, and how many points are seen, or
+    how many pixels are of the object."""
+    areas = [f", {each.area} pixels" for each in instances or ()]
     return [
         f"  {b.score:6.3f}  {b.left:6.0f} {b.top:6.0f} {b.right:6.0f} {b.bottom:6.0f}  {b.name}"
         + (f", {sum(map(_is_seen, points))} of {len(points)} points" if points else "")
-        for b, points in poses
+        + (areas[i] if areas else "")
+        for i, (b, points) in enumerate(poses)
     ]
 
 
@@ -46,7 +50,7 @@ def draw(picture: Picture, poses: Sequence[Pose], target: Path) -> None:
     width = max(1, round(max(picture.size) / _LINES))
     font = fonts.load_default(max(10, round(max(picture.size) / _TEXT)))
     for box, points in reversed(poses):
-        color = _COLORS[box.number % len(_COLORS)]
+        color = color_of(box)
         canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
         _draw_points(canvas, points, width)
         text = f"{box.name} {box.score:.2f}"
@@ -56,6 +60,11 @@ def draw(picture: Picture, poses: Sequence[Pose], target: Path) -> None:
         canvas.rectangle((x, y, x + wide + 2 * width, y + high + 2 * width), fill=color)
         canvas.text((x + width, y + width), text, fill="white", font=font)
     write_png(picture, target)
+
+
+def color_of(box: Box) -> str:
+    """The color of its class."""
+    return _COLORS[box.number % len(_COLORS)]
 
 
 def write_png(picture: Picture, target: Path) -> None:
@@ -78,8 +87,13 @@ def _is_seen(point: Point) -> bool:
     return point.score >= _SEEN
 
 
-def coco_json(found: Sequence[tuple[Path, Sequence[Pose]]], labels: Sequence[str]) -> str:
-    """Detections in the form of COCO's results: x, y, width and height in pixels.
+def coco_json(
+    found: Sequence[tuple[Path, Sequence[Pose]]],
+    labels: Sequence[str],
+    masks: Mapping[Path, Sequence[Mapping[str, Any]]],
+) -> str:
+    """Detections in the form of COCO's results: x, y, width and height in pixels. `masks` has one
+    for each detection of a file with masks.
 
     The image's id is the number that its file is named, else the name. The category is COCO's id
     for COCO's classes, else the class's index.
@@ -93,9 +107,10 @@ def coco_json(found: Sequence[tuple[Path, Sequence[Pose]]], labels: Sequence[str
             "bbox": [round(v, 2) for v in (box.left, box.top, *_extents(box))],
             "score": round(box.score, 5),
             **({"keypoints": [round(v, 3) for p in points for v in p]} if points else {}),
+            **({"segmentation": masks[file][i]} if file in masks else {}),
         }
         for file, poses in found
-        for box, points in poses
+        for i, (box, points) in enumerate(poses)
     ]
     return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"
 

@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgekit.device.runtime.agent.fitting import Pose, poses_of
+from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.listening import Heard
 from edgekit.device.runtime.agent.manifest import Variant
@@ -19,6 +20,7 @@ from edgekit.device.runtime.agent.task import (
     CLASSIFY,
     DETECT,
     EMBED,
+    INSTANCES,
     OCR,
     POSE,
     SEGMENT,
@@ -31,6 +33,7 @@ from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.hearing import hear
+from edgekit.host.cli.instances import run_lengths, tinted
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
 from edgekit.host.cli.segments import overlay
@@ -76,6 +79,8 @@ class FileResult:
     classes: tuple[list[Class], ...]
     poses: tuple[Pose, ...] | None = None
     segments: Segments | None = None
+    instances: tuple[Instance, ...] | None = None
+    size: tuple[int, int] = (0, 0)
     drawn: Path | None = None
     heard: tuple[Heard, ...] | None = None
     vector: tuple[float, ...] | None = None
@@ -86,6 +91,11 @@ class FileResult:
     def title(self) -> str:
         """What it is of, in few columns."""
         return self.file.name if self.text is None else textwrap.shorten(self.text, _TITLE)
+
+    @property
+    def masks(self) -> list[dict[str, Any]]:
+        """Of each instance, in COCO's form."""
+        return [run_lengths(each, self.size) for each in self.instances or ()]
 
 
 @dataclass(frozen=True)
@@ -219,7 +229,7 @@ class RunJob:
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""
         wanted = self.output is not None and Path(self.output).suffix.lower() in FORMS
-        return wanted and task is not None and task.kind in (DETECT, POSE)
+        return wanted and task is not None and task.kind in (DETECT, POSE, INSTANCES)
 
     def _classes(
         self, made: Outputs, specs: Sequence[TensorSpec], task: TaskSpec | None
@@ -254,6 +264,24 @@ class RunJob:
             found = replace(found, segments=segments)
             if self._draws:
                 overlay(picture, segments, drawn)
+        elif task.kind == INSTANCES:
+            masks = outputs[task.masks]
+            instances = instances_of(
+                values.reshape(-1).tolist(),
+                values.shape[-1],
+                masks.tobytes(),
+                (masks.shape[1], masks.shape[2]),
+                size,
+                task,
+                placed,
+                self.labels,
+            )
+            poses = [Pose(each.box, ()) for each in instances]
+            found = replace(
+                found, poses=tuple(poses), instances=tuple(instances), size=picture.size
+            )
+            if self._draws:
+                draw(tinted(picture, instances), poses, drawn)
         else:
             flat = values.reshape(-1).tolist()
             poses = poses_of(flat, values.shape[-1], task, placed, self.labels)
@@ -265,7 +293,9 @@ class RunJob:
     def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
         listed = [(each.file, each.poses or ()) for each in found]
         is_json = self.output is not None and self.output.lower().endswith(".json")
-        text = coco_json(listed, self.labels or task.labels) if is_json else box_csv(listed)
+        masks = {each.file: each.masks for each in found if each.instances is not None}
+        labels = self.labels or task.labels
+        text = coco_json(listed, labels, masks) if is_json else box_csv(listed)
         atomic_write(Path(self.output or STDOUT), text.encode())
 
     def _find_class_output(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:

@@ -101,7 +101,7 @@ def _found_lines(found: FileResult) -> Iterator[str]:
         yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
     if found.poses is not None:
         yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
-        yield from box_lines(found.poses)
+        yield from box_lines(found.poses, found.instances)
     if found.segments is not None:
         yield f"classes  {found.file.name}"
         yield from share_lines(found.segments)
@@ -120,7 +120,14 @@ def _findings(found: FileResult) -> dict[str, Any]:
     boxes, shares = found.poses, found.segments
     return {
         "boxes": boxes
-        and [{**box._asdict(), "points": [p._asdict() for p in points]} for box, points in boxes],
+        and [
+            {
+                **box._asdict(),
+                "points": [p._asdict() for p in points],
+                **({"mask": found.masks[i]} if found.instances is not None else {}),
+            }
+            for i, (box, points) in enumerate(boxes)
+        ],
         "heard": found.heard and [heard._asdict() for heard in found.heard],
         "vector": found.vector,
         "line": found.line and found.line._asdict(),

@@ -13,9 +13,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgekit.device.runtime.agent.fitting import Placed, poses_of
+from edgekit.device.runtime.agent.fitting import Placed, boxes_of
 from edgekit.device.runtime.agent.segments import segments_of
-from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, POSE, SEGMENT, TaskSpec
+from edgekit.device.runtime.agent.task import (
+    CLASSIFY,
+    DETECT,
+    INSTANCES,
+    POSE,
+    SEGMENT,
+    TaskSpec,
+)
 from edgekit.host.cli.classes import best
 from edgekit.host.cli.output import note
 from edgekit.host.common.optional import optional
@@ -33,7 +40,7 @@ _COMMAND = ("ffmpeg", "-nostdin", "-loglevel", "error", "-i")
 _PICTURES = ("-f", "image2pipe", "-c:v", "ppm", "-")
 _MOST_HEADER = 64  # bytes
 _MOST_PIXELS = 1 << 27
-_KINDS = (CLASSIFY, DETECT, POSE, SEGMENT)
+_KINDS = (CLASSIFY, DETECT, POSE, SEGMENT, INSTANCES)
 _LEAST = 0.02  # share of the pixels that is told of
 
 
@@ -88,8 +95,8 @@ def _found(
         _, rows, columns = values.shape
         made = segments_of(values.tobytes(), (rows, columns), size, task, placed, labels)
         return ", ".join(f"{s.name} {s.share:.0%}" for s in made.shares if s.share >= _LEAST)
-    poses = poses_of(values.reshape(-1).tolist(), values.shape[-1], task, placed, labels)
-    return ", ".join(f"{box.name} {box.score:.2f}" for box, _ in poses)
+    boxes = boxes_of(values.reshape(-1).tolist(), values.shape[-1], task, placed, labels)
+    return ", ".join(f"{box.name} {box.score:.2f}" for box in boxes)
 
 
 def _frames(video: Path) -> Iterator[Picture]:

@@ -55,6 +55,41 @@ def scattered(count: int, size: tuple[int, int], seed: int) -> Floats:
     return (some[rng.integers(0, len(some), count)] + jitter).astype(np.float32)
 
 
+def instances(
+    folder: Path, size: tuple[int, int], layout: str = "v8", classes: int = 3, **more: Any
+) -> tuple[Path, Floats, list[tuple[int, float, tuple[float, ...], Floats]]]:
+    """A model of instance segmentation, its maps, and what it finds: class, score, corners and
+    weights of the maps. `layout` is v8, v5 with its object score, last with maps behind the pixels,
+    or selected, which has no others."""
+    rng, height, width = np.random.default_rng(len(layout)), size[0] // 4, size[1] // 4
+    count = sum(-(-size[0] // s) * -(-size[1] // s) for s in (8, 16, 32))
+    count *= 3 if layout == "v5" else 1
+    boxes, power = scattered(count, size, 4), 40 if layout == "v5" else 12
+    scores = (rng.random((count, classes)) ** power).astype(np.float32)
+    y, x = np.mgrid[:height, :width]
+    turns, shifts = rng.uniform(0.1, 0.7, (6, 2, 1, 1)), rng.uniform(0, 6, (6, 1, 1))
+    maps = (3 * np.sin(turns[:, 0] * y + shifts) * np.cos(turns[:, 1] * x)).astype(np.float32)
+    weights = rng.normal(0, 1, (count, len(maps))).astype(np.float32)
+    single = np.where(scores == scores.max(1, keepdims=True), scores, 0)
+    found = []
+    for label, score, corners in best_boxes(boxes, single, 0.25, 0.7):
+        (at,) = np.flatnonzero(single[:, label] == np.float32(score))
+        found.append((label, score, corners, weights[at]))
+    if layout == "v5":
+        sure = np.full((count, 1), 1)
+        output = np.concatenate([boxes, sure, scores, weights], 1)[None]
+    elif layout == "selected":
+        output = np.array([[*([*c, s, n, *w] for n, s, c, w in found), [0] * (6 + len(maps))]])
+    else:
+        output = np.concatenate([boxes, scores, weights], 1).T[None]
+    parts = {"output0": output.astype(np.float32), "output1": maps[None]}
+    about = {"task": "segment", "stride": 32, **more}
+    if layout != "last":
+        return detector(folder, parts, size, **about), maps, found
+    nodes = [node("Transpose", ["output1"], ["last"], perm=[0, 2, 3, 1])]
+    return built(folder, parts, nodes, ["output0", "last"], size, **about), maps, found
+
+
 def best_boxes(
     boxes: Floats, scores: Floats, least: float, overlap: float
 ) -> list[tuple[int, float, tuple[float, ...]]]:

@@ -190,6 +190,27 @@ def area_boxes(rng: Rng) -> Case:
     return Case(op, (tensor(values.shape) if rng.random() < 0.2 else constant(values),))
 
 
+def instance_masks(rng: Rng) -> Case:
+    """Boxes that leave the map or are empty, and sums that exceed a byte."""
+    maps, h, w, n = (
+        pick(rng, (1, 3, 32)),
+        pick(rng, (1, 9)),
+        pick(rng, (1, 8, 70)),
+        pick(rng, (1, 5)),
+    )
+    rows = rng.normal(0, 3, (1, 1, n, 7 + maps))
+    rows[..., 1] = rng.integers(-1, 3, (1, 1, n))
+    rows[..., 3:5], rows[..., 5:7] = (
+        rng.uniform(-9, 40, (1, 1, n, 2)), rng.uniform(-3, 300, (1, 1, n, 2)),
+    )  # fmt: skip
+    op = ops.InstanceMasks(
+        float(rng.uniform(1, 9)), float(rng.uniform(1, 9)), pick(rng, (1, 8)),
+        least=pick(rng, (0.0, 0.5)),
+    )  # fmt: skip
+    given = constant(rows), tensor(rows.shape)
+    return Case(op, (given[int(rng.random() < 0.3)], tensor((maps, h, w))))
+
+
 def poses(rng: Rng) -> Case:
     """Heatmaps with many ties, as quantized ones have, and offsets that leave the image; random
     inputs have neither."""
@@ -334,6 +355,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "detections": (detections, (DType.F32,)),
     "poses": (poses, (None,)),
     "area_boxes": (area_boxes, (None,)),
+    "instance_masks": (instance_masks, (None,)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),

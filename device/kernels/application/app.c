@@ -320,7 +320,8 @@ static int find(ek_app *app, const char *kind, const ek_frame *frame, void *into
     pthread_mutex_lock(&app->lock);
     catch_up(app);
     ek_task *task = app->now.task;
-    if (!ek_task_is(task, kind))
+    const int fits = strcmp(kind, "detect") ? ek_task_is(task, kind) : ek_task_has_boxes(task);
+    if (!fits)
         fail(app->error, "expected a model compiled with --task %s, found another", kind);
     else if (ek_task_take(task, frame))
         fail(app->error, "expected a picture of at least 1 x 1 pixels, found none");

@@ -221,6 +221,10 @@ int ek_task_is(const ek_task *task, const char *kind) {
     return task && !strcmp(task->kind, kind);
 }
 
+int ek_task_has_boxes(const ek_task *task) {
+    return ek_task_is(task, "detect") || ek_task_is(task, "instances");
+}
+
 int ek_task_take(ek_task *task, const ek_frame *frame) {
     ek_picture *p = &task->picture;
     if (!frame->pixels || frame->width < 1 || frame->height < 1)
@@ -296,8 +300,9 @@ static int box_of(const ek_task *task, const float *row, ek_box *box) {
 
 static int boxes_of(const ek_task *task, ek_box *boxes, int most) {
     const float *row = task->results[task->output], *end = row + task->out.elements;
+    const int64_t width = task->out.shape[task->out.rank - 1];
     int count = 0;
-    for (ek_box box, *to; row < end; row += FIELDS)
+    for (ek_box box, *to; row < end; row += width)
         if (box_of(task, row, &box) &&
             (to = place_for(box.score, boxes, sizeof box, offsetof(ek_box, score), most, &count)))
             *to = box;
@@ -381,5 +386,5 @@ int ek_task_results(const ek_task *task, void *into, int most) {
         return segments_of(task, into);
     if (ek_task_is(task, "pose"))
         return poses_of(task, into, most);
-    return ek_task_is(task, "detect") ? boxes_of(task, into, most) : classes_of(task, into, most);
+    return ek_task_has_boxes(task) ? boxes_of(task, into, most) : classes_of(task, into, most);
 }

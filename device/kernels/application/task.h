@@ -14,6 +14,8 @@ void ek_task_close(ek_task *task);
 
 /* Whether the task is of this kind; it is not if there is none. */
 int ek_task_is(const ek_task *task, const char *kind);
+/* Whether results have boxes. */
+int ek_task_has_boxes(const ek_task *task);
 
 /* Makes the model's input of a picture. Returns 0, or -1 if the picture has no pixels. */
 int ek_task_take(ek_task *task, const ek_frame *frame);

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.task import (
     CORNER,
     CROP,
-    FIELDS,
     LINE,
     POINT_FIELDS,
     STRETCH,
@@ -95,17 +94,28 @@ class Pose(NamedTuple):
 
 
 def boxes_of(
-    values: Sequence[float], task: TaskSpec, placed: Placed, given: Sequence[str] = ()
+    values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> List[Box]:
-    """The detections in rows (TaskSpec), best first; `given` labels replace those of the task."""
-    return [pose.box for pose in poses_of(values, FIELDS, task, placed, given)]
+    """The detections in rows of `width` values (TaskSpec), best first; `given` labels replace those
+    of the task."""
+    found = [box for _, box, _ in found_rows(values, width, task, placed, given)]
+    return sorted(found, key=lambda box: -box.score)
 
 
 def poses_of(
     values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
 ) -> List[Pose]:
     """The poses in rows of `width` values, best first; see `boxes_of`."""
-    labels, found = tuple(given) or task.labels, []
+    rows = found_rows(values, width, task, placed, given)
+    found = [Pose(box, _points_of(rest, placed)) for _, box, rest in rows]
+    return sorted(found, key=lambda pose: -pose.box.score)
+
+
+def found_rows(
+    values: Sequence[float], width: int, task: TaskSpec, placed: Placed, given: Sequence[str] = ()
+) -> Iterator[Tuple[int, Box, Sequence[float]]]:
+    """The number of each row that is not empty, its box, and what follows; see `boxes_of`."""
+    labels = tuple(given) or task.labels
     for start in range(0, len(values), width):
         _, index, score, x0, y0, x1, y1, *rest = values[start : start + width]
         number = int(index)
@@ -114,9 +124,7 @@ def poses_of(
         left, top, right, bottom = placed.to_picture((x0, y0, x1, y1))
         if right > left and bottom > top:
             label = labels[number] if number < len(labels) else ""
-            box = Box(label, score, left, top, right, bottom, number)
-            found.append(Pose(box, _points_of(rest, placed)))
-    return sorted(found, key=lambda pose: -pose.box.score)
+            yield start // width, Box(label, score, left, top, right, bottom, number), rest
 
 
 def _points_of(values: Sequence[float], placed: Placed) -> Tuple[Point, ...]:

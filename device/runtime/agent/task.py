@@ -12,7 +12,9 @@ LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop
 RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD = "embed", "ocr", "keyword", "vad"
 PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
-KINDS, CHANNELS = PICTURES + SOUNDS, (RGB, BGR)
+INSTANCES = "instances"  # --task segment where a model tells objects apart
+KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES), (RGB, BGR)
+BOXES = (DETECT, INSTANCES)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE)
 
 _MOST_RATE = 1_000_000
@@ -30,7 +32,9 @@ class TaskSpec(Record):
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
-    each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns].
+    each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns]. For
+    `instances` other values follow in a row, and output `masks`, s8 [rows, height, width], is above
+    0 where the object is.
     For `embed` it is a vector of length 1, f32 [1, n]. For `ocr` it has CHARACTER_FIELDS f32 for
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
@@ -55,6 +59,7 @@ class TaskSpec(Record):
     mask: str = ""
     segments: str = ""
     characters: str = ""
+    masks: str = ""
 
     @property
     def files(self) -> Tuple[str, ...]:
@@ -62,7 +67,7 @@ class TaskSpec(Record):
         return tuple(name for name in (self.tokenizer, self.characters) if name)
 
 
-_TEXTS = ("tokenizer", "mask", "segments", "characters")
+_TEXTS = ("tokenizer", "mask", "segments", "characters", "masks")
 
 
 def task_of(raw: object, where: str) -> TaskSpec:
@@ -88,6 +93,8 @@ def task_of(raw: object, where: str) -> TaskSpec:
     )
     if made.kind in SOUNDS and not made.rate:
         raise bad(f"{where}.rate", "samples per second", "0")
+    if made.kind == INSTANCES and not made.masks:
+        raise bad(f"{where}.masks", "the name of an output", "none")
     if 0.0 in made.scale:
         raise bad(f"{where}.scale", "numbers other than 0", "0")
     return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
+from edgekit.device.runtime.agent.instances import Instance, Span
 from edgekit.device.runtime.agent.listening import Heard, Listener
 from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
@@ -38,6 +39,7 @@ __all__ = [
     "Heard",
     "IncompatibleError",
     "InputError",
+    "Instance",
     "Listener",
     "Model",
     "Outputs",
@@ -45,6 +47,7 @@ __all__ = [
     "Pose",
     "Segments",
     "Share",
+    "Span",
     "TensorSpec",
     "TransferError",
     "alive",

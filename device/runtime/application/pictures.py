@@ -7,17 +7,20 @@ from array import array
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
+from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     BGR,
+    BOXES,
     CLASSIFY,
-    DETECT,
     EMBED,
+    INSTANCES,
     OCR,
     POSE,
     SEGMENT,
+    SOUNDS,
     TaskSpec,
 )
 from edgekit.device.runtime.application.loaded import Loaded
@@ -52,10 +55,10 @@ class Picture(ctypes.Structure):
 
 def detect(loaded: Loaded, frame: Any, width: int, height: int) -> List[Box]:
     """See Model.detect."""
-    task = _task_of(loaded, DETECT)
+    task = _task_of(loaded, *BOXES)
     data, placed = _input_of(loaded, task, frame, width, height)
     rows = loaded.run({task.input: data}, {}, "")[task.output]
-    return boxes_of(_floats(rows), task, placed)
+    return boxes_of(_floats(rows), _output_of(loaded, task).shape[-1], task, placed)
 
 
 def classify(loaded: Loaded, frame: Any, width: int, height: int, top: int) -> List[Class]:
@@ -83,6 +86,24 @@ def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
     _, rows, columns = _output_of(loaded, task).shape
     size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
     return segments_of(found, (rows, columns), size, task, placed)
+
+
+def instances(loaded: Loaded, frame: Any, width: int, height: int) -> List[Instance]:
+    """See Model.instances."""
+    task = _task_of(loaded, INSTANCES)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    made = loaded.run({task.input: data}, {}, "")
+    _, *extents = _spec_of(loaded.manifest.outputs, task.masks).shape
+    size = _extents(_spec_of(loaded.manifest.inputs, task.input))[:2]
+    return instances_of(
+        _floats(made[task.output]),
+        _output_of(loaded, task).shape[-1],
+        bytes(made[task.masks]),
+        (extents[0], extents[1]),
+        size,
+        task,
+        placed,
+    )
 
 
 def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
@@ -116,12 +137,14 @@ def _spec_of(specs: Sequence[TensorSpec], name: str) -> TensorSpec:
     return next(spec for spec in specs if spec.name == name)
 
 
-def _task_of(loaded: Loaded, kind: str) -> TaskSpec:
+def _task_of(loaded: Loaded, kind: str, *others: str) -> TaskSpec:
     task = loaded.manifest.task
-    if task is None or task.kind != kind:
+    if task is None or task.kind not in (kind, *others):
+        asked = SEGMENT if kind == INSTANCES else kind
+        own = task.kind if task and task.kind not in SOUNDS else "run"
         raise InputError(
-            f"{kind}: expected a model that was compiled with --task {kind}, found "
-            f"{task.kind if task else 'no task'}; compile it so, or use run()"
+            f"{kind}: expected a model that was compiled with --task {asked}, found "
+            f"{task.kind if task else 'no task'}; compile it so, or use {own}()"
         )
     return task
 

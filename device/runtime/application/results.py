@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, TypeVar
 
 from edgekit.device.runtime.agent.fitting import Box, Pose
+from edgekit.device.runtime.agent.instances import Instance
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.application import pictures
@@ -40,6 +41,10 @@ class Results:
     def segment(self, frame: Any, width: int = 0, height: int = 0) -> Segments:
         """The class of each pixel of a picture, and their shares; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.segment(loaded, frame, width, height))
+
+    def instances(self, frame: Any, width: int = 0, height: int = 0) -> List[Instance]:
+        """The objects in a picture with their pixels, best first; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.instances(loaded, frame, width, height))
 
     def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
         """The vector of a picture or a text, of length 1; `frame` as in `classify`."""

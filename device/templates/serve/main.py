@@ -6,10 +6,11 @@
 
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
-header X-Release names the release that computed it. /detect, /classify, /pose, /segment, /embed
-and /ocr take a picture, if the model has that task and the board has Pillow, which reads it; of a
-model of texts, /classify and /embed take a text, and /v1/embeddings is OpenAI's interface. With
---http PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
+header X-Release names the release that computed it. /detect, /classify, /pose, /segment,
+/instances, /embed and /ocr take a picture, if the model has that task and the board has Pillow,
+which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings is
+OpenAI's interface. With --http PORT it also listens on that port of 127.0.0.1: any user of the
+board may then use it.
 """
 
 import argparse
@@ -34,7 +35,7 @@ import warnings
 
 import edgekit_runtime
 
-TASKS = ("detect", "classify", "pose", "segment", "embed", "ocr")
+TASKS = ("detect", "classify", "pose", "segment", "instances", "embed", "ocr")
 MOST_PICTURE = 16 << 20
 MOST_TEXTS = 2048
 MOST_CLIENTS = 64
@@ -77,6 +78,9 @@ def as_json(task, found):
         return found._asdict()
     if task == "embed":
         return {"vector": found}
+    if task == "instances":
+        each = [{"box": i.box._asdict(), "spans": [list(span) for span in i.spans]} for i in found]
+        return {"instances": each}
     if task == "pose":
         points = [[point._asdict() for point in pose.points] for pose in found]
         each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]

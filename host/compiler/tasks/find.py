@@ -12,6 +12,7 @@ from edgekit.device.runtime.agent.task import (
     CROP,
     DETECT,
     EMBED,
+    INSTANCES,
     PICTURES,
     POSE,
     SEGMENT,
@@ -29,6 +30,7 @@ from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
+from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
 from edgekit.host.compiler.tasks.lines import line_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
@@ -65,6 +67,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return lines
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (
+        (INSTANCES, _instances, ""),
         (DETECT, _detector, "outputs of a known detector"),
         (POSE, _pose, "the output of a YOLO that finds poses"),
         (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
@@ -121,6 +124,14 @@ def _undecided(model: KnownModel, heads: Sequence[Head]) -> Prepared:
     note = f"finds no boxes: {said}"
     graph = model.ends.graph
     return Prepared(replace(graph, notes=(*graph.notes, note)), source=note)
+
+
+def _instances(model: KnownModel) -> Prepared | None:
+    head = instance_head(model.ends)
+    if head is None:
+        return None
+    found = _with_rows(model, INSTANCES, head, "objects and their masks", DETECTIONS)
+    return with_instance_masks(found, model.ends)
 
 
 def _pose(model: KnownModel) -> Prepared | None:

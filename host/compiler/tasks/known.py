@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.task import CROP, DETECT, PICTURES
+from edgekit.device.runtime.agent.task import CROP, DETECT, INSTANCES, PICTURES, SEGMENT
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
@@ -18,7 +18,7 @@ from edgekit.host.compiler.tasks.hub import Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
-_STATED = {"segment": DETECT}  # Ultralytics' instances: their boxes, without masks
+_STATED = {"segment": INSTANCES}  # as Ultralytics names it
 _IMAGENET_PIXELS: dict[str, Any] = {
     "fit": CROP,
     "mean": (123.675, 116.28, 103.53),
@@ -58,7 +58,8 @@ class KnownModel:
     def asks_for(self, task: str) -> bool:
         """Whether the options or the file name the task."""
         named = self.options.task if self.options.task in PICTURES else ""
-        return task == (named or (DETECT if self.options.head else self.stated))
+        wanted = named or (DETECT if self.options.head else self.stated)
+        return task == wanted or (task == INSTANCES and named == SEGMENT)
 
     def labels(self, count: int) -> tuple[str, ...]:
         """The labels of so many classes; 0 if their number is not known. Lists that begin with a

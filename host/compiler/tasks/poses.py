@@ -11,12 +11,12 @@ from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.candidates import best_rows, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
-from edgekit.host.compiler.tasks.heads import KEEP, TOP, YOLO_LIMITS, Head, sizes_of, to_corners
+from edgekit.host.compiler.tasks.heads import Head, sizes_of
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
 
 PERSON_POINTS = (17, 3)  # of COCO: points, and numbers of each
-_APART = 1 << 14  # pixels between boxes of different classes: these do not suppress each other
 
 
 def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
@@ -89,59 +89,18 @@ def _move_net(ends: Ends) -> Iterator[Head]:
 
 
 def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
-    x = to.floats(name)
-    _, fields, count = to.shape(x)
-    numbers, candidates = points[0] * points[1], min(TOP, count)
-    classes = fields - 4 - numbers
-    _, scores, _ = to.add_all(ops.Split(1, (4, classes, numbers)), x)
-    best = to.add(ops.ReduceMax(axes=(1,)), scores)
-    score, order = to.add_all(ops.TopK(candidates), best)
-    some = to.add(ops.Gather(2), x, to.add(ops.Reshape((candidates,)), order))
-    some = to.add(ops.Transpose((0, 2, 1)), some)
-    box, scores, found = to.add_all(ops.Split(2, (4, classes, numbers)), some)
-    if image.relative:
-        box = to.add(ops.Mul(), box, to.constant(sizes_of(image)))
-    corners = to_corners(to, box)
-    label = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), scores))
-    apart = to.add(ops.Mul(), label, to.constant(np.full((1, 1, 1), _APART)))
-    each = to.add(ops.Reshape((1, candidates, 1)), score)
-    rows = to.add(ops.Concat(2), label, each, corners, _in_pixels(to, image, found, points))
-    least, overlap = YOLO_LIMITS
-    selected = to.add(
-        ops.SelectBoxes(min(KEEP, candidates), overlap, least, above=True),
-        to.add(ops.Add(), corners, apart),
-        to.constant(np.arange(candidates)[None, None], DType.I64),
-        to.add(ops.Reshape((1, 1, candidates)), score),
+    rest = points[0] * points[1]
+    return best_rows(
+        to, image, to.floats(name), rest, lambda found: _in_pixels(to, image, found, points)
     )
-    return _gathered(to, rows, selected)
-
-
-def _gathered(to: Appender, rows: str, selected: str) -> str:
-    """The selected of rows [1, n, …] that begin with their class, which is -1 for those of index
-    -1."""
-    kept = to.shape(selected)[2]
-    width = to.shape(rows)[2]
-    taken = to.add(ops.Gather(1), rows, to.add(ops.Reshape((kept,)), selected))
-    label, rest = to.add_all(ops.Split(2, (1, width - 1)), taken)
-    number = to.add(ops.Convert(DType.F32), to.add(ops.Reshape((1, kept, 1)), selected))
-    # 0, or -1 for an empty row, whose class becomes label · 0 - 1.
-    empty = to.add(ops.Minimum(), number, to.constant(np.zeros((1, 1, 1))))
-    filled = to.add(ops.Add(), empty, to.constant(np.ones((1, 1, 1))))
-    label = to.add(ops.Add(), to.add(ops.Mul(), label, filled), empty)
-    first = to.constant(np.zeros((1, kept, 1)))
-    made = to.add(ops.Concat(2), first, label, rest)
-    return to.add(ops.Reshape((1, 1, kept, 1 + width)), made)
 
 
 def _given_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
     x = to.floats(name)
-    count = to.shape(x)[1]
     box, score, label, found = to.add_all(ops.Split(2, (4, 1, 1, points[0] * points[1])), x)
     if image.relative:
         box = to.add(ops.Mul(), box, to.constant(sizes_of(image)))
-    first = to.constant(np.zeros((1, count, 1)))
-    made = to.add(ops.Concat(2), first, label, score, box, _in_pixels(to, image, found, points))
-    return to.add(ops.Reshape((1, 1, count, FIELDS + points[0] * POINT_FIELDS)), made)
+    return with_image(to, label, score, box, _in_pixels(to, image, found, points))
 
 
 def _in_pixels(to: Appender, image: InputImage, found: str, points: tuple[int, int]) -> str:

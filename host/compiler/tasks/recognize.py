@@ -9,6 +9,7 @@ from edgekit.host.compiler.tasks.face_grids import scrfd, yu_net
 from edgekit.host.compiler.tasks.faces import blaze_face, ultra_face
 from edgekit.host.compiler.tasks.grids import raw_grids
 from edgekit.host.compiler.tasks.heads import Head
+from edgekit.host.compiler.tasks.instances import boxes_of_instances
 from edgekit.host.compiler.tasks.queries import joined_queries, separate_queries
 from edgekit.host.compiler.tasks.small import fastest_det, nano_det, pico_det
 from edgekit.host.compiler.tasks.ssd import postprocessed_ssd, separate_ssd
@@ -19,12 +20,11 @@ from edgekit.host.compiler.tasks.yolo import (
     corners_and_scores,
     end_to_end,
     one_box_of_a_cell,
-    with_masks,
 )
 
 _RECOGNIZERS = (
     anchor_free,
-    with_masks,
+    boxes_of_instances,
     anchored,
     end_to_end,
     one_box_of_a_cell,

@@ -28,7 +28,6 @@ MOST_ROWS = 1000  # of a model that selects its boxes itself
 POSE_FIELDS = 4 + 1 + 17 * 3  # a box and the points of a person, which are no classes
 _X_PIXELS = {"fit": CORNER, "fill": 114, "channels": BGR, "mean": (0.0,), "scale": (1.0,)}
 _X_LIMITS = (0.3, 0.45)  # of its authors' program for ONNX
-_MASK_STRIDE = 4
 _OTHER = "other"
 _V6_LIMITS = (0.4, 0.45)  # of its authors' program
 
@@ -55,30 +54,6 @@ def is_rotated(ends: Ends, output: Tensor) -> bool:
     """Whether the last of the fields is an angle of rotated boxes: it is joined on its own."""
     sizes = [size for _, size in ends.parts(output.name)]
     return len(sizes) > 1 and sizes[-1] == 1 and sizes != [4, 1]
-
-
-def with_masks(ends: Ends) -> Iterator[Head]:
-    """YOLOv8 and later with masks: [1, 4 + classes + weights, boxes], and [1, weights, h, w] that
-    the masks are summed of. Only the boxes are decoded."""
-    flat = [t for t in ends.outputs if len(t.shape) == 3 and t.shape[0] == 1]
-    masks = [t for t in ends.outputs if len(t.shape) == 4 and t.shape[0] == 1]
-    if len(flat) != 1 or len(masks) != 1 or len(ends.outputs) != 2:
-        return
-    output, (_, fields, boxes) = flat[0], flat[0].shape
-    # Files of TensorFlow have the channels last.
-    last = masks[0].shape[1:3] == ends.image.grid(_MASK_STRIDE)
-    weights = masks[0].shape[3 if last else 1]
-    classes = fields - 4 - weights
-    if classes < 1 or boxes not in box_counts(ends.image, 1):
-        return
-
-    def rows(to: Appender) -> str:
-        parts = ops.Split(1, (4, classes, weights))
-        box, scores, _ = to.add_all(parts, to.floats(output.name))
-        return selected(to, to.add(ops.Transpose((0, 2, 1)), box), scores, _unit(ends.image))
-
-    what = f"'{output.name}' is like YOLOv8's with masks, which stay as they are"
-    yield Head("yolov8-seg", what, classes, rows)
 
 
 def anchored(ends: Ends) -> Iterator[Head]:

@@ -384,16 +384,3 @@ def test_files_that_cannot_be_read_decide_nothing(tmp_path, text):
         (tmp_path / f"{name}.json").write_text(text)
     task = prepared(path).task
     assert task is not None and task.labels == ()
-
-
-def test_boxes_of_a_model_that_also_has_masks(tmp_path):
-    rng = np.random.default_rng(11)
-    boxes = scattered(len(_cells()), _SIZE, 3)
-    scores = (rng.random((len(boxes), _CLASSES)) ** 6).astype(np.float32)
-    weights = rng.normal(0, 1, (len(boxes), 32)).astype(np.float32)
-    output = np.concatenate([boxes, scores, weights], 1).T[None]
-    outputs = {"output0": output, "output1": np.zeros((1, 32, 16, 24), np.float32)}
-    path = detector(tmp_path, outputs, _SIZE, task="segment", names={i: str(i) for i in range(3)})
-    _check(path, "by the file's metadata", boxes, scores, (0.25, 0.7))
-    auto = prepared(path, CompileOptions())
-    assert auto.task is not None and auto.graph.outputs == ("output0", "output1", "detections")

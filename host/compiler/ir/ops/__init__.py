@@ -26,6 +26,7 @@ from edgekit.host.compiler.ir.ops.gather import *
 from edgekit.host.compiler.ir.ops.layout import *
 from edgekit.host.compiler.ir.ops.logic import *
 from edgekit.host.compiler.ir.ops.loop import *
+from edgekit.host.compiler.ir.ops.masks import *
 from edgekit.host.compiler.ir.ops.matmul import *
 from edgekit.host.compiler.ir.ops.normalize import *
 from edgekit.host.compiler.ir.ops.operands import *

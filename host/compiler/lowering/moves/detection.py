@@ -61,6 +61,28 @@ def lower_area_boxes(ctx: Context, node: Node) -> list[KernelCall]:
     return [KernelCall(kernel, fields, 1)]
 
 
+@lowers(ops.InstanceMasks)
+def lower_instance_masks(ctx: Context, node: Node) -> list[KernelCall]:
+    op = node.op
+    assert isinstance(op, ops.InstanceMasks)
+    rows, maps = (ctx.tensor(name) for name in node.inputs)
+    count, h, w = maps.shape
+    fields: dict[str, Field] = {
+        "maps": count,
+        "h": h,
+        "w": w,
+        "across": op.across,
+        "down": op.down,
+        "steps": op.steps,
+        "least": op.least,
+        "rows": operand_of(ctx, rows),
+        "x": operand_of(ctx, maps),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel("f32_masks", "detection/masks.c", None, "ek_masks_args")
+    return [KernelCall(kernel, fields, rows.shape[2])]
+
+
 @lowers(ops.DecodePoses)
 def lower_decode_poses(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
