@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
 from edgekit.device.runtime.agent.instances import Instance
+from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.optional import optional
 from edgekit.host.compiler.tasks.coco import COCO, COCO_IDS
@@ -31,27 +32,43 @@ _LIMBS = (
 )  # fmt: skip
 
 
-def box_lines(poses: Sequence[Pose], instances: Sequence[Instance] | None) -> list[str]:
-    """The boxes as a table: score, corners in whole pixels, label, and how many points are seen, or
-    how many pixels are of the object."""
-    areas = [f", {each.area} pixels" for each in instances or ()]
+def box_lines(
+    poses: Sequence[Pose],
+    instances: Sequence[Instance] | None,
+    rotated: Sequence[Rotated] | None,
+) -> list[str]:
+    """The boxes as a table: score, corners in whole pixels, label, and how many points are seen,
+    how many pixels are of the object, or by how much the box is rotated."""
+    more = [f", {each.area} pixels" for each in instances or ()]
+    more += [f", {each.angle:.0f}°" for each in rotated or ()]
     return [
         f"  {b.score:6.3f}  {b.left:6.0f} {b.top:6.0f} {b.right:6.0f} {b.bottom:6.0f}  {b.name}"
         + (f", {sum(map(_is_seen, points))} of {len(points)} points" if points else "")
-        + (areas[i] if areas else "")
+        + (more[i] if more else "")
         for i, (b, points) in enumerate(poses)
     ]
 
 
-def draw(picture: Picture, poses: Sequence[Pose], target: Path) -> None:
-    """Writes the picture as PNG with boxes, labels and points, the best on top."""
+def draw(
+    picture: Picture,
+    poses: Sequence[Pose],
+    target: Path,
+    rotated: Sequence[Rotated] | None = None,
+) -> None:
+    """Writes the picture as PNG with boxes, labels and points, the best on top. Boxes that are
+    `rotated` are drawn so."""
     drawing, fonts = optional("PIL.ImageDraw", "PIL.ImageFont")
     canvas = drawing.Draw(picture)
     width = max(1, round(max(picture.size) / _LINES))
     font = fonts.load_default(max(10, round(max(picture.size) / _TEXT)))
+    outlines = [each.corners for each in rotated or ()]
     for box, points in reversed(poses):
         color = color_of(box)
-        canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
+        if outlines:
+            ring = outlines.pop()
+            canvas.line([*ring, *ring[:2]], fill=color, width=width, joint="curve")
+        else:
+            canvas.rectangle((box.left, box.top, box.right, box.bottom), outline=color, width=width)
         _draw_points(canvas, points, width)
         text = f"{box.name} {box.score:.2f}"
         _, _, wide, high = canvas.textbbox((0, 0), text, font=font)
@@ -90,10 +107,10 @@ def _is_seen(point: Point) -> bool:
 def coco_json(
     found: Sequence[tuple[Path, Sequence[Pose]]],
     labels: Sequence[str],
-    masks: Mapping[Path, Sequence[Mapping[str, Any]]],
+    outlines: Mapping[Path, Sequence[Any]],
 ) -> str:
-    """Detections in the form of COCO's results: x, y, width and height in pixels. `masks` has one
-    for each detection of a file with masks.
+    """Detections in the form of COCO's results: x, y, width and height in pixels. `outlines` has a
+    mask or polygons for each detection of a file with such.
 
     The image's id is the number that its file is named, else the name. The category is COCO's id
     for COCO's classes, else the class's index.
@@ -107,7 +124,7 @@ def coco_json(
             "bbox": [round(v, 2) for v in (box.left, box.top, *_extents(box))],
             "score": round(box.score, 5),
             **({"keypoints": [round(v, 3) for p in points for v in p]} if points else {}),
-            **({"segmentation": masks[file][i]} if file in masks else {}),
+            **({"segmentation": outlines[file][i]} if file in outlines else {}),
         }
         for file, poses in found
         for i, (box, points) in enumerate(poses)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from edgekit.device.runtime.agent.task import CLASSIFY, DETECT, INSTANCES, POSE, TaskSpec
+from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, POSE, TaskSpec
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class _BoxTruth:
     names: Mapping[str, int]
 
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
-        _need(task, (DETECT, POSE, INSTANCES), self.source)
+        _need(task, (*BOXES, POSE), self.source)
         self._categories(classes.labels)
 
     def score(self, found: Sequence[Result], classes: ModelClasses) -> Evaluation:

@@ -34,7 +34,8 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.cli.run_job import FileResult, RunJob
+    from edgekit.host.cli.findings import FileResult
+    from edgekit.host.cli.run_job import RunJob
     from edgekit.host.cli.run_stream import StreamOptions
     from edgekit.host.compiler.inputs import ModelNotes
     from edgekit.host.deploy.board import Board

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from edgekit.device.runtime.agent.fitting import Pose, poses_of
-from edgekit.device.runtime.agent.instances import Instance, instances_of
-from edgekit.device.runtime.agent.lines import Line
-from edgekit.device.runtime.agent.listening import Heard
 from edgekit.device.runtime.agent.manifest import Variant
-from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
+    BOXES,
     CLASSIFY,
-    DETECT,
     EMBED,
-    INSTANCES,
     OCR,
     POSE,
-    SEGMENT,
     SOUNDS,
     STRETCH,
     TaskSpec,
 )
 from edgekit.device.runtime.agent.variants import variant_for
-from edgekit.host.cli.boxes import FORMS, box_csv, coco_json, draw
+from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
+from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
 from edgekit.host.cli.hearing import hear
-from edgekit.host.cli.instances import run_lengths, tinted
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import STDOUT, Outputs, results
-from edgekit.host.cli.segments import overlay
 from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import (
@@ -64,38 +55,7 @@ class HasOutputs(Protocol):
     def outputs(self) -> tuple[TensorSpec, ...]: ...
 
 
-_TITLE = 30  # columns of a text
 _TOP = 5  # classes that are shown if nothing is asked for
-
-
-@dataclass(frozen=True)
-class FileResult:
-    """Result for a file: `classes` of each run of a classifier; `poses` of a detector, which has
-    boxes without points, and `segments` (None for other models). `drawn` is the picture with what
-    was found, if it was written."""
-
-    file: Path
-    latencies_ms: tuple[float, ...]
-    classes: tuple[list[Class], ...]
-    poses: tuple[Pose, ...] | None = None
-    segments: Segments | None = None
-    instances: tuple[Instance, ...] | None = None
-    size: tuple[int, int] = (0, 0)
-    drawn: Path | None = None
-    heard: tuple[Heard, ...] | None = None
-    vector: tuple[float, ...] | None = None
-    line: Line | None = None
-    text: str | None = None
-
-    @property
-    def title(self) -> str:
-        """What it is of, in few columns."""
-        return self.file.name if self.text is None else textwrap.shorten(self.text, _TITLE)
-
-    @property
-    def masks(self) -> list[dict[str, Any]]:
-        """Of each instance, in COCO's form."""
-        return [run_lengths(each, self.size) for each in self.instances or ()]
 
 
 @dataclass(frozen=True)
@@ -229,7 +189,7 @@ class RunJob:
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""
         wanted = self.output is not None and Path(self.output).suffix.lower() in FORMS
-        return wanted and task is not None and task.kind in (DETECT, POSE, INSTANCES)
+        return wanted and task is not None and task.kind in (*BOXES, POSE)
 
     def _classes(
         self, made: Outputs, specs: Sequence[TensorSpec], task: TaskSpec | None
@@ -252,50 +212,18 @@ class RunJob:
         if task.kind == OCR:
             return replace(found, line=session.line(outputs[task.output]))
         spec = session.served.of(self.signature)[0].inputs[0]
-        picture, placed, size = placed_picture(found.file, spec, self._fitted_to(task))
-        values = outputs[task.output]
+        placed = placed_picture(found.file, spec, self._fitted_to(task))
         alone = [file.stem for file in self.files].count(found.file.stem) == 1
         drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")
-        if task.kind == SEGMENT:
-            _, rows, columns = values.shape
-            segments = segments_of(
-                values.tobytes(), (rows, columns), size, task, placed, self.labels
-            )
-            found = replace(found, segments=segments)
-            if self._draws:
-                overlay(picture, segments, drawn)
-        elif task.kind == INSTANCES:
-            masks = outputs[task.masks]
-            instances = instances_of(
-                values.reshape(-1).tolist(),
-                values.shape[-1],
-                masks.tobytes(),
-                (masks.shape[1], masks.shape[2]),
-                size,
-                task,
-                placed,
-                self.labels,
-            )
-            poses = [Pose(each.box, ()) for each in instances]
-            found = replace(
-                found, poses=tuple(poses), instances=tuple(instances), size=picture.size
-            )
-            if self._draws:
-                draw(tinted(picture, instances), poses, drawn)
-        else:
-            flat = values.reshape(-1).tolist()
-            poses = poses_of(flat, values.shape[-1], task, placed, self.labels)
-            found = replace(found, poses=tuple(poses))
-            if self._draws:
-                draw(picture, poses, drawn)
-        return replace(found, drawn=drawn) if self._draws else found
+        target = drawn if self._draws else None
+        return with_findings(found, outputs, PlacedPicture(*placed), task, self.labels, target)
 
     def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
         listed = [(each.file, each.poses or ()) for each in found]
         is_json = self.output is not None and self.output.lower().endswith(".json")
-        masks = {each.file: each.masks for each in found if each.instances is not None}
+        outlines = {each.file: each.outlines for each in found if each.outlines}
         labels = self.labels or task.labels
-        text = coco_json(listed, labels, masks) if is_json else box_csv(listed)
+        text = coco_json(listed, labels, outlines) if is_json else box_csv(listed)
         atomic_write(Path(self.output or STDOUT), text.encode())
 
     def _find_class_output(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:

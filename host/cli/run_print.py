@@ -12,7 +12,8 @@ from edgekit.host.cli.results import STDOUT
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import TensorSpec
-    from edgekit.host.cli.run_job import FileResult, RunJob
+    from edgekit.host.cli.findings import FileResult
+    from edgekit.host.cli.run_job import RunJob
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import InferenceSession
 
@@ -101,7 +102,7 @@ def _found_lines(found: FileResult) -> Iterator[str]:
         yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
     if found.poses is not None:
         yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
-        yield from box_lines(found.poses, found.instances)
+        yield from box_lines(found.poses, found.instances, found.rotated)
     if found.segments is not None:
         yield f"classes  {found.file.name}"
         yield from share_lines(found.segments)
@@ -117,14 +118,15 @@ def _found_lines(found: FileResult) -> Iterator[str]:
 
 def _findings(found: FileResult) -> dict[str, Any]:
     """What was found in a picture or sound, for --json."""
-    boxes, shares = found.poses, found.segments
+    boxes, shares, outlines = found.poses, found.segments, found.outlines
     return {
         "boxes": boxes
         and [
             {
                 **box._asdict(),
                 "points": [p._asdict() for p in points],
-                **({"mask": found.masks[i]} if found.instances is not None else {}),
+                **({"mask": outlines[i]} if found.instances is not None else {}),
+                **({"corners": found.rotated[i].corners} if found.rotated is not None else {}),
             }
             for i, (box, points) in enumerate(boxes)
         ],

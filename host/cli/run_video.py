@@ -16,9 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 from edgekit.device.runtime.agent.fitting import Placed, boxes_of
 from edgekit.device.runtime.agent.segments import segments_of
 from edgekit.device.runtime.agent.task import (
+    BOXES,
     CLASSIFY,
-    DETECT,
-    INSTANCES,
     POSE,
     SEGMENT,
     TaskSpec,
@@ -40,7 +39,7 @@ _COMMAND = ("ffmpeg", "-nostdin", "-loglevel", "error", "-i")
 _PICTURES = ("-f", "image2pipe", "-c:v", "ppm", "-")
 _MOST_HEADER = 64  # bytes
 _MOST_PIXELS = 1 << 27
-_KINDS = (CLASSIFY, DETECT, POSE, SEGMENT, INSTANCES)
+_KINDS = (CLASSIFY, POSE, SEGMENT, *BOXES)
 _LEAST = 0.02  # share of the pixels that is told of
 
 

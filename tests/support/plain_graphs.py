@@ -271,6 +271,19 @@ def select_boxes(rng: Rng) -> Case:
     return Case(op, (constant(boxes), constant(order, kind), constant(scores)))
 
 
+def select_rotated(rng: Rng) -> Case:
+    """Boxes of a few sizes that overlap much or not at all, in classes; sorted scores."""
+    n = pick(rng, (1, 7, 65))
+    wide, high, angle = (rng.choice(some, n) for some in ((8, 20), (3, 8), (0, 0.4, 1.5)))
+    cos, sin, a, b = np.cos(angle), np.sin(angle), wide**2 / 12, high**2 / 12
+    covariance = a * cos**2 + b * sin**2, a * sin**2 + b * cos**2, (a - b) * cos * sin
+    at = rng.choice([0, 0.5, 7, 30], (2, n))
+    boxes = np.stack([rng.integers(0, 2, n), *at, *covariance], 1)
+    scores = -np.sort(-rng.integers(0, 20, n) / 20)
+    op = ops.SelectRotated(pick(rng, (1, 5, 80)), 0.41, 0.25)
+    return Case(op, (constant(boxes), constant(scores)))
+
+
 def _corners(rng: Rng, regions: int) -> Array:
     """Regions in, across and far outside of images, some of them empty or with swapped corners."""
     low = rng.uniform(-20, 20, (regions, 2))
@@ -361,6 +374,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, 
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
     "select_boxes": (select_boxes, (None,)),
+    "select_rotated": (select_rotated, (None,)),
     "roi_align": (roi_align, (None,)),
     "max_roi_pool": (max_roi_pool, (None,)),
     "saturated": (saturated, (None,)),

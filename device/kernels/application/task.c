@@ -222,7 +222,7 @@ int ek_task_is(const ek_task *task, const char *kind) {
 }
 
 int ek_task_has_boxes(const ek_task *task) {
-    return ek_task_is(task, "detect") || ek_task_is(task, "instances");
+    return ek_task_is(task, "detect") || ek_task_is(task, "instances") || ek_task_is(task, "obb");
 }
 
 int ek_task_take(ek_task *task, const ek_frame *frame) {

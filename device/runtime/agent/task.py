@@ -13,14 +13,16 @@ RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD = "embed", "ocr", "keyword", "vad"
 PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
-KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES), (RGB, BGR)
-BOXES = (DETECT, INSTANCES)  # outputs begin with rows of FIELDS
+OBB = "obb"  # --task detect where boxes are rotated
+KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB), (RGB, BGR)
+BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE)
 
 _MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
 CHARACTER_FIELDS = 2  # of a place along a line of text: number of the character, score
 POINT_FIELDS = 3  # of a point of a pose: x, y, score
+CORNERS = 4  # of a rotated box: points
 
 
 class TaskSpec(Record):
@@ -32,9 +34,9 @@ class TaskSpec(Record):
 
     `output` holds a score per class for `classify`; for `detect` rows of FIELDS f32, best first in
     each class, in pixels of the input; rows of class -1 are empty. For `pose`, POINT_FIELDS f32 for
-    each point follow in a row. For `segment` it is a map of classes, u8 [1, rows, columns]. For
-    `instances` other values follow in a row, and output `masks`, s8 [rows, height, width], is above
-    0 where the object is.
+    each point follow in a row, and for `obb` those of the CORNERS of a box. For `segment` it is a
+    map of classes, u8 [1, rows, columns]. For `instances` other values follow in a row, and output
+    `masks`, s8 [rows, height, width], is above 0 where the object is.
     For `embed` it is a vector of length 1, f32 [1, n]. For `ocr` it has CHARACTER_FIELDS f32 for
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a

@@ -9,14 +9,17 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     BGR,
     BOXES,
     CLASSIFY,
+    DETECT,
     EMBED,
     INSTANCES,
+    OBB,
     OCR,
     POSE,
     SEGMENT,
@@ -88,6 +91,14 @@ def segment(loaded: Loaded, frame: Any, width: int, height: int) -> Segments:
     return segments_of(found, (rows, columns), size, task, placed)
 
 
+def obb(loaded: Loaded, frame: Any, width: int, height: int) -> List[Rotated]:
+    """See Model.obb."""
+    task = _task_of(loaded, OBB)
+    data, placed = _input_of(loaded, task, frame, width, height)
+    rows = loaded.run({task.input: data}, {}, "")[task.output]
+    return rotated_of(_floats(rows), _output_of(loaded, task).shape[-1], task, placed)
+
+
 def instances(loaded: Loaded, frame: Any, width: int, height: int) -> List[Instance]:
     """See Model.instances."""
     task = _task_of(loaded, INSTANCES)
@@ -140,7 +151,7 @@ def _spec_of(specs: Sequence[TensorSpec], name: str) -> TensorSpec:
 def _task_of(loaded: Loaded, kind: str, *others: str) -> TaskSpec:
     task = loaded.manifest.task
     if task is None or task.kind not in (kind, *others):
-        asked = SEGMENT if kind == INSTANCES else kind
+        asked = {INSTANCES: SEGMENT, OBB: DETECT}.get(kind, kind)
         own = task.kind if task and task.kind not in SOUNDS else "run"
         raise InputError(
             f"{kind}: expected a model that was compiled with --task {asked}, found "

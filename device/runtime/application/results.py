@@ -7,6 +7,7 @@ from typing import Any, Callable, List, TypeVar
 from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.agent.instances import Instance
 from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
@@ -45,6 +46,10 @@ class Results:
     def instances(self, frame: Any, width: int = 0, height: int = 0) -> List[Instance]:
         """The objects in a picture with their pixels, best first; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.instances(loaded, frame, width, height))
+
+    def obb(self, frame: Any, width: int = 0, height: int = 0) -> List[Rotated]:
+        """The rotated boxes in a picture with their corners, best first; `frame` as in `detect`."""
+        return self._on_current(lambda loaded: pictures.obb(loaded, frame, width, height))
 
     def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
         """The vector of a picture or a text, of length 1; `frame` as in `classify`."""

@@ -7,9 +7,9 @@
 The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
 of all outputs. If the model has several signatures, /run/NAME runs NAME, and /run the first. The
 header X-Release names the release that computed it. /detect, /classify, /pose, /segment,
-/instances, /embed and /ocr take a picture, if the model has that task and the board has Pillow,
-which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings is
-OpenAI's interface. With --http PORT it also listens on that port of 127.0.0.1: any user of the
+/instances, /obb, /embed and /ocr take a picture, if the model has that task and the board has
+Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
+is OpenAI's interface. With --http PORT it also listens on that port of 127.0.0.1: any user of the
 board may then use it.
 """
 
@@ -35,7 +35,7 @@ import warnings
 
 import edgekit_runtime
 
-TASKS = ("detect", "classify", "pose", "segment", "instances", "embed", "ocr")
+TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr")
 MOST_PICTURE = 16 << 20
 MOST_TEXTS = 2048
 MOST_CLIENTS = 64
@@ -81,6 +81,8 @@ def as_json(task, found):
     if task == "instances":
         each = [{"box": i.box._asdict(), "spans": [list(span) for span in i.spans]} for i in found]
         return {"instances": each}
+    if task == "obb":
+        return {"rotated": [{"box": r.box._asdict(), "corners": r.corners} for r in found]}
     if task == "pose":
         points = [[point._asdict() for point in pose.points] for pose in found]
         each = [{"box": p.box._asdict(), "points": q} for p, q in zip(found, points)]

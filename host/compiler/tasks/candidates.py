@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,33 +16,52 @@ from edgekit.host.compiler.tasks.heads import KEEP, TOP, YOLO_LIMITS, sizes_of, 
 _APART = 1 << 14  # pixels between boxes of different classes: these do not suppress each other
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The best boxes of all, best first: tensors [1, n, …] of class, score, center and size, and of
+    what follows. A box has the class of its best score."""
+
+    label: str
+    score: str
+    box: str
+    rest: str
+
+
+def candidates_of(to: Appender, image: InputImage, x: str, rest: int) -> Candidates:
+    """Those of `x` [1, 4 + classes + rest, boxes]."""
+    _, fields, boxes = to.shape(x)
+    classes, count = fields - 4 - rest, min(TOP, boxes)
+    _, scores, *_ = to.add_all(ops.Split(1, (4, classes, rest)), x)
+    score, order = to.add_all(ops.TopK(count), to.add(ops.ReduceMax(axes=(1,)), scores))
+    some = to.add(ops.Gather(2), x, to.add(ops.Reshape((count,)), order))
+    some = to.add(ops.Transpose((0, 2, 1)), some)
+    box, scores, more = to.add_all(ops.Split(2, (4, classes, rest)), some)
+    label = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), scores))
+    score = to.add(ops.Reshape((1, count, 1)), score)
+    return Candidates(label, score, in_pixels(to, image, box), more)
+
+
+def in_pixels(to: Appender, image: InputImage, box: str) -> str:
+    """Boxes [1, n, 4], which may be relative to the picture."""
+    return to.add(ops.Mul(), box, to.constant(sizes_of(image))) if image.relative else box
+
+
 def best_rows(
     to: Appender, image: InputImage, x: str, rest: int, finish: Callable[[str], str]
 ) -> str:
-    """Rows of the best boxes of `x` [1, 4 + classes + rest, n]: centers and sizes, scores and more.
-    A box has the class of its best score. `finish` makes what follows in a row of the rest
-    [1, candidates, rest]."""
-    _, fields, count = to.shape(x)
-    classes, candidates = fields - 4 - rest, min(TOP, count)
-    _, scores, _ = to.add_all(ops.Split(1, (4, classes, rest)), x)
-    best = to.add(ops.ReduceMax(axes=(1,)), scores)
-    score, order = to.add_all(ops.TopK(candidates), best)
-    some = to.add(ops.Gather(2), x, to.add(ops.Reshape((candidates,)), order))
-    some = to.add(ops.Transpose((0, 2, 1)), some)
-    box, scores, found = to.add_all(ops.Split(2, (4, classes, rest)), some)
-    if image.relative:
-        box = to.add(ops.Mul(), box, to.constant(sizes_of(image)))
-    corners = to_corners(to, box)
-    label = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), scores))
-    apart = to.add(ops.Mul(), label, to.constant(np.full((1, 1, 1), _APART)))
-    each = to.add(ops.Reshape((1, candidates, 1)), score)
-    rows = to.add(ops.Concat(2), label, each, corners, finish(found))
+    """Rows of the best boxes of `x` [1, 4 + classes + rest, n]. `finish` makes what follows in a
+    row of the rest [1, candidates, rest]."""
+    found = candidates_of(to, image, x, rest)
+    count = to.shape(found.score)[1]
+    corners = to_corners(to, found.box)
+    apart = to.add(ops.Mul(), found.label, to.constant(np.full((1, 1, 1), _APART)))
+    rows = to.add(ops.Concat(2), found.label, found.score, corners, finish(found.rest))
     least, overlap = YOLO_LIMITS
     selected = to.add(
-        ops.SelectBoxes(min(KEEP, candidates), overlap, least, above=True),
+        ops.SelectBoxes(min(KEEP, count), overlap, least, above=True),
         to.add(ops.Add(), corners, apart),
-        to.constant(np.arange(candidates)[None, None], DType.I64),
-        to.add(ops.Reshape((1, 1, candidates)), score),
+        to.constant(np.arange(count)[None, None], DType.I64),
+        to.add(ops.Reshape((1, 1, count)), found.score),
     )
     return gathered(to, rows, selected)
 

@@ -13,6 +13,7 @@ from edgekit.device.runtime.agent.task import (
     DETECT,
     EMBED,
     INSTANCES,
+    OBB,
     PICTURES,
     POSE,
     SEGMENT,
@@ -36,6 +37,7 @@ from edgekit.host.compiler.tasks.lines import line_reader
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
+from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
 from edgekit.host.compiler.tasks.sounds import sound_task
 from edgekit.host.compiler.tasks.texts import text_task
@@ -68,6 +70,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (
         (INSTANCES, _instances, ""),
+        (OBB, _rotated, ""),
         (DETECT, _detector, "outputs of a known detector"),
         (POSE, _pose, "the output of a YOLO that finds poses"),
         (SEGMENT, _segmenter, "one output with the classes of all pixels, or scores of each class"),
@@ -132,6 +135,11 @@ def _instances(model: KnownModel) -> Prepared | None:
         return None
     found = _with_rows(model, INSTANCES, head, "objects and their masks", DETECTIONS)
     return with_instance_masks(found, model.ends)
+
+
+def _rotated(model: KnownModel) -> Prepared | None:
+    head = None if model.options.head else rotated_head(model.ends, model.own.task == OBB)
+    return _with_rows(model, OBB, head, "rotated boxes", DETECTIONS) if head else None
 
 
 def _pose(model: KnownModel) -> Prepared | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.runtime.agent.task import CROP, DETECT, INSTANCES, PICTURES, SEGMENT
+from edgekit.device.runtime.agent.task import CROP, DETECT, INSTANCES, OBB, PICTURES, SEGMENT
 from edgekit.host.compiler.frontends.formats import format_of
 from edgekit.host.compiler.inputs import ModelNotes, read_notes
 from edgekit.host.compiler.ir import ops
@@ -18,6 +18,7 @@ from edgekit.host.compiler.tasks.hub import Config, read_config
 from edgekit.host.compiler.tasks.label_file import NOTHING, listed_characters, read_label_file
 from edgekit.host.compiler.tasks.ultralytics import Ultralytics, read_ultralytics
 
+_FINER = ((INSTANCES, SEGMENT), (OBB, DETECT))  # what else a task that is named may be
 _STATED = {"segment": INSTANCES}  # as Ultralytics names it
 _IMAGENET_PIXELS: dict[str, Any] = {
     "fit": CROP,
@@ -59,7 +60,7 @@ class KnownModel:
         """Whether the options or the file name the task."""
         named = self.options.task if self.options.task in PICTURES else ""
         wanted = named or (DETECT if self.options.head else self.stated)
-        return task == wanted or (task == INSTANCES and named == SEGMENT)
+        return task == wanted or (task, named) in _FINER
 
     def labels(self, count: int) -> tuple[str, ...]:
         """The labels of so many classes; 0 if their number is not known. Lists that begin with a

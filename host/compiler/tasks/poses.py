@@ -11,7 +11,7 @@ from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType
 from edgekit.host.compiler.tasks.append import Appender
-from edgekit.host.compiler.tasks.candidates import best_rows, with_image
+from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, sizes_of
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
@@ -91,19 +91,19 @@ def _move_net(ends: Ends) -> Iterator[Head]:
 def _selected_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
     rest = points[0] * points[1]
     return best_rows(
-        to, image, to.floats(name), rest, lambda found: _in_pixels(to, image, found, points)
+        to, image, to.floats(name), rest, lambda found: _points_in_pixels(to, image, found, points)
     )
 
 
 def _given_rows(to: Appender, image: InputImage, name: str, points: tuple[int, int]) -> str:
     x = to.floats(name)
     box, score, label, found = to.add_all(ops.Split(2, (4, 1, 1, points[0] * points[1])), x)
-    if image.relative:
-        box = to.add(ops.Mul(), box, to.constant(sizes_of(image)))
-    return with_image(to, label, score, box, _in_pixels(to, image, found, points))
+    return with_image(
+        to, label, score, in_pixels(to, image, box), _points_in_pixels(to, image, found, points)
+    )
 
 
-def _in_pixels(to: Appender, image: InputImage, found: str, points: tuple[int, int]) -> str:
+def _points_in_pixels(to: Appender, image: InputImage, found: str, points: tuple[int, int]) -> str:
     """POINT_FIELDS of each point [1, n, …]: in pixels of the input, and certain if the model does
     not say how visible it is."""
     count, size = points

@@ -26,10 +26,10 @@ def prepared(path: Path, options: CompileOptions = _GUESS) -> Prepared:
     return with_task(path, import_model(path), options)
 
 
-def rows_of(made: Prepared) -> list[tuple[int, float, tuple[float, ...]]]:
+def rows_of(made: Prepared, width: int = 7) -> list[tuple[int, float, tuple[float, ...]]]:
     graph = made.graph
     x = np.zeros(graph.tensors[graph.inputs[0]].shape, np.float32)
-    rows = evaluate(graph, {graph.inputs[0]: x}).outputs[graph.outputs[-1]].reshape(-1, 7)
+    rows = evaluate(graph, {graph.inputs[0]: x}).outputs[graph.outputs[-1]].reshape(-1, width)
     found = [(int(r[1]), float(r[2]), tuple(r[3:].tolist())) for r in rows if r[1] >= 0]
     return sorted(found, key=lambda each: -each[1])
 

@@ -153,17 +153,3 @@ def test_corners_and_scores_of_all_cells(tmp_path):
     expected = best_boxes(boxes, 1 / (1 + np.exp(-logits.astype(float))), 0.25, 0.7)
     assert len(expected) > 3
     same(rows_of(made), expected[:100])
-
-
-def test_rotated_boxes_are_not_taken_for_upright_ones(tmp_path):
-    parts = {
-        "box": np.zeros((1, 4, _CELLS), np.float32),
-        "each": np.zeros((1, 3, _CELLS), np.float32),
-        "angle": np.zeros((1, 1, _CELLS), np.float32),
-    }
-    nodes = [node("Concat", ["box", "each", "angle"], ["output0"], axis=1)]
-    assert prepared(built(tmp_path, parts, nodes, ["output0"], _SIZE)).task is None
-    names = {i: str(i) for i in range(3)}
-    stated = prepared(built(tmp_path, parts, nodes, ["output0"], _SIZE, task="obb", names=names))
-    assert stated.task is None and stated.graph.outputs == ("output0",)
-    assert "states the task 'obb', whose outputs are not decoded; --output" in stated.source

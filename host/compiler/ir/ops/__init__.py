@@ -42,6 +42,7 @@ from edgekit.host.compiler.ir.ops.recurrent import *
 from edgekit.host.compiler.ir.ops.reduce import *
 from edgekit.host.compiler.ir.ops.regions import *
 from edgekit.host.compiler.ir.ops.resize import *
+from edgekit.host.compiler.ir.ops.rotated import *
 from edgekit.host.compiler.ir.ops.signal import *
 from edgekit.host.compiler.ir.ops.state import *
 from edgekit.host.compiler.ir.ops.totals import *

@@ -83,6 +83,24 @@ def lower_instance_masks(ctx: Context, node: Node) -> list[KernelCall]:
     return [KernelCall(kernel, fields, rows.shape[2])]
 
 
+@lowers(ops.SelectRotated)
+def lower_select_rotated(ctx: Context, node: Node) -> list[KernelCall]:
+    op = node.op
+    assert isinstance(op, ops.SelectRotated)
+    boxes, scores = (ctx.tensor(name) for name in node.inputs)
+    fields: dict[str, Field] = {
+        "n": boxes.shape[0],
+        "limit": op.limit,
+        "most": op.most,
+        "least": op.least,
+        "boxes": operand_of(ctx, boxes),
+        "scores": operand_of(ctx, scores),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel("select_rotated", "detection/rotated.c", None, "ek_rotated_args")
+    return [KernelCall(kernel, fields, 1)]
+
+
 @lowers(ops.DecodePoses)
 def lower_decode_poses(ctx: Context, node: Node) -> list[KernelCall]:
     op = node.op
