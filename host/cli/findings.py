@@ -12,6 +12,7 @@ from edgekit.device.runtime.agent.fitting import Placed, Pose, poses_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.listening import Heard
+from edgekit.device.runtime.agent.pages import TextLine
 from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.task import INSTANCES, OBB, SEGMENT, TaskSpec
@@ -45,6 +46,7 @@ class FileResult:
     heard: tuple[Heard, ...] | None = None
     vector: tuple[float, ...] | None = None
     line: Line | None = None
+    lines: tuple[TextLine, ...] | None = None
     text: str | None = None
 
     @property

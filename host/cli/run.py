@@ -152,6 +152,15 @@ Raw = Annotated[
 Resample = Annotated[
     bool, typer.Option("--resample", help="Convert sound that has another sample rate.")
 ]
+Recognizer = Annotated[
+    str | None,
+    typer.Option(
+        "--recognizer",
+        metavar="MODEL or NAME",
+        show_default=False,
+        help="Model that reads the text in the boxes: to deploy, or deployed as NAME.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -163,6 +172,7 @@ def register(app: typer.Typer) -> None:
             "edgekit run --input photos/ --output results.csv     # what is deployed on local",
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
             "edgekit run detector.onnx --input val2017/ --evaluate instances_val2017.json",
+            "edgekit run detector.onnx --input page.png --recognizer recognizer.onnx",
             "edgekit run --signature encode --input x.npz --output code.npz",
             "edgekit run --input x.npz --select type=a57     # on many boards, compared",
             "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
@@ -191,6 +201,7 @@ def run(
     layout: Layout = None,
     sample_rate: SampleRate = None,
     resample: Resample = False,
+    recognizer: Recognizer = None,
     board: BoardOption = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     threads: Threads = None,
@@ -205,6 +216,7 @@ def run(
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.evaluate import read_truth
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
+    from edgekit.host.cli.reading import recognizer_on
     from edgekit.host.cli.run_job import RunJob
     from edgekit.host.cli.run_print import print_results
     from edgekit.host.cli.run_stream import StreamOptions
@@ -217,7 +229,7 @@ def run(
         refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
         refuse_with_select(top=top, labels=labels, reset_each=reset_each, stream=stream, raw=raw)
         refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
-        refuse_with_select(sample_rate=sample_rate, evaluate=evaluate)
+        refuse_with_select(sample_rate=sample_rate, evaluate=evaluate, recognizer=recognizer)
         on = (input_path, output, InputOptions(*scaling), model_name, threads, signature)
         run_on(select, *on, parallel, as_json)
         return
@@ -229,17 +241,22 @@ def run(
         raise InputError("expected one document on stdout, found --json and --output -; use one")
     if evaluate and (stream or output or top):
         raise InputError("--evaluate: expected it without --stream, --output and --top, found one")
+    if recognizer and (stream or output or top or evaluate):
+        raise InputError(
+            "--recognizer: expected it without --stream, --output, --top and --evaluate, found one"
+        )
     truth = read_truth(evaluate, input_path) if evaluate else None
     files = [*truth.files] if truth else _find_input_files(input_path, output)
     wanted = bool(top) or pixels or not all(map(is_array, files))
     own = _read_model_notes(device, path, wanted)
     notes = own.inputs[0] if own.inputs else InputNotes()
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
-    video = video_of(files, not (stream or output or as_json or top or evaluate))
+    video = video_of(files, not (stream or output or as_json or top or evaluate or recognizer))
     known = read_labels(labels) if labels else ()
     job = RunJob(files, output, top, known, own, reset_each, given, signature, truth)
-    work = _Work(job, streaming, video, path, options)
-    found, session = work.run(device, threads, cluster or "")
+    with recognizer_on(device, recognizer) as reader:
+        work = _Work(replace(job, recognizer=reader), streaming, video, path, options)
+        found, session = work.run(device, threads, cluster or "")
     if found is not None:
         print_results(device, session, job, found, as_json)
 

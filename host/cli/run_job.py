@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from edgekit.device.runtime.agent.manifest import Variant
+from edgekit.device.runtime.agent.pages import read_page
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.agent.task import (
     BOXES,
@@ -27,6 +29,7 @@ from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
 from edgekit.host.cli.hearing import hear
 from edgekit.host.cli.output import note
+from edgekit.host.cli.reading import LineReader, crop_of
 from edgekit.host.cli.results import STDOUT, Outputs, results
 from edgekit.host.cli.wake_words import wake_word
 from edgekit.host.common.files import atomic_write
@@ -41,8 +44,10 @@ from edgekit.host.compiler.inputs import (
     read_inputs,
     read_sound,
     read_texts,
+    upright_picture,
 )
 from edgekit.host.deploy.release import InferenceSession, variants_of_signature
+from edgekit.host.errors import InputError
 
 
 class HasOutputs(Protocol):
@@ -61,7 +66,8 @@ _TOP = 5  # classes that are shown if nothing is asked for
 @dataclass(frozen=True)
 class RunJob:
     """`top`, `labels` and `signature` are from the user, `notes` from the model's file. With a
-    `truth`, which has the same files, results are compared instead of shown."""
+    `truth`, which has the same files, results are compared instead of shown. A `recognizer` reads
+    what is in boxes."""
 
     files: Sequence[Path]
     output: str | None
@@ -72,6 +78,7 @@ class RunJob:
     options: InputOptions
     signature: str = ""
     truth: Truth | None = None
+    recognizer: LineReader | None = None
 
     def check(self, every: Sequence[Variant], task: TaskSpec | None) -> None:
         """Converts all inputs as for the model, as a check; raises InputError."""
@@ -110,6 +117,9 @@ class RunJob:
                     take(file, [made for _, made in texts])
                     found += [each for each, _ in texts]
                     continue
+                if task and task.kind == OCR and is_picture(file) and self.output is None:
+                    found.append(self._line_in(file, session))
+                    continue
                 outputs, times, classes = [], [], []
                 for inputs in read_inputs(file, variants, options, variants[0].stateful):
                     made, timings = session.run(inputs, self.signature)
@@ -139,6 +149,11 @@ class RunJob:
         if task is not None and task.kind == CLASSIFY and self.labels:
             scores = [spec for spec in variant.outputs if spec.name == task.output]
             class_output(scores, self.labels, ())
+        if self.recognizer is not None and (task is None or task.kind not in BOXES):
+            raise InputError(
+                f"--recognizer: expected it with a model that finds boxes, found "
+                f"{task.kind if task else 'no known task'}; see --task"
+            )
         if self.truth is not None:
             classes = self._model_classes(task, variant) if task else ModelClasses((), 0)
             self.truth.check(task, classes)
@@ -209,14 +224,23 @@ class RunJob:
         """The result with what the task finds in a picture, drawn if no output is asked for."""
         if task.kind == EMBED:
             return replace(found, vector=_vector(outputs, task))
-        if task.kind == OCR:
-            return replace(found, line=session.line(outputs[task.output]))
         spec = session.served.of(self.signature)[0].inputs[0]
         placed = placed_picture(found.file, spec, self._fitted_to(task))
         alone = [file.stem for file in self.files].count(found.file.stem) == 1
         drawn = Path(f"{found.file.stem if alone else found.file.name}{DRAWN}")
         target = drawn if self._draws else None
-        return with_findings(found, outputs, PlacedPicture(*placed), task, self.labels, target)
+        page = crop_of(placed[0]) if self.recognizer is not None else None
+        made = with_findings(found, outputs, PlacedPicture(*placed), task, self.labels, target)
+        if page is None or self.recognizer is None:
+            return made
+        read = partial(self.recognizer.read, name=str(found.file))
+        boxes = [pose.box for pose in made.poses or ()]
+        return replace(made, lines=tuple(read_page(page, boxes, read)))
+
+    def _line_in(self, file: Path, session: InferenceSession) -> FileResult:
+        reader = LineReader(session, self.options)
+        line = reader.read(crop_of(upright_picture(file)), str(file))
+        return FileResult(file, tuple(reader.latencies_ms), (), line=line)
 
     def _write_boxes(self, found: Sequence[FileResult], task: TaskSpec) -> None:
         listed = [(each.file, each.poses or ()) for each in found]

@@ -95,12 +95,16 @@ def _found_lines(found: FileResult) -> Iterator[str]:
     """What was found in a picture, and where it is drawn, or what was heard."""
     from edgekit.host.cli.boxes import box_lines
     from edgekit.host.cli.hearing import heard_lines
+    from edgekit.host.cli.reading import text_lines
     from edgekit.host.cli.segments import share_lines
 
     for classes in found.classes:
         yield f"top      {found.title}"
         yield from (f"  {c.score:8.4f}  {c.label or f'class {c.index}'}" for c in classes)
-    if found.poses is not None:
+    if found.lines is not None:
+        yield f"text     {found.file.name}: {len(found.lines) or 'none'}"
+        yield from text_lines(found.lines)
+    elif found.poses is not None:
         yield f"boxes    {found.file.name}: {len(found.poses) or 'none'}"
         yield from box_lines(found.poses, found.instances, found.rotated)
     if found.segments is not None:
@@ -132,6 +136,7 @@ def _findings(found: FileResult) -> dict[str, Any]:
         ],
         "heard": found.heard and [heard._asdict() for heard in found.heard],
         "vector": found.vector,
+        "lines": found.lines and [line._asdict() for line in found.lines],
         "line": found.line and found.line._asdict(),
         "shares": shares and [share._asdict() for share in shares.shares],
     }

@@ -50,8 +50,8 @@ def video_of(files: list[Path], shows: bool) -> Path | None:
         return None
     if not shows:
         raise InputError(
-            f"{files[0]}: expected a video without --stream, --output, --json, --top and "
-            "--evaluate, found one; it is shown frame by frame"
+            f"{files[0]}: expected a video without --stream, --output, --json, --top, "
+            "--evaluate and --recognizer, found one; it is shown frame by frame"
         )
     return files[0]
 

@@ -165,13 +165,16 @@ def test_the_server_takes_pictures(edgekit, scene, home):
         assert said.count("\n") == 1
 
 
-def served(home: Path, board: Path, bodies: dict[str, bytes]) -> dict[str, tuple[int, str]]:
+def served(
+    home: Path, board: Path, bodies: dict[str, bytes], *arguments: str
+) -> dict[str, tuple[int, str]]:
     """The answers of the template's server to pictures; modules in `home` come first."""
     packages = os.pathsep.join(map(str, (home, board / "current/runtime.pyz")))
     program = kernels_folder().parent / "templates/serve/main.py"
     environment = {**os.environ, "PYTHONPATH": packages, "EDGEKIT_ROOT": str(board)}
     answers = {}
-    with subprocess.Popen([sys.executable, str(program)], cwd=home, env=environment) as server:
+    words = [sys.executable, str(program), *arguments]
+    with subprocess.Popen(words, cwd=home, env=environment) as server:
         until((home / "serve.sock").exists)
         for where, body in bodies.items():
             connection = UnixConnection(home / "serve.sock")

@@ -16,7 +16,7 @@ _COLORS = {"é": (255, 0, 0), "\u3000": (0, 255, 0), "c": (0, 0, 255), None: (0,
 _SIDE, _HEIGHT, _WIDTH = 12, 48, 96
 
 
-def _reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc"):
+def line_reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc"):
     """Sees a character by the color of each 12 columns; blue is first in its channels."""
     weights = np.full((3, 5), -20, np.float32)
     for number, channel in enumerate((2, 1, 0), 1):
@@ -36,15 +36,15 @@ def _reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc"):
     return save(made, folder)
 
 
-def _picture(text, width=_SIDE):
+def stripes(text, width=_SIDE):
     parts = [np.full((_HEIGHT, width, 3), _COLORS[c], np.uint8) for c in text]
     return np.concatenate(parts, 1)
 
 
 def test_a_line_is_read(edgekit, home):
-    path = _reader(home)
+    path = line_reader(home)
     seen = ["é", "é", None, "é", "\u3000", "c", "c", None]
-    Image.fromarray(_picture(seen)).save(home / "a.png")
+    Image.fromarray(stripes(seen)).save(home / "a.png")
     done = edgekit("run", path, "--input", "a.png", "--json")
     assert done.code == 0, done.err
     assert "the characters of the file's metadata" in done.err
@@ -53,31 +53,33 @@ def test_a_line_is_read(edgekit, home):
     assert "text     a.png: éé\u3000c" in edgekit("run", "--input", "a.png").out
     root = home.parent / "home/boards/local"
     with open_on_board(root=root) as reader:
-        line = reader.ocr(_picture(seen))
+        line = reader.ocr(stripes(seen))
     assert (line.text, line.score) == ("éé\u3000c", pytest.approx(found["line"]["score"]))
     answers = served(home, root, {"/ocr": (home / "a.png").read_bytes()})
     assert json.loads(answers["/ocr"][1])["text"] == "éé\u3000c"
 
 
-def test_short_lines_are_filled_and_long_ones_pressed(edgekit, home):
+def test_short_lines_are_filled_and_long_ones_read_in_pieces(edgekit, home):
     """At the height of the input, what is left of the width is gray, which is no character."""
-    path = _reader(home)
-    for text, width, expected in ((["c"], 24, "c"), (["é", "c"] * 2, 48, "écéc")):
-        Image.fromarray(_picture(text, width)).save(home / "a.png")
+    path = line_reader(home)
+    for text, width, expected in ((["c"], 24, "c"), (["é", "c"] * 8, 12, "éc" * 8)):
+        line = stripes(text, width)
+        line[0] = 0  # not plain: there is no gap between characters
+        Image.fromarray(line).save(home / "a.png")
         done = edgekit("run", path, "--input", "a.png", "--json")
         assert done.document["inputs"][0]["line"]["text"] == expected
-    Image.fromarray(_picture([None])).save(home / "a.png")
+    Image.fromarray(stripes([None])).save(home / "a.png")
     assert "text     a.png: none" in edgekit("run", "--input", "a.png").out
 
 
 def test_an_open_width_is_that_of_a_usual_line(edgekit, home):
-    path = _reader(home, width="width")
+    path = line_reader(home, width="width")
     done = edgekit("compile", path, "-o", "x.ekb")
     assert done.code == 0 and "open shapes are x=1,3,48,320, for a line of text" in done.err
 
 
 def test_characters_of_a_file_and_without_one(edgekit, home):
-    path = _reader(home, metadata=False)
+    path = line_reader(home, metadata=False)
     done = edgekit("compile", path, "--task", "ocr", "-o", "x.ekb")
     assert done.code == 2
     assert "expected 4 or 3 characters in the file's metadata, or one in each" in done.err

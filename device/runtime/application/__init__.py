@@ -13,6 +13,7 @@ from typing import Any
 from edgekit.device.runtime.agent.fitting import Box, Point, Pose
 from edgekit.device.runtime.agent.instances import Instance, Span
 from edgekit.device.runtime.agent.listening import Heard, Listener
+from edgekit.device.runtime.agent.pages import TextLine
 from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
@@ -51,6 +52,7 @@ __all__ = [
     "Share",
     "Span",
     "TensorSpec",
+    "TextLine",
     "TransferError",
     "alive",
     "listen",

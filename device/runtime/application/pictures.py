@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 from edgekit.device.runtime.agent.fitting import Box, Placed, Pose, boxes_of, place, poses_of
 from edgekit.device.runtime.agent.instances import Instance, instances_of
 from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.pages import Crop, read_line
 from edgekit.device.runtime.agent.rotated import Rotated, rotated_of
 from edgekit.device.runtime.agent.segments import Segments, segments_of
 from edgekit.device.runtime.agent.specs import TensorSpec
@@ -127,8 +128,20 @@ def embed(loaded: Loaded, frame: Any, width: int, height: int) -> List[float]:
 def ocr(loaded: Loaded, frame: Any, width: int, height: int) -> Line:
     """See Model.ocr."""
     task = _task_of(loaded, OCR)
-    data, _ = _input_of(loaded, task, frame, width, height)
-    return loaded.characters().line(_floats(loaded.run({task.input: data}, {}, "")[task.output]))
+    rows, columns, _, _ = _extents(_spec_of(loaded.manifest.inputs, task.input))
+
+    def read(piece: Crop) -> Line:
+        data, _ = _input_of(loaded, task, *piece)
+        made = loaded.run({task.input: data}, {}, "")[task.output]
+        return loaded.characters().line(_floats(made))
+
+    return read_line(crop_of(frame, width, height), columns / rows, read)
+
+
+def crop_of(frame: Any, width: int, height: int) -> Crop:
+    """A whole picture."""
+    pixels, width, height = _pixels_of(frame, width, height)
+    return Crop(bytes(pixels), width, height)
 
 
 def _inputs(loaded: Loaded, task: TaskSpec, frame: Any, width: int, height: int) -> Dict[str, Any]:

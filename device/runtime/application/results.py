@@ -7,6 +7,7 @@ from typing import Any, Callable, List, TypeVar
 from edgekit.device.runtime.agent.fitting import Box, Pose
 from edgekit.device.runtime.agent.instances import Instance
 from edgekit.device.runtime.agent.lines import Line
+from edgekit.device.runtime.agent.pages import TextLine, read_page
 from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.application import pictures
@@ -58,3 +59,12 @@ class Results:
     def ocr(self, frame: Any, width: int = 0, height: int = 0) -> Line:
         """The line of text in a picture; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.ocr(loaded, frame, width, height))
+
+    def read(
+        self, frame: Any, recognizer: Results, width: int = 0, height: int = 0
+    ) -> List[TextLine]:
+        """The lines of text in the boxes that this model finds in a picture, in the order of
+        reading, as `recognizer.ocr` reads them; `frame` as in `detect`."""
+        page = pictures.crop_of(frame, width, height)
+        boxes = self.detect(page.pixels, page.width, page.height)
+        return read_page(page, boxes, lambda part: recognizer.ocr(*part))

@@ -9,7 +9,8 @@ of all outputs. If the model has several signatures, /run/NAME runs NAME, and /r
 header X-Release names the release that computed it. /detect, /classify, /pose, /segment,
 /instances, /obb, /embed and /ocr take a picture, if the model has that task and the board has
 Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
-is OpenAI's interface. With --http PORT it also listens on that port of 127.0.0.1: any user of the
+is OpenAI's interface; /read gives the text in what a detector finds in a picture, as the model
+--recognizer reads it. With --http PORT it also listens on that port of 127.0.0.1: any user of the
 board may then use it.
 """
 
@@ -35,7 +36,7 @@ import warnings
 
 import edgekit_runtime
 
-TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr")
+TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read")
 MOST_PICTURE = 16 << 20
 MOST_TEXTS = 2048
 MOST_CLIENTS = 64
@@ -81,6 +82,8 @@ def as_json(task, found):
     if task == "instances":
         each = [{"box": i.box._asdict(), "spans": [list(span) for span in i.spans]} for i in found]
         return {"instances": each}
+    if task == "read":
+        return {"lines": [line._asdict() for line in found]}
     if task == "obb":
         return {"rotated": [{"box": r.box._asdict(), "corners": r.corners} for r in found]}
     if task == "pose":
@@ -143,12 +146,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body, work = self.read_body(), getattr(self.server.model, task)
         if body is None:
             return None
+        if task == "read":
+            if self.server.reader is None:
+                return self.answer(400, b"expected a server with --recognizer for /read\n")
+            work = functools.partial(work, recognizer=self.server.reader)
 
         def look():
             if self.takes_texts():
                 return (), work(body.decode("utf-8", "replace"))
             picture = read_picture(body)  # in turn: its pixels may take 256 MiB
-            return picture.size, work(picture.tobytes(), *picture.size)
+            width, height = picture.size
+            return picture.size, work(picture.tobytes(), width=width, height=height)
 
         try:
             extents, found = self.server.run(self.connection, look)
@@ -241,8 +249,9 @@ class Inferences:
     """The inferences of all servers: `parallel` at a time, and none longer than the watchdog
     allows."""
 
-    def __init__(self, model, parallel):
+    def __init__(self, model, parallel, reader):
         self.model = model
+        self.reader = reader  # of lines of text; None without one
         self.turns = threading.BoundedSemaphore(parallel)
         self.begun = {}  # when each began, by its thread
         period = os.environ.get("WATCHDOG_USEC", "")
@@ -274,6 +283,7 @@ class Server:
     def begin(self, inferences):
         self.inferences = inferences
         self.model = inferences.model
+        self.reader = inferences.reader
         self.clients = set()
         self.waiting = {}  # since when the server waits for each client
         self.lock = threading.Lock()
@@ -365,14 +375,17 @@ def main():
     parser.add_argument(
         "--threads", type=int, help="threads per inference (default: the release's)"
     )
+    parser.add_argument("--recognizer", metavar="NAME", help="model that reads lines, for /read")
     options = parser.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    model = edgekit_runtime.open(threads=options.threads, parallel=options.parallel)
+    placement = {"threads": options.threads, "parallel": options.parallel}
+    model = edgekit_runtime.open(**placement)
     options.socket.unlink(missing_ok=True)  # left by a killed server
     os.umask(0o177)
     server = UnixServer(str(options.socket), Handler)
-    inferences = Inferences(model, options.parallel)
+    reader = edgekit_runtime.open(options.recognizer, **placement) if options.recognizer else None
+    inferences = Inferences(model, options.parallel, reader)
     server.begin(inferences)
     if options.http:
         http = HttpServer(("127.0.0.1", options.http), Handler)

@@ -14,8 +14,10 @@ from edgekit.host.compiler.inputs.options import InputOptions
 from edgekit.host.compiler.inputs.pictures import (
     PixelFrames,
     loaded_picture,
+    picture_size,
     placed_in,
     placed_picture,
+    upright_picture,
 )
 from edgekit.host.compiler.inputs.sound import read_sound
 from edgekit.host.compiler.inputs.sources import (
@@ -46,6 +48,7 @@ __all__ = [
     "is_video",
     "loaded_picture",
     "loss_entry",
+    "picture_size",
     "placed_in",
     "placed_picture",
     "postprocessed",
@@ -56,4 +59,5 @@ __all__ = [
     "read_notes",
     "read_sound",
     "read_texts",
+    "upright_picture",
 ]

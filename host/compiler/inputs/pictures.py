@@ -34,7 +34,7 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
     Raises InputError if it is no picture, if Pillow is missing, or if the input is not an image.
     """
     _, _, channels, _ = _image_extents(str(path), spec, options)
-    return loaded_picture(_load(path, _MODES[channels]), str(path), spec, options)
+    return loaded_picture(upright_picture(path, _MODES[channels]), str(path), spec, options)
 
 
 def loaded_picture(
@@ -100,8 +100,15 @@ def placed_picture(
 ) -> tuple[Picture, Placed, tuple[int, int]]:
     """Read a picture upright, in RGB, and its position in the input `spec`, whose rows and columns
     are returned, too. Raises InputError."""
-    loaded = _load(path, "RGB")
+    loaded = upright_picture(path)
     return loaded, *placed_in(loaded.size, str(path), spec, options)
+
+
+def picture_size(name: str, spec: TensorSpec, options: InputOptions) -> tuple[int, int]:
+    """Width and height of the pictures that the input takes. Raises InputError with the `name` of a
+    picture if it takes none."""
+    height, width, _, _ = _image_extents(name, spec, options)
+    return width, height
 
 
 def placed_in(
@@ -125,7 +132,8 @@ def _fitted(loaded: Picture, width: int, height: int, options: InputOptions) -> 
     return made
 
 
-def _load(path: Path, mode: str) -> Picture:
+def upright_picture(path: Path, mode: str = "RGB") -> Picture:
+    """Read a picture. Raises InputError."""
     _, images, orientation = optional("PIL", "PIL.Image", "PIL.ImageOps")
     try:
         with warnings.catch_warnings():
