@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
+            "edgekit compile llm.gguf --context 1024",
             "edgekit compile program.pt2        # of torch.export; fetches PyTorch once",
             "edgekit compile network.py:make --input-shape x=1,3,224,224 -o network.onnx",
             "edgekit compile codec.tflite --signature encode",

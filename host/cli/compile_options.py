@@ -21,7 +21,7 @@ from edgekit.host.compiler.options import (
 )
 from edgekit.host.errors import InputError
 
-_LEAST = {"random_seed": 0, "threads": 1}
+_LEAST = {"random_seed": 0, "threads": 1, "context_tokens": 1}
 _PARAMETER = "options"
 
 Command = Callable[..., int | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MODELS = (".tflite", ".onnx", ".prototxt", ".ekb")
+_MODELS = (".tflite", ".onnx", ".gguf", ".prototxt", ".ekb")
 
 
 def boards(incomplete: str) -> list[str]:

@@ -164,7 +164,7 @@ Model = Annotated[
         metavar="MODEL or BUNDLE",
         show_default=False,
         autocompletion=complete.models,
-        help="Model (.tflite, .onnx, .prototxt) or bundle (.ekb) (default: edgekit.toml's).",
+        help="Model (.tflite, .onnx, .gguf, .prototxt) or .ekb (default: edgekit.toml's).",
     ),
 ]
 ModelOnly = Annotated[
@@ -173,7 +173,7 @@ ModelOnly = Annotated[
         metavar="MODEL",
         show_default=False,
         autocompletion=complete.models,
-        help="Model (.tflite, .onnx, .prototxt) (default: edgekit.toml's).",
+        help="Model (.tflite, .onnx, .gguf, .prototxt) (default: edgekit.toml's).",
     ),
 ]
 
@@ -185,8 +185,8 @@ _UNITS = {"": 1, "B": 1} | {
 }
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
-_MODELS = ".tflite, .onnx or .prototxt model"
-_SUFFIXES = (".tflite", ".onnx", ".prototxt", ".pt2", ".ekb")
+_MODELS = ".tflite, .onnx, .gguf or .prototxt model"
+_SUFFIXES = (".tflite", ".onnx", ".gguf", ".prototxt", ".pt2", ".ekb")
 
 
 class FileKind(Enum):

@@ -25,12 +25,24 @@ Task = Literal[
     "ocr",
     "keyword",
     "vad",
+    "generate",
 ]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
 
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """How a language model is imported: the tokens it remembers, by default a usual number, and
+    whether quantized weights become floats."""
+
+    context: int | None = None
+    floats: bool = False
+
+
+DEFAULT_DECODER = DecoderOptions()
 
 ASKED = "asked"  # metadata key of a field's `Asked`
 
@@ -157,6 +169,14 @@ class CompileOptions:
             metavar="NAME",
         ),
     )
+    context_tokens: int | None = field(
+        default=None,
+        metadata=_cli_option(
+            "Tokens that a language model remembers (default: at most 512).",
+            flag="--context",
+            metavar="N",
+        ),
+    )
     order: Order = field(
         default="search",
         metadata=_cli_option(
@@ -211,6 +231,11 @@ class CompileOptions:
                 f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "
                 f"{GROUP_SIZES[-1]}, found {self.group_size}"
             )
+
+    @property
+    def decoder(self) -> DecoderOptions:
+        """For language models: weights that are to be quantized are read as floats."""
+        return DecoderOptions(self.context_tokens, self.weights is not None)
 
     @property
     def quantizes(self) -> bool:

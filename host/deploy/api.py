@@ -34,8 +34,8 @@ def compile_model(
     task: Task = "auto",
     head: str = "",
 ) -> Bundle:
-    """Compiles a .tflite, .onnx or .prototxt model for a board or board profile; returns the signed
-    bundle.
+    """Compiles a .tflite, .onnx, .gguf or .prototxt model for a board or board profile; returns the
+    signed bundle.
 
     `input_shapes` sets the shapes of inputs that the model leaves dynamic, or overrides a Caffe
     model's: one shape, or a list of shapes that all go into one release; the runtime picks the

@@ -49,7 +49,6 @@ def _zip(*names: str) -> bytes:
         ("frozen.pb", b"\n\x10\n\x05input", "tf2onnx"),
         ("saved/saved_model.pb", b"\x08\x01", "from_saved_model"),
         ("w.safetensors", b"\2\0\0\0\0\0\0\0{}", "weights without their network"),
-        ("llm.gguf", b"GGUF\3\0\0\0", "a model for llama.cpp; export the original network"),
         ("net.mlmodel", b"\x08\4\x12\3abc", "a model for Core ML"),
         ("svm.joblib", b"\x80\4\x95", "skl2onnx"),
         ("models.zip", _zip("a/m.onnx", "README"), "an archive with a/m.onnx"),

@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "order": {"order": "memory"},
     "task": {"task": "none"},
     "head": {"head": "ssd"},
+    "context_tokens": {"context_tokens": 64},
     "random_seed": {"random_seed": 1},
     "threads": {"threads": 2},
     "cluster": {"cluster": "big"},

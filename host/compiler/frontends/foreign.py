@@ -50,7 +50,6 @@ _STARTS: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", _SOUND),
     (b"\x93NUMPY", _ARRAY),
     (b"\x89HDF", _KERAS),
-    (b"GGUF", _of_another_engine("llama.cpp")),
     (b"\x1f\x8b", _ARCHIVE),
     (b"7z\xbc\xaf", _ARCHIVE),
     (b"BZh", _ARCHIVE),

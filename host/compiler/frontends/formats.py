@@ -13,30 +13,31 @@ from edgekit.host.compiler.frontends.onnx import EXTERNAL_DATA
 from edgekit.host.errors import InputError
 
 CAFFE_WEIGHTS = ".caffemodel"
-MODELS = ".tflite, .onnx or .prototxt model"
+MODELS = ".tflite, .onnx, .gguf or .prototxt model"
 
 _CAFFE_NETWORKS = (".prototxt", ".prototxt.txt")
 _ONNX_START = b"\x08"  # tag of ir_version, the first field of an ONNX model
 _TFLITE_IDENTIFIER = b"TFL3"
+_GGUF_START = b"GGUF"
 
 
-def format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
+def format_of(path: Path) -> Literal["tflite", "onnx", "caffe", "gguf"]:
     """The format of a file, judged by content, or by name for Caffe text files."""
     start = read_start(path)
     if is_caffe(path):
         return "caffe"
     if is_tflite(start):
         return "tflite"
+    if is_gguf(start):
+        return "gguf"
     other = foreign_format(path)
     if other is not None:
-        raise InputError(
-            f"{path.name}: expected a .tflite, .onnx or .prototxt model, found {other}"
-        )
+        raise InputError(f"{path.name}: expected a {MODELS}, found {other}")
     if path.suffix == ".onnx" or start.startswith(_ONNX_START):
         return "onnx"
     raise InputError(
         f"{path.name}: expected a {MODELS}, found a file that begins with {start[:8]!r}; "
-        "give a TensorFlow Lite, ONNX or Caffe file"
+        "give a TensorFlow Lite, ONNX, GGUF or Caffe file"
     )
 
 
@@ -63,6 +64,10 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 def is_tflite(content: bytes) -> bool:
     return content[4:8] == _TFLITE_IDENTIFIER
+
+
+def is_gguf(content: bytes) -> bool:
+    return content.startswith(_GGUF_START)
 
 
 def is_caffe(path: Path) -> bool:

@@ -7,23 +7,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.formats import format_of
-from edgekit.host.compiler.options import Shapes
+from edgekit.host.compiler.options import DEFAULT_DECODER, DecoderOptions, Shapes
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.frontends.common.outline import Outline
     from edgekit.host.compiler.ir.types import Graph
 
-_NAMES = {"onnx": "an ONNX one", "caffe": "a Caffe one"}
+_NAMES = {"onnx": "an ONNX one", "caffe": "a Caffe one", "gguf": "a GGUF one"}
 
 
-def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") -> Graph:
+def import_model(
+    path: Path,
+    shapes: Shapes | None = None,
+    signature: str = "",
+    decoder: DecoderOptions = DEFAULT_DECODER,
+) -> Graph:
     """Imports a model of any supported format. Raises `InputError` with one line.
 
     `signature` selects one of a .tflite file, which then names inputs and outputs; a file with
     several needs it. `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs
-    and override the stored shapes of TensorFlow Lite and Caffe inputs.
+    and override the stored shapes of TensorFlow Lite and Caffe inputs. `decoder` is for GGUF files.
     """
     kind = format_of(path)
     if kind == "tflite":
@@ -39,9 +45,22 @@ def import_model(path: Path, shapes: Shapes | None = None, signature: str = "") 
         from edgekit.host.compiler.frontends.onnx.importer import import_onnx
 
         return import_onnx(path, shapes)
+    if kind == "gguf":
+        from edgekit.host.compiler.frontends.gguf.importer import import_gguf
+
+        _refuse_shapes(path, shapes)
+        return import_gguf(path, decoder)
     from edgekit.host.compiler.frontends.caffe.importer import import_caffe
 
     return import_caffe(path, shapes)
+
+
+def _refuse_shapes(path: Path, shapes: Shapes | None) -> None:
+    if shapes:
+        raise InputError(
+            f"{path.name}: expected no --input-shape for a GGUF file, whose inputs are fixed, "
+            f"found {shown_name(next(iter(shapes)))}; --context sets the length of its memory"
+        )
 
 
 def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:
@@ -86,6 +105,10 @@ def outline_model(path: Path, shapes: Shapes | None = None, signature: str = "")
             from edgekit.host.compiler.frontends.onnx.outline import outline_onnx
 
             return outline_onnx(path, shapes or {})
+        if kind == "gguf":
+            from edgekit.host.compiler.frontends.gguf.outline import outline_gguf
+
+            return outline_gguf(path)
         from edgekit.host.compiler.frontends.caffe.outline import outline_caffe
 
         return outline_caffe(path, shapes or {})

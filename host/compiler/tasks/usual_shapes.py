@@ -33,7 +33,7 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
     Raises InputError as `import_model` does.
     """
     try:
-        return import_model(path, options.shapes, options.signature)
+        return import_model(path, options.shapes, options.signature, options.decoder)
     except InputError as error:
         known = options.task != "none" and not options.shapes
         shapes, why = next(_proposals(path, open_inputs(error)), ({}, "")) if known else ({}, "")

@@ -333,8 +333,8 @@ def test_a_missing_initial_subgraph_is_refused(files, number):
     ("content", "message"),
     [
         (b"", "empty file"),
-        (b"x", "expected a .tflite, .onnx or .prototxt model"),
-        (b"PK\x03\x04 a zip", "expected a .tflite, .onnx or .prototxt model"),
+        (b"x", "expected a .tflite, .onnx, .gguf or .prototxt model"),
+        (b"PK\x03\x04 a zip", "expected a .tflite, .onnx, .gguf or .prototxt model"),
         (b"\x08\x07\x12\x07pytorch", "ONNX model"),
         (b"\x1c\x00\x00\x00TFL3", "truncated or corrupt"),
         (b"\xff\xff\xff\xffTFL3" + bytes(100), "truncated or corrupt"),

@@ -23,9 +23,6 @@ THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k per 4-bit weight scale: the first that divides k
 _TABLE_SLICES = (16,)  # the same for rows of tables, whose scales take a byte
 _LEAST_CHANNELS = 64  # with fewer, quantizing an image costs as much as byte products save
-# Without samples, at most one in so many channels is an outlier: real ones are fewer, and where
-# a layer's values just are large, a quarter of them in float took 7 times as long as 8 bits alone.
-_SHARE = 32
 _MOST_CHANNELS = 1 << 17  # with more, sums of byte products overflow 32 bits
 
 
@@ -77,7 +74,7 @@ def _compress_node(
         activation=(
             op.activation if isinstance(op, ops.FullyConnected | ops.Conv2D) else Activation.NONE
         ),
-        share=_SHARE,
+        share=ops.FEW_OUTLIERS,
     )
     extra = node.inputs[2:]  # bias and residual
     return Node(node.name, outlier, (node.inputs[0], stored, scales, *extra), node.outputs)

@@ -1,0 +1,1 @@
+"""Import of language models in GGUF files, llama.cpp's format."""

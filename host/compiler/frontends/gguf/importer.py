@@ -1,0 +1,213 @@
+"""GGUF file → the graph of one step of a language model, whose cache of keys and values is its
+state.
+
+The networks are implemented from their publications: Llama (Touvron et al., 2023), Qwen 2 and 3
+(Qwen Team, 2024 and 2025), Gemma 1 to 3 (Gemma Team, 2024 and 2025).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
+from edgekit.host.compiler.frontends.gguf.file import GgufFile, read_gguf
+from edgekit.host.compiler.frontends.gguf.network import Network, network_of
+from edgekit.host.compiler.frontends.gguf.weights import Weights
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Graph, ShapeError, State, Tensor
+from edgekit.host.compiler.options import DEFAULT_DECODER, DecoderOptions
+from edgekit.host.errors import InputError
+
+TOKENS, POSITION, LOGITS = "tokens", "position", "logits"
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output"
+_USUAL_CONTEXT, _MOST_CONTEXT = 512, 1 << 17
+_HIDDEN = -1e9  # score of tokens that may not be seen
+
+
+def import_gguf(path: Path, options: DecoderOptions = DEFAULT_DECODER) -> Graph:
+    """The graph that maps `tokens`, s32 [1, 1], at `position`, s32 [1], to `logits`, f32
+    [1, words].
+
+    It keeps keys and values of up to `options.context` tokens as states. Raises InputError with one
+    line that names the file.
+    """
+    try:
+        return _graph_of(read_gguf(path), options)
+    except (InputError, ShapeError) as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
+    network, builder, context = network_of(file), GraphBuilder(), options.context
+    most = min(network.trained, _MOST_CONTEXT)
+    length = min(_USUAL_CONTEXT, most) if context is None else context
+    if not 1 <= length <= most:
+        raise InputError(
+            f"--context: expected 1 to {most} tokens, the most that the model was trained on, "
+            f"found {context}"
+        )
+    weights = Weights(file, builder, options.floats)
+    step = _Step(network, builder, weights, length)
+    builder.reserve([TOKENS, POSITION, LOGITS])
+    inputs = [builder.input(TOKENS, (1, 1), DType.I32), builder.input(POSITION, (1,), DType.I32)]
+    logits = step.logits(inputs[0], inputs[1], weights.rows_in(EMBEDDINGS))
+    weights.check_all_used()
+    if weights.rounded:
+        builder.note(
+            f"weights of {', '.join(sorted(weights.rounded))} are rounded to 8 bits with a scale "
+            "for 32 values; --weights int4 takes half the memory"
+        )
+    kept = "" if context else f" of {network.trained}; --context N keeps more or fewer"
+    builder.note(f"keeps up to {length} tokens{kept}")
+    made = builder.finish(file.path.stem, inputs, {LOGITS: logits})
+    return replace(made, name=file.path.stem)
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where the tokens of a step are: `rows` of the cache, angles, and which tokens they may not
+    see, each for all layers and for local ones."""
+
+    rows: Tensor
+    turns: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    hidden: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Builds the network for the next token after up to `context` - 1 others."""
+
+    network: Network
+    builder: GraphBuilder
+    weights: Weights
+    context: int
+
+    def logits(self, tokens: Tensor, position: Tensor, words: int) -> Tensor:
+        net, add = self.network, self.builder.emit
+        at = add(ops.Reshape((1,)), tokens)
+        x = self.weights.rows(EMBEDDINGS, (words, net.width), at)
+        if net.family.scaled:
+            x = add(ops.Mul(), x, self._scalar(math.sqrt(net.width)))
+        place = self._place(position)
+        for layer in range(net.layers):
+            self.builder.begin(f"layer{layer}")
+            x = self._layer(x, layer, place)
+        self.builder.begin("output")
+        x = self._normalized(x, "output_norm")
+        if f"{OUTPUT}.weight" in self.weights:
+            made = self.weights.product(x, OUTPUT, words)
+        else:
+            made = self.weights.product(x, EMBEDDINGS.removesuffix(".weight"), words)
+        return self._capped(made, net.caps[1])
+
+    def _place(self, position: Tensor) -> _Place:
+        net, add = self.network, self.builder.emit
+        heads = self._whole(np.arange(net.shared) * self.context)
+        steps = self._whole(np.arange(self.context))
+        seen = add(ops.LessOrEqual(), steps, position)
+        near = seen
+        if 0 < net.window < self.context:
+            first = add(ops.Sub(), position, self._whole(np.array([net.window])))
+            near = add(ops.And(), seen, add(ops.Less(), first, steps))
+        hidden = [
+            add(ops.Where(), each, self._scalar(0), self._scalar(_HIDDEN)) for each in (seen, near)
+        ]
+        turns = [self._turns(angles, position) for angles in (net.angles, net.local_angles)]
+        return _Place(add(ops.Add(), heads, position), (turns[0], turns[1]), (hidden[0], hidden[1]))
+
+    def _turns(self, angles: Array, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines that are negative for the first half, f32 [1, 1, size]."""
+        every = np.arange(self.context)[:, None] * angles
+        sines = np.concatenate([-np.sin(every), np.sin(every)], axis=1)
+        made = []
+        for table in (np.tile(np.cos(every), 2), sines):
+            rows = self.builder.constant(table.astype(np.float32))
+            row = self.builder.emit(ops.Gather(0), rows, position)
+            made.append(self.builder.emit(ops.Reshape((1, 1, self.network.size)), row))
+        return made[0], made[1]
+
+    def _layer(self, x: Tensor, layer: int, place: _Place) -> Tensor:
+        name, weights, add = f"blk.{layer}", self.weights, self.builder.emit
+        made = self._attention(self._normalized(x, f"{name}.attn_norm"), layer, place)
+        x = add(ops.Add(), x, self._maybe_normalized(made, f"{name}.post_attention_norm"))
+        wide = self._normalized(x, f"{name}.ffn_norm")
+        rows = weights.rows_in(f"{name}.ffn_gate.weight")
+        gate, up = (weights.product(wide, f"{name}.ffn_{part}", rows) for part in ("gate", "up"))
+        gated = add(ops.GeluTanh() if self.network.family.gelu else ops.Silu(), gate)
+        down = weights.product(add(ops.Mul(), gated, up), f"{name}.ffn_down", self.network.width)
+        return add(ops.Add(), x, self._maybe_normalized(down, f"{name}.post_ffw_norm"))
+
+    def _attention(self, x: Tensor, layer: int, place: _Place) -> Tensor:
+        """Attention of each query head over all tokens so far; heads share keys and values."""
+        net, add, name = self.network, self.builder.emit, f"blk.{layer}"
+        local = int(net.is_local(layer))
+
+        def heads(part: str, count: int, turn: bool) -> Tensor:
+            moved = count if turn and net.family.adjacent else 0
+            made = self.weights.product(x, f"{name}.attn_{part}", count * net.size, moved)
+            made = add(ops.Reshape((count, 1, net.size)), made)
+            if not turn:
+                return made
+            made = self._maybe_normalized(made, f"{name}.attn_{part}_norm")
+            return self._turned(made, place.turns[local])
+
+        query = heads("q", net.heads, True)
+        keys = self._kept(f"{name}.key", heads("k", net.shared, True), place)
+        values = self._kept(f"{name}.value", heads("v", net.shared, False), place)
+        query = add(ops.Mul(), query, self._scalar(1 / math.sqrt(net.size)))
+        query = add(ops.Reshape((net.shared, net.heads // net.shared, net.size)), query)
+        scores = add(ops.MatMul(), query, add(ops.Transpose((0, 2, 1)), keys))
+        scores = add(ops.Add(), self._capped(scores, net.caps[0]), place.hidden[local])
+        mixed = add(ops.MatMul(), add(ops.Softmax(1.0), scores), values)
+        mixed = add(ops.Reshape((1, net.heads * net.size)), mixed)
+        return self.weights.product(mixed, f"{name}.attn_output", net.width)
+
+    def _kept(self, state: str, row: Tensor, place: _Place) -> Tensor:
+        """The cache [shared, context, size] with `row` [shared, 1, size] at the position."""
+        net, add = self.network, self.builder.emit
+        shape = (net.shared * self.context, net.size)
+        self.builder.states[state] = State(state, np.zeros(shape, np.float32))
+        cache = add(ops.ReadState(state, shape, DType.F32))
+        row = add(ops.Reshape((net.shared, net.size)), row)
+        cache = add(ops.Scatter(), cache, place.rows, row)
+        self.builder.emit_all(ops.WriteState(state), [cache])
+        return add(ops.Reshape((net.shared, self.context, net.size)), cache)
+
+    def _turned(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Rotary embedding of each head [heads, 1, size]."""
+        add, half = self.builder.emit, self.network.size // 2
+        a, b = self.builder.emit_all(ops.Split(2, (half, half)), [x])
+        other = add(ops.Concat(2), b, a)
+        cosines, sines = turns
+        return add(ops.Add(), add(ops.Mul(), x, cosines), add(ops.Mul(), other, sines))
+
+    def _maybe_normalized(self, x: Tensor, name: str) -> Tensor:
+        return self._normalized(x, name) if f"{name}.weight" in self.weights else x
+
+    def _normalized(self, x: Tensor, name: str) -> Tensor:
+        """x / sqrt(mean of its squares + epsilon), scaled."""
+        add, axis = self.builder.emit, len(x.shape) - 1
+        mean = add(ops.Mean((axis,), True), add(ops.Mul(), x, x))
+        root = add(ops.Sqrt(), add(ops.Add(), mean, self._scalar(self.network.epsilon)))
+        return add(
+            ops.Mul(),
+            add(ops.Div(), x, root),
+            self.weights.vector(f"{name}.weight", x.shape[-1]),
+        )
+
+    def _capped(self, x: Tensor, cap: float) -> Tensor:
+        if not cap:
+            return x
+        add = self.builder.emit
+        part = add(ops.Tanh(), add(ops.Mul(), x, self._scalar(1 / cap)))
+        return add(ops.Mul(), part, self._scalar(cap))
+
+    def _scalar(self, value: float) -> Tensor:
+        return self.builder.floats(value)
+
+    def _whole(self, values: Array) -> Tensor:
+        return self.builder.constant(values.astype(np.int32))

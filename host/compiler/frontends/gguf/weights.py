@@ -1,0 +1,125 @@
+"""The tensors of a file as operands: each is used once, and none may be left over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.builder import GraphBuilder
+from edgekit.host.compiler.frontends.gguf.blocks import FORMS, NAMES, floats_of, quantized_of
+from edgekit.host.compiler.frontends.gguf.file import GgufFile, TensorInfo
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
+from edgekit.host.errors import InputError
+
+_NO_WEIGHTS = ("rope_freqs.weight",)
+
+
+class Weights:
+    """Adds tensors of `file` to a graph as they are first read. With `floats`, quantized blocks
+    become f32, else bytes with a scale per block."""
+
+    def __init__(self, file: GgufFile, builder: GraphBuilder, floats: bool) -> None:
+        self._file, self._builder, self._floats = file, builder, floats
+        self._left = dict.fromkeys(name for name in file.tensors if name not in _NO_WEIGHTS)
+        self._known: dict[str, list[Tensor]] = {}
+        self.rounded: set[str] = set()  # names of forms that bytes do not hold exactly
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file.tensors
+
+    def rows_in(self, name: str) -> int:
+        """The rows of a matrix in the file; 0 if it has none of that name."""
+        return self._file.tensors[name].shape[0] if name in self else 0
+
+    def vector(self, name: str, size: int) -> Tensor:
+        """A tensor f32 [size]."""
+        info = self._use(name, (size,))
+        value = floats_of(self._file.data(name), info.shape, info.kind)
+        return self._stored(name, self._finite(name, value))
+
+    def matrix(self, name: str, shape: tuple[int, int], heads: int = 0) -> list[Tensor]:
+        """[values f32] of a matrix, or [values s8, scales f32 [rows, groups]] of a quantized one.
+
+        `heads`: rotary pairs, which are adjacent rows in each head, are moved half a head apart.
+        """
+        if name not in self._known:
+            self._known[name] = self._read(name, shape, heads)
+        return self._known[name]
+
+    def product(self, x: Tensor, name: str, rows: int, heads: int = 0) -> Tensor:
+        """x [m, k] times weights [rows, k], plus the bias of that name if there is one."""
+        width = x.shape[1]
+        stored = self.matrix(f"{name}.weight", (rows, width), heads)
+        bias = f"{name}.bias"
+        added = self._bias(bias, rows, heads) if bias in self else None
+        if len(stored) == 1:
+            return self._builder.emit(ops.FullyConnected(), x, stored[0], added)
+        values, scale = stored
+        assert scale.data is not None
+        columns = self._stored(f"{name}.scale", np.ascontiguousarray(scale.data.T))
+        op = ops.OutlierFullyConnected(share=ops.FEW_OUTLIERS)
+        return self._builder.emit(op, x, values, columns, added)
+
+    def rows(self, name: str, shape: tuple[int, int], at: Tensor) -> Tensor:
+        """The rows of a matrix at indices, f32 [*, k]."""
+        stored = self.matrix(name, shape)
+        if len(stored) == 1:
+            return self._builder.emit(ops.Gather(0), stored[0], at)
+        return self._builder.emit(ops.GatherQuantized(), stored[0], at, stored[1])
+
+    def check_all_used(self) -> None:
+        """Raises InputError for a tensor that the network as built here does not read."""
+        if self._left:
+            raise InputError(
+                f"expected the tensors of a plain {self._file.architecture} network, found "
+                f"{next(iter(self._left))} besides; choose a model without it"
+            )
+
+    def _read(self, name: str, shape: tuple[int, int], heads: int) -> list[Tensor]:
+        info = self._use(name, shape)
+        data, parts = self._file.data(name), list[Array]()
+        if FORMS[info.kind].is_float or self._floats:
+            parts = [floats_of(data, shape, info.kind)]
+        else:
+            found = quantized_of(data, shape, info.kind)
+            parts = [found.values, found.scale]
+            if not found.exact:
+                self.rounded.add(NAMES[info.kind])
+        self._finite(name, parts[-1])
+        if heads:
+            parts = [_halves_apart(part, heads) for part in parts]
+        return [self._stored(name + ".scale" * i, part) for i, part in enumerate(parts)]
+
+    def _bias(self, name: str, rows: int, heads: int) -> Tensor:
+        made = self.vector(name, rows)
+        if not heads or made.data is None:
+            return made
+        return self._stored(f"{name}.apart", _halves_apart(made.data[:, None], heads)[:, 0])
+
+    def _use(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        info = self._file.tensors.get(name)
+        if info is None:
+            raise InputError(f"expected a tensor {name}, found none; the file is not complete")
+        if info.shape != shape:
+            raise InputError(
+                f"tensor {name}: expected shape {list(shape)}, found {list(info.shape)}"
+            )
+        self._left.pop(name, None)
+        return info
+
+    def _finite(self, name: str, value: Array) -> Array:
+        if not np.isfinite(value).all():
+            raise InputError(f"tensor {name}: expected finite values, found others")
+        return value
+
+    def _stored(self, name: str, value: Array) -> Tensor:
+        kind = DType.I8 if value.dtype == np.int8 else DType.F32
+        own = self._builder.take(name)
+        return self._builder.place(
+            Tensor(own, value.shape, kind, None, np.ascontiguousarray(value))
+        )
+
+
+def _halves_apart(rows: Array, heads: int) -> Array:
+    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
+    return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3)).reshape(rows.shape)
