@@ -30,6 +30,17 @@ from edgekit.host.cli.options import (
     model_file,
 )
 from edgekit.host.cli.results import STDOUT
+from edgekit.host.cli.run_text import (
+    Ask,
+    MaxTokens,
+    Prompt,
+    Seed,
+    Stop,
+    Temperature,
+    TextOptions,
+    TopK,
+    TopP,
+)
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
@@ -173,6 +184,7 @@ def register(app: typer.Typer) -> None:
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
             "edgekit run detector.onnx --input val2017/ --evaluate instances_val2017.json",
             "edgekit run detector.onnx --input page.png --recognizer recognizer.onnx",
+            'edgekit run llm.gguf --ask "What is a board?" --max-tokens 100',
             "edgekit run --signature encode --input x.npz --output code.npz",
             "edgekit run --input x.npz --select type=a57     # on many boards, compared",
             "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
@@ -202,6 +214,14 @@ def run(
     sample_rate: SampleRate = None,
     resample: Resample = False,
     recognizer: Recognizer = None,
+    prompt: Prompt = None,
+    ask: Ask = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    stop: Stop = None,
     board: BoardOption = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     threads: Threads = None,
@@ -212,7 +232,7 @@ def run(
     parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model on arrays, pictures, sound or a folder of them."""
+    """Run a model on arrays, pictures, sound, a folder of them or a prompt."""
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.evaluate import read_truth
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
@@ -224,6 +244,10 @@ def run(
     from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array
     from edgekit.host.deploy.api import connect
 
+    texts = TextOptions(prompt, ask, max_tokens, temperature, top_k, top_p, seed, stop)
+    texts.check(
+        input=input_path, output=output, stream=stream, top=top, evaluate=evaluate, select=select
+    )
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     if select:
         refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
@@ -235,6 +259,9 @@ def run(
         return
     path = model_file(model) if model else None
     device = connect(board_name(board), transport=transport).named(model_name)
+    if texts.wanted:
+        _write_text(texts, device, path, options, (threads, cluster or ""), as_json)
+        return
     streaming = StreamOptions(stream, command, pixels, raw)
     streaming.check(input_path or evaluate, output, as_json)
     if output == STDOUT and as_json:
@@ -259,6 +286,21 @@ def run(
         found, session = work.run(device, threads, cluster or "")
     if found is not None:
         print_results(device, session, job, found, as_json)
+
+
+def _write_text(
+    texts: TextOptions,
+    device: Board,
+    model: Path | None,
+    options: CompileOptions,
+    where: tuple[int | None, str],
+    as_json: bool,
+) -> None:
+    """Deploys `model` first, if one is named; `where`: threads and cluster."""
+    if model is not None:
+        put_into_service(device, load_bundle(model, device.profile, options=options))
+    with device.open(*where) as session:
+        texts.run(session, device, as_json)
 
 
 @dataclass(frozen=True)

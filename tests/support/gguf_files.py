@@ -155,6 +155,37 @@ def random_model(
     return made
 
 
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+def with_tokenizer(model: Model, chat: bool = True) -> Model:
+    """The model with a tokenizer of bytes: its tokens are signs of ASCII, a few pairs, and what the
+    chat template has."""
+    pieces = [*map(chr, range(33, 33 + WORDS - 9)), "Ġ", "Ċ", "th", "the", "Ġthe"]
+    pieces += ["<user>", "<assistant>", "<system>", "<end>"]
+    kinds = [1] * (WORDS - 4) + [3] * 4
+    model.about |= {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": pieces, "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": ["t h", "th e", "Ġ the"],
+        "tokenizer.ggml.eos_token_id": WORDS - 1,
+    }  # fmt: skip
+    if chat:
+        model.about["tokenizer.chat_template"] = CHAT_TEMPLATE
+    return model
+
+
+def continued(model: Model, tokens: Sequence[int], count: int) -> list[int]:
+    """The most likely `count` tokens behind others."""
+    made = list(tokens)
+    for _ in range(count):
+        made.append(int(logits_of(model, made)[-1].argmax()))
+    return made[len(tokens) :]
+
+
 def logits_of(model: Model, tokens: Sequence[int]) -> Array:
     """All tokens at once, each of which sees those before it: f64 [tokens, words]."""
     w, family, count = model.values, model.family, len(tokens)

@@ -12,6 +12,8 @@ import struct
 import sys
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
+from edgekit.device.runtime.agent.generate import Generator
+from edgekit.device.runtime.agent.generators import Replies, generator_of
 from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import LoadedModel, open_model
@@ -64,6 +66,7 @@ class _Server:
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self._texts: Optional[Texts] = None
         self._characters: Optional[Characters] = None
+        self._replies = Replies(self._make_generator)
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
             self._get_model(self._variants[0])  # report a defect before the first run
@@ -108,8 +111,21 @@ class _Server:
         if what == "reset":
             for model in self._models.values():
                 model.reset()
+            self._replies.forget()
             return {}, {}
-        raise InputError("expected run, tokens, line or reset, found another request")
+        if what == "generate":
+            return self._replies.begin(document), {}
+        if what == "proceed":
+            return {**self._replies.proceed(), "current": self._store.links().current}, {}
+        raise InputError(
+            "expected run, tokens, line, generate, proceed or reset, found another request"
+        )
+
+    def _make_generator(self) -> Generator:
+        def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+            return self._get_model(self._variants[0]).run(inputs)[0]
+
+        return generator_of(self._manifest, self._files, run)
 
     def _run_model(self, arrays: Mapping[str, Array], signature: str) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays, signature)

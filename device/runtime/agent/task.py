@@ -10,11 +10,11 @@ from edgekit.device.runtime.record import Record
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop", "line"
 RGB, BGR = "rgb", "bgr"
-EMBED, OCR, KEYWORD, VAD = "embed", "ocr", "keyword", "vad"
+EMBED, OCR, KEYWORD, VAD, GENERATE = "embed", "ocr", "keyword", "vad", "generate"
 PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
-KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB), (RGB, BGR)
+KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE), (RGB, BGR)
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
 FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE)
 
@@ -45,6 +45,8 @@ class TaskSpec(Record):
 
     A model of texts has a `tokenizer`, a file of the release: `input` takes the tokens, `mask` (if
     it has that input) 1 for each that counts, `segments` 0 for each. It gives a vector, or scores.
+    For `generate` that file is agent/language.py's, and `output` the logits of the most likely
+    next tokens.
     """
 
     kind: str

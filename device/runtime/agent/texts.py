@@ -9,7 +9,7 @@ from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.specs import TensorSpec
-from edgekit.device.runtime.agent.task import TaskSpec
+from edgekit.device.runtime.agent.task import GENERATE, TaskSpec
 from edgekit.device.runtime.agent.tokenizer import Tokenizer, tokenizer_of
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import InputError
@@ -47,10 +47,10 @@ class Texts:
 
 def text_task(task: Optional[TaskSpec]) -> TaskSpec:
     """The task of a model of texts; InputError for others."""
-    if task is None or not task.tokenizer:
+    if task is None or not task.tokenizer or task.kind == GENERATE:
         raise InputError(
-            "expected a model of texts, found one without a tokenizer; compile it with its "
-            "tokenizer.json next to it"
+            "expected a model of texts, found one without a tokenizer or one "
+            "that continues texts; compile it with its tokenizer.json next to it"
         )
     return task
 

@@ -23,6 +23,7 @@ from edgekit.device.runtime.application.model import open_model as open
 from edgekit.device.runtime.application.pictures import Class
 from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.application.sounds import listen
+from edgekit.device.runtime.application.texts import Text
 from edgekit.device.runtime.errors import (
     BusyError,
     DeviceError,
@@ -52,6 +53,7 @@ __all__ = [
     "Share",
     "Span",
     "TensorSpec",
+    "Text",
     "TextLine",
     "TransferError",
     "alive",

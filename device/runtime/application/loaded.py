@@ -20,6 +20,8 @@ from edgekit.device.runtime.agent.binding import (
     load_library,
 )
 from edgekit.device.runtime.agent.fit import check_fit
+from edgekit.device.runtime.agent.generate import Generator
+from edgekit.device.runtime.agent.generators import generator_of
 from edgekit.device.runtime.agent.lines import Characters
 from edgekit.device.runtime.agent.manifest import Manifest, Variant
 from edgekit.device.runtime.agent.model import times_of
@@ -61,6 +63,7 @@ class Loaded:
         self.closed = False
         self._texts: Optional[Texts] = None
         self._characters: Optional[Characters] = None
+        self._generator: Optional[Generator] = None
         lanes = 1 if stateful else parallel
         placed = place(manifest.placements, request)
         needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
@@ -103,6 +106,14 @@ class Loaded:
             self._characters = Characters(self.manifest, self._files)
         return self._characters
 
+    def generator(self) -> Generator:
+        """Makes texts; InputError if the model makes none."""
+        if self._generator is None:
+            self._generator = generator_of(
+                self.manifest, self._files, lambda inputs: self.run(inputs, {}, "")
+            )
+        return self._generator
+
     def function(self, name: str) -> Any:
         """A function of the first variant's library. AttributeError if it has none of that
         name."""
@@ -114,6 +125,8 @@ class Loaded:
             for part in self._parts:
                 for lane in part.lanes:
                     lane.reset()
+            if self._generator is not None:
+                self._generator.forget()
 
     def write_samples(self) -> None:
         """Writes pending samples of idle lanes. Call it where waiting for the disk is harmless."""

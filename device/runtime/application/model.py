@@ -15,6 +15,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterator,
     Mapping,
     NamedTuple,
     Optional,
@@ -218,19 +219,28 @@ class Model(Results):
     ) -> None:
         self.close()
 
-    def _on_current(self, work: Callable[[Loaded], Result]) -> Result:
-        """Does an inference with the current release, which stays loaded meanwhile."""
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[Loaded]:
+        """The current release, which stays loaded meanwhile."""
         if self._has_current_changed():
             self._switch_release(wait=False)
         loaded = self._acquire_loaded()
         try:
-            found = work(loaded)
+            yield loaded
         finally:
             self._return_loaded(loaded)
+
+    def _on_current(self, work: Callable[[Loaded], Result]) -> Result:
+        """Does an inference with the current release."""
+        with self._current() as loaded:
+            found = work(loaded)
+        self._note_inference(loaded)
+        return found
+
+    def _note_inference(self, loaded: Loaded) -> None:
         alive()
         if self._proof_due is not None and time.monotonic() > self._proof_due:
             self._mark_proven(loaded)
-        return found
 
     def _require_loaded(self) -> Loaded:
         loaded = self._loaded

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, TypeVar
+from typing import Any, Callable, ContextManager, List, Sequence, TypeVar
 
 from edgekit.device.runtime.agent.fitting import Box, Pose
+from edgekit.device.runtime.agent.generate import sampling_of
 from edgekit.device.runtime.agent.instances import Instance
 from edgekit.device.runtime.agent.lines import Line
 from edgekit.device.runtime.agent.pages import TextLine, read_page
@@ -13,6 +14,7 @@ from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.application.pictures import Class
+from edgekit.device.runtime.application.texts import Text
 
 Result = TypeVar("Result")
 
@@ -22,6 +24,14 @@ class Results:
 
     def _on_current(self, work: Callable[[Loaded], Result]) -> Result:
         """Runs `work` with the release in service."""
+        raise NotImplementedError
+
+    def _current(self) -> ContextManager[Loaded]:
+        """The release in service, which stays loaded meanwhile."""
+        raise NotImplementedError
+
+    def _note_inference(self, loaded: Loaded) -> None:
+        """What follows each inference."""
         raise NotImplementedError
 
     def detect(self, frame: Any, width: int = 0, height: int = 0) -> List[Box]:
@@ -55,6 +65,29 @@ class Results:
     def embed(self, frame: Any, width: int = 0, height: int = 0) -> List[float]:
         """The vector of a picture or a text, of length 1; `frame` as in `classify`."""
         return self._on_current(lambda loaded: pictures.embed(loaded, frame, width, height))
+
+    def generate(
+        self,
+        prompt: Any,
+        *,
+        max_tokens: int = 0,
+        temperature: float = 0.0,
+        top_k: int = 40,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> Text:
+        """The text with which a language model continues `prompt`, or its answer to the messages of
+        a conversation: `[{"role": "user", "content": "..."}]`. Iterate over it for its pieces.
+
+        Tokens are the most likely ones, or drawn if `temperature` is above 0. The text ends before
+        any of `stop`, after `max_tokens`, or where the context is full. InputError for a prompt
+        that does not fit, or options out of range.
+        """
+        asked = {"most": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+                 "seed": seed, "stop": list(stop)}  # fmt: skip
+        sampling = sampling_of(asked, "generate")
+        return Text(self._current, self._note_inference, prompt, sampling)
 
     def ocr(self, frame: Any, width: int = 0, height: int = 0) -> Line:
         """The line of text in a picture; `frame` as in `detect`."""

@@ -12,6 +12,7 @@ from edgekit.device.runtime.agent.task import (
     CROP,
     DETECT,
     EMBED,
+    GENERATE,
     INSTANCES,
     OBB,
     PICTURES,
@@ -21,7 +22,8 @@ from edgekit.device.runtime.agent.task import (
     STRETCH,
     TaskSpec,
 )
-from edgekit.host.compiler.frontends.formats import format_of
+from edgekit.host.compiler.frontends.common.files import read_start
+from edgekit.host.compiler.frontends.formats import format_of, is_gguf
 from edgekit.host.compiler.inputs import postprocessed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
@@ -29,6 +31,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.coco import COCO
 from edgekit.host.compiler.tasks.ends import Ends, image_of
+from edgekit.host.compiler.tasks.generate import generate_task
 from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
@@ -54,6 +57,13 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
     For "guess", a head that is recognized by the shapes of its outputs is enough. Raises
     InputError if the options name a task, or a head, that the outputs do not fit.
     """
+    if is_gguf(read_start(path)):
+        return generate_task(path, graph, options)
+    if options.task == GENERATE:
+        raise InputError(
+            f"--task generate: expected a language model as .gguf, found {path.name}; convert it "
+            "with llama.cpp's convert_hf_to_gguf.py"
+        )
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
     image = None if options.task == "none" else image_of(graph, format_of(path) == "tflite")

@@ -13,6 +13,7 @@ from edgekit.host.deploy.release.application import (
 from edgekit.host.deploy.release.deploy import deploy
 from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.deploy.release.inference import (
+    Generated,
     InferenceSession,
     open_session,
     variants_of_signature,
@@ -56,6 +57,7 @@ __all__ = [
     "ClockReadings",
     "DeployPlan",
     "DeployProgress",
+    "Generated",
     "InferenceSession",
     "InstructionCount",
     "ModelHotspots",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -80,6 +80,19 @@ class Served:
         return variants_of_signature(self.variants, signature)
 
 
+@dataclass(frozen=True)
+class Generated:
+    """A piece of a text, None behind the last one; `finish` says why it ended. The counts and
+    seconds are of the prompt and of the text so far."""
+
+    text: str | None
+    finish: str
+    prompt_tokens: int
+    tokens: int
+    prompt_seconds: float
+    seconds: float
+
+
 Chosen = TypeVar("Chosen", bound=HasSignature)
 
 
@@ -147,6 +160,27 @@ class InferenceSession:
             keys = keys_of(document, "line", ("text", "score"))
             return Line(str(keys["text"]), number(keys["score"], "score"))
 
+    def generate(
+        self, prompt: str | Sequence[Mapping[str, str]], **sampling: object
+    ) -> Iterator[Generated]:
+        """The pieces of the text with which a language model continues `prompt`, or answers the
+        messages of a conversation, as they are computed; the last one has the reason in `finish`.
+
+        `sampling`: fields of device/runtime/agent/generate.py's Sampling. InputError for a prompt
+        that does not fit, or a model that makes no texts.
+        """
+        document, _ = self._request("generate", {}, prompt=prompt, sampling=sampling)
+        with self._close_on_error():
+            count = integer(document.get("prompt_tokens"), "prompt_tokens")
+        while True:
+            document, _ = self._request("proceed", {})
+            with self._close_on_error():
+                made = _parse_generated(document, count)
+                self._note_replacement(document.get("current"))
+            yield made
+            if made.text is None:
+                return
+
     def reset(self) -> None:
         """Resets a streaming model's state."""
         self._request("reset", {})
@@ -169,7 +203,7 @@ class InferenceSession:
         self.close()
 
     def _request(
-        self, what: str, inputs: Arrays, signature: str = "", **more: str
+        self, what: str, inputs: Arrays, signature: str = "", **more: object
     ) -> tuple[Document, dict[str, Array]]:
         if self._ended:
             raise InputError(
@@ -284,6 +318,20 @@ def _parse_variant(raw: object, where: str) -> ServedVariant:
         each(keys["operators"], f"{where}.operators", operator_of),
         bool(keys["stateful"]),
         text(keys.get("signature", ""), f"{where}.signature"),
+    )
+
+
+def _parse_generated(document: Document, prompt_tokens: int) -> Generated:
+    said = document.get("text")
+    if said is not None and not isinstance(said, str):
+        raise bad("text", "a text", type(said).__name__)
+    return Generated(
+        said,
+        text(document.get("finish"), "finish"),
+        prompt_tokens,
+        integer(document.get("tokens"), "tokens"),
+        number(document.get("prompt_seconds"), "prompt_seconds"),
+        number(document.get("seconds"), "seconds"),
     )
 
 

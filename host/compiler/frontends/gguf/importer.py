@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
 from edgekit.host.compiler.frontends.gguf.file import GgufFile, read_gguf
-from edgekit.host.compiler.frontends.gguf.network import Network, network_of
+from edgekit.host.compiler.frontends.gguf.network import Network, context_of, network_of
 from edgekit.host.compiler.frontends.gguf.weights import Weights
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Graph, ShapeError, State, Tensor
@@ -24,7 +24,6 @@ from edgekit.host.errors import InputError
 
 TOKENS, POSITION, LOGITS = "tokens", "position", "logits"
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output"
-_USUAL_CONTEXT, _MOST_CONTEXT = 512, 1 << 17
 _HIDDEN = -1e9  # score of tokens that may not be seen
 
 
@@ -42,14 +41,8 @@ def import_gguf(path: Path, options: DecoderOptions = DEFAULT_DECODER) -> Graph:
 
 
 def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
-    network, builder, context = network_of(file), GraphBuilder(), options.context
-    most = min(network.trained, _MOST_CONTEXT)
-    length = min(_USUAL_CONTEXT, most) if context is None else context
-    if not 1 <= length <= most:
-        raise InputError(
-            f"--context: expected 1 to {most} tokens, the most that the model was trained on, "
-            f"found {context}"
-        )
+    network, builder = network_of(file), GraphBuilder()
+    length = context_of(network, options.context)
     weights = Weights(file, builder, options.floats)
     step = _Step(network, builder, weights, length)
     builder.reserve([TOKENS, POSITION, LOGITS])
@@ -61,7 +54,7 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
             f"weights of {', '.join(sorted(weights.rounded))} are rounded to 8 bits with a scale "
             "for 32 values; --weights int4 takes half the memory"
         )
-    kept = "" if context else f" of {network.trained}; --context N keeps more or fewer"
+    kept = "" if options.context else f" of {network.trained}; --context N keeps more or fewer"
     builder.note(f"keeps up to {length} tokens{kept}")
     made = builder.finish(file.path.stem, inputs, {LOGITS: logits})
     return replace(made, name=file.path.stem)

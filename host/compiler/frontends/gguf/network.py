@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir.types import Array
 from edgekit.host.errors import InputError
 
 _MOST_LAYERS, _MOST_WIDTH, _MOST_HEADS = 512, 1 << 16, 1 << 10
+_USUAL_CONTEXT, _MOST_CONTEXT = 512, 1 << 17
 _LOCAL_BASE = 10000.0  # of the angles in Gemma 3's local layers
 
 
@@ -103,6 +104,18 @@ def network_of(file: GgufFile) -> Network:
         (file.real("attn_logit_softcapping", 0.0), file.real("final_logit_softcapping", 0.0)),
         file.integer("attention.sliding_window") if family.every > 1 else 0,
     )
+
+
+def context_of(network: Network, asked: int | None) -> int:
+    """The tokens that a cache holds. Raises InputError for more than the model was trained on."""
+    most = min(network.trained, _MOST_CONTEXT)
+    length = min(_USUAL_CONTEXT, most) if asked is None else asked
+    if not 1 <= length <= most:
+        raise InputError(
+            f"--context: expected 1 to {most} tokens, the most that the model was trained on, "
+            f"found {asked}"
+        )
+    return length
 
 
 def _angles(size: int, base: float) -> Array:

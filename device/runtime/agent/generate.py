@@ -1,0 +1,218 @@
+"""Continues texts with a language model: one token at a time, each chosen from the most likely."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import random
+import threading
+import time
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+from edgekit.device.runtime.agent.language import Language
+from edgekit.device.runtime.agent.strict import bad, each, integer, keys_of, number
+from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.record import Record
+
+TOKENS, POSITION, SCORES, CANDIDATES = "tokens", "position", "scores", "candidates"
+MOST_CANDIDATES = 64  # that a model gives, the most likely first
+STOP, LENGTH, CONTEXT = "stop", "length", "context"
+_MOST_STOPS, _MOST_STOP = 16, 256
+
+# Computes the scores and numbers of the most likely tokens behind one at a position.
+Step = Callable[[int, int], Tuple[Sequence[float], Sequence[int]]]
+
+
+class Sampling(Record):
+    """How tokens are chosen: the most likely, or at random if `temperature` is above 0, from the
+    `top_k` most likely, and of these from the fewest that together have the probability `top_p`.
+
+    Equal seeds give equal texts. A text ends before any of `stop`, after `most` tokens, or, if that
+    is 0, where the context is full.
+    """
+
+    most: int = 0
+    temperature: float = 0.0
+    top_k: int = 40
+    top_p: float = 1.0
+    seed: int = 0
+    stop: Tuple[str, ...] = ()
+
+
+def sampling_of(raw: object, where: str) -> Sampling:
+    """Checks options of a caller: those that are missing have their defaults. InputError."""
+    given = keys_of(raw, where, (), Sampling.field_names)
+    keys = {**{n: getattr(Sampling(), n) for n in Sampling.field_names}, **given}
+    made = Sampling(
+        integer(keys["most"], f"{where}.most"),
+        number(keys["temperature"], f"{where}.temperature"),
+        integer(keys["top_k"], f"{where}.top_k", 1, MOST_CANDIDATES),
+        number(keys["top_p"], f"{where}.top_p"),
+        integer(keys["seed"], f"{where}.seed", -(1 << 63), 1 << 64),
+        each(keys["stop"], f"{where}.stop", _stop_word),
+    )
+    if not 0 <= made.temperature <= 100:
+        raise bad(f"{where}.temperature", "a number from 0 to 100", made.temperature)
+    if not 0 < made.top_p <= 1:
+        raise bad(f"{where}.top_p", "a number above 0, at most 1", made.top_p)
+    if len(made.stop) > _MOST_STOPS:
+        raise bad(f"{where}.stop", f"at most {_MOST_STOPS} texts", len(made.stop))
+    return made
+
+
+def _stop_word(raw: object, where: str) -> str:
+    if not isinstance(raw, str) or not 0 < len(raw) <= _MOST_STOP:
+        raise bad(where, f"a text of 1 to {_MOST_STOP} characters", repr(raw))
+    return raw
+
+
+class Generator:
+    """The texts of one model. Its cache stays between them: the tokens with which a prompt begins
+    like the last one are not computed again. One text at a time; others wait."""
+
+    def __init__(self, language: Language, step: Step) -> None:
+        self.language = language
+        self._step = step
+        self._kept: List[int] = []  # the tokens in the cache
+        self._busy = threading.Lock()
+
+    def reply(self, tokens: Sequence[int], sampling: Sampling) -> Reply:
+        """The continuation of a prompt, which has not begun. InputError for one that is empty, or
+        does not fit."""
+        context = self.language.spec.context
+        if not 0 < len(tokens) <= context:
+            raise InputError(
+                f"expected a prompt of 1 to {context} tokens, which the model keeps, found "
+                f"{len(tokens)}; shorten it, or compile the model with a larger --context"
+            )
+        return Reply(self, tuple(tokens), sampling)
+
+    def forget(self) -> None:
+        """Begins anew, as after a reset of the model's state."""
+        self._kept = []
+
+    def candidates(self, tokens: Sequence[int]) -> Tuple[Sequence[float], Sequence[int]]:
+        """Those behind `tokens`, of which only the ones that are not kept are computed."""
+        same = 0
+        for a, b in zip(self._kept, tokens[:-1]):
+            if a != b:
+                break
+            same += 1
+        del self._kept[same:]
+        found: Tuple[Sequence[float], Sequence[int]] = ((), ())
+        for token in tokens[same:]:
+            found = self._step(token, len(self._kept))
+            self._kept.append(token)
+        return found
+
+    def lock(self) -> threading.Lock:
+        return self._busy
+
+
+class Reply:
+    """A continuation: iterate over it once for its text, piece by piece as it is computed.
+
+    `finish` is empty until it ended: STOP at the model's own end or a stop word, LENGTH at the
+    limit that was asked for, CONTEXT where nothing more fits. `prompt_tokens` and `tokens` count
+    those before and of the text; `prompt_seconds` and `seconds` are what they took.
+    """
+
+    def __init__(self, generator: Generator, prompt: Tuple[int, ...], sampling: Sampling) -> None:
+        self._generator, self._prompt, self._sampling = generator, prompt, sampling
+        self.finish = ""
+        self.prompt_tokens, self.tokens = len(prompt), 0
+        self.prompt_seconds = self.seconds = 0.0
+        self._stops = _Stops(sampling.stop)
+
+    def __iter__(self) -> Iterator[str]:
+        with self._generator.lock():
+            begun = time.perf_counter()
+            found = self._generator.candidates(self._prompt)
+            self.prompt_seconds = time.perf_counter() - begun
+            yield from self._texts(found)
+
+    def _texts(self, found: Tuple[Sequence[float], Sequence[int]]) -> Iterator[str]:
+        generator, sampling = self._generator, self._sampling
+        language, chance = generator.language, random.Random(sampling.seed)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        tokens, stops = list(self._prompt), self._stops
+        begun = time.perf_counter()
+        while not self.finish:
+            token = choose(found[0], found[1], sampling, chance)
+            if token in language.spec.ends:
+                self.finish = STOP
+                break
+            self.tokens += 1
+            tokens.append(token)
+            text = stops.pass_on(decoder.decode(language.bpe.bytes_of(token)))
+            if stops.found:
+                self.finish = STOP
+            elif self.tokens == sampling.most:
+                self.finish = LENGTH
+            elif len(tokens) > language.spec.context:
+                self.finish = CONTEXT
+            self.seconds = time.perf_counter() - begun
+            if text:
+                yield text
+            if not self.finish:
+                found = generator.candidates(tokens)
+        self.seconds = time.perf_counter() - begun
+        rest = stops.rest(decoder.decode(b"", final=True))
+        if rest:
+            yield rest
+
+
+def choose(
+    scores: Sequence[float], numbers: Sequence[int], sampling: Sampling, chance: random.Random
+) -> int:
+    """One of the tokens `numbers`, whose `scores` (logits) descend."""
+    if sampling.temperature <= 0:
+        return numbers[0]
+    kept = scores[: sampling.top_k]
+    weights = [math.exp((score - kept[0]) / sampling.temperature) for score in kept]
+    wanted, total, count = sampling.top_p * sum(weights), 0.0, 0
+    while count < len(weights) and (count == 0 or total < wanted):
+        total += weights[count]
+        count += 1
+    drawn = chance.random() * total
+    for i in range(count - 1):
+        drawn -= weights[i]
+        if drawn < 0:
+            return numbers[i]
+    return numbers[count - 1]
+
+
+class _Stops:
+    """Passes a text on up to the first stop word. Its end is held back while it may begin one."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words, self._held = words, ""
+        self.found = False
+
+    def pass_on(self, text: str) -> str:
+        whole = self._held + text
+        places = [at for at in map(whole.find, self._words) if at >= 0]
+        if places:
+            self.found, self._held = True, ""
+            return whole[: min(places)]
+        keep = 0
+        for word in self._words:
+            for size in range(min(len(word) - 1, len(whole)), keep, -1):
+                if whole.endswith(word[:size]):
+                    keep = size
+                    break
+        self._held = whole[len(whole) - keep :]
+        return whole[: len(whole) - keep]
+
+    def rest(self, text: str) -> str:
+        """What was held back, at the end of a text without a stop word."""
+        return "" if self.found else self.pass_on(text) + self._held
+
+
+def prompt_of(language: Language, prompt: Any) -> List[int]:
+    """The tokens of a text to continue, or of the messages of a conversation to answer."""
+    if isinstance(prompt, str):
+        return language.prompt(prompt)
+    if isinstance(prompt, (list, tuple)):
+        return language.chat(prompt)
+    raise InputError(f"expected a text, or a list of messages, found {type(prompt).__name__}")

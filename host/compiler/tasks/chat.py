@@ -1,0 +1,76 @@
+"""Reads what a chat template puts around messages: it is rendered here, since boards have no
+Jinja."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jinja2.exceptions import TemplateError
+
+from edgekit.device.runtime.agent.language import ASSISTANT, SYSTEM, USER, ChatSpec
+
+_MOST_TEMPLATE = 1 << 16
+_DATE = "26 Jul 2024"  # that templates show if they are given none
+# Contents that no template contains.
+_ASKED, _TOLD, _ASKED_NEXT, _RULES = (f"\u2063{name}\u2063" for name in "abcd")
+_Rendered = Callable[..., str]
+
+
+def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec | None, str]:
+    """The texts around messages, or why they are not known. `first` and `last` are the texts of the
+    tokens before and after a text; if the first is `added` to all texts, it is left out here.
+
+    A template may do anything: the texts count only if a longer conversation has the same ones.
+    """
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    if len(template) > _MOST_TEMPLATE:
+        return None, f"its chat template has {len(template)} characters"
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda _: _DATE
+
+    def rendered(messages: Sequence[tuple[str, str]], reply: bool = False) -> str:
+        told = [{"role": role, "content": content} for role, content in messages]
+        made = environment.from_string(template).render(
+            messages=told, bos_token=first, eos_token=last, add_generation_prompt=reply
+        )
+        return made.removeprefix(first) if added else made
+
+    try:
+        return _texts_around(rendered), ""
+    except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        return None, f"its chat template could not be read ({error!s:.60})"
+
+
+def _texts_around(rendered: _Rendered) -> ChatSpec:
+    opening, reply = _parts(rendered([(USER, _ASKED)], True), _ASKED)
+    talk = [(USER, _ASKED), (ASSISTANT, _TOLD), (USER, _ASKED_NEXT)]
+    start, answer, again, last = _parts(rendered(talk, True), _ASKED, _TOLD, _ASKED_NEXT)
+    if start != opening or last != reply:
+        raise ValueError("texts around messages depend on other messages")
+    try:
+        before, after, *others = _parts(
+            rendered([(SYSTEM, _RULES), *talk], True), _RULES, _ASKED, _TOLD, _ASKED_NEXT
+        )
+        system = (before, after) if others == [answer, again, reply] else ()
+    except (ValueError, TemplateError):
+        system = ()
+    return ChatSpec(opening, system, answer, again, reply)
+
+
+def _parts(text: str, *marks: str) -> list[str]:
+    """The texts between marks, each of which must occur once; ValueError if one does not."""
+    found = []
+    for mark in marks:
+        if text.count(mark) != 1:
+            raise ValueError("a message is not in the text, or not once")
+        part, text = text.split(mark)
+        found.append(part)
+    return [*found, text]
+
+
+def _refuse(reason: str) -> None:
+    raise ValueError(reason)

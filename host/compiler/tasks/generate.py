@@ -1,0 +1,49 @@
+"""Language models: they give the most likely next tokens, of which texts are made on the board."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.generate import CANDIDATES, MOST_CANDIDATES, SCORES, TOKENS
+from edgekit.device.runtime.agent.task import GENERATE, TaskSpec
+from edgekit.host.compiler.frontends.gguf.file import read_gguf
+from edgekit.host.compiler.frontends.gguf.network import context_of, network_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.language import language_file
+from edgekit.host.compiler.tasks.prepared import Prepared
+from edgekit.host.errors import InputError
+
+FILE = "language.json"  # in the release
+
+
+def generate_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
+    """The graph of a GGUF file with the most likely tokens, best first, instead of all logits.
+
+    Raises InputError if the options name the task and the tokenizer cannot be used.
+    """
+    if options.task not in ("auto", "guess", GENERATE):
+        return Prepared(graph)
+    logits = graph.outputs[0]
+    words = graph.tensors[logits].shape[-1]
+    try:
+        file = read_gguf(path)
+        context = context_of(network_of(file), options.context_tokens)
+        data, why = language_file(file.about, words, context)
+    except InputError as error:
+        if options.task == GENERATE:
+            raise InputError(f"{path.name}: {error}") from error
+        return Prepared(replace(graph, notes=(*graph.notes, f"makes no texts: {error}")))
+    to = Appender(graph, SCORES)
+    best = ops.TopK(min(MOST_CANDIDATES, words), index=DType.I32)
+    scores, numbers = to.add_all(best, logits)
+    made = to.with_output(scores, SCORES)
+    to = Appender(made, CANDIDATES)
+    made = replace(to.with_output(numbers, CANDIDATES), outputs=(SCORES, CANDIDATES))
+    said = "continues texts" + (f", answers no questions: {why}" if why else " and answers")
+    note = f"{said}; --task none gives the logits"
+    spec = TaskSpec(GENERATE, TOKENS, SCORES, tokenizer=FILE)
+    return Prepared(replace(made, notes=(*made.notes, note)), spec, said, {FILE: data})

@@ -1,0 +1,136 @@
+"""Reads how a language model reads texts: the tokenizer and the chat template of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgekit.device.runtime.agent.bpe import ALWAYS, BYTES, MARKS, NEVER, BpeSpec
+from edgekit.device.runtime.agent.language import SCHEMA, ChatSpec, LanguageSpec, language_of
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.device.runtime.record import asdict
+from edgekit.host.compiler.tasks.chat import chat_of
+from edgekit.host.errors import InputError
+
+# Token types of GGUF files.
+_UNKNOWN, _CONTROL, _OWN, _UNUSED = 2, 3, 4, 5
+# How words are split, by the names that GGUF files have for it.
+_SPLITS = {
+    **dict.fromkeys(("gpt-2", "gpt2", "phi-2", "olmo", "jais", "mpt", "dbrx-gpt2"), "gpt2"),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), "digits"),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx", "smaug-bpe"), "llama3"),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), "qwen2"),
+}
+_WHOLE, _COMPOSED = ("llama3",), ("qwen2",)  # splits of tokenizers that keep words, or use NFC
+_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>",
+    "</s>", "<|end|>", "<|eom_id|>",
+)  # fmt: skip
+_PREFIX = "tokenizer.ggml."
+_TEMPLATE = "tokenizer.chat_template"
+
+
+def language_file(about: Mapping[str, Any], words: int, context: int) -> tuple[bytes, str]:
+    """The file of a release, and why it has no form for conversations, or nothing.
+
+    `words`: of the model. Raises InputError for a tokenizer that the board has not.
+    """
+    tokenizer = _tokenizer(about)
+    if len(tokenizer.pieces) > words:
+        raise InputError(
+            f"{_PREFIX}tokens: expected at most the model's {words} tokens, found "
+            f"{len(tokenizer.pieces)}; the file is damaged"
+        )
+    numbers = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+    stated = [about.get(f"{_PREFIX}{name}_token_id") for name in ("eos", "eot", "eom")]
+    ends = {n for n in stated if type(n) is int and 0 <= n < len(tokenizer.pieces)}
+    ends |= {numbers[piece] for piece in _ENDS if piece in numbers}
+    chat, why = _chat(about, tokenizer)
+    spec = LanguageSpec(tokenizer, tuple(sorted(ends)), context, chat)
+    made = json.dumps({"schema": SCHEMA, **asdict(spec)}, ensure_ascii=False).encode()
+    try:
+        language_of(made, _PREFIX)  # as the board will check it
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
+    return made, why
+
+
+def _tokenizer(about: Mapping[str, Any]) -> BpeSpec:
+    model = about.get(f"{_PREFIX}model")
+    if model not in ("gpt2", "llama"):
+        raise InputError(
+            f"{_PREFIX}model: expected gpt2 or llama, whose byte-pair encoding runs on boards, "
+            f"found {model!r:.40}; --task none gives the logits of tokens"
+        )
+    pieces = _texts(about, "tokens")
+    kinds = about.get(f"{_PREFIX}token_type", [1] * len(pieces))
+    if not isinstance(kinds, list) or len(kinds) != len(pieces):
+        raise _misfit("token_type", len(pieces))
+    special = tuple(i for i, kind in enumerate(kinds) if kind in (_CONTROL, _OWN) and pieces[i])
+    hidden = tuple(i for i, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED))
+    first = about.get(f"{_PREFIX}bos_token_id")
+    if model == "llama":
+        scores = about.get(f"{_PREFIX}scores", [])
+        if not isinstance(scores, list) or len(scores) != len(pieces):
+            raise _misfit("scores", len(pieces))
+        spaced = about.get(f"{_PREFIX}add_space_prefix", True)
+        before = _before(first, about.get(f"{_PREFIX}add_bos_token", True), pieces)
+        unknown = about.get(f"{_PREFIX}unknown_token_id", -1)
+        return BpeSpec(
+            MARKS, "none", pieces, (), tuple(map(float, scores)), special, hidden, before,
+            ALWAYS if spaced else NEVER,
+            unknown=unknown if type(unknown) is int and unknown < len(pieces) else -1,
+        )  # fmt: skip
+    name = about.get(f"{_PREFIX}pre", "gpt2")
+    if name not in _SPLITS:
+        raise InputError(
+            f"{_PREFIX}pre: expected one of {', '.join(sorted(_SPLITS))}, found {name!r:.40}; "
+            "--task none gives the logits of tokens"
+        )
+    split = _SPLITS[name]
+    before = _before(first, about.get(f"{_PREFIX}add_bos_token", split in _WHOLE), pieces)
+    merges = _merges(_texts(about, "merges"), pieces)
+    return BpeSpec(
+        BYTES, split, pieces, merges, (), special, hidden, before,
+        whole=split in _WHOLE, composed=split in _COMPOSED,
+    )  # fmt: skip
+
+
+def _before(first: Any, added: Any, pieces: Sequence[str]) -> tuple[int, ...]:
+    return (first,) if added and type(first) is int and 0 <= first < len(pieces) else ()
+
+
+def _merges(lines: Sequence[str], pieces: Sequence[str]) -> tuple[int, ...]:
+    numbers = {piece: i for i, piece in reversed([*enumerate(pieces)])}
+    found: list[int] = []
+    for line in lines:
+        left, _, right = line.partition(" ")
+        if left not in numbers or right not in numbers:
+            raise InputError(f"{_PREFIX}merges: expected pairs of tokens, found {line!r:.40}")
+        found += (numbers[left], numbers[right])
+    return tuple(found)
+
+
+def _texts(about: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = about.get(f"{_PREFIX}{name}")
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InputError(f"{_PREFIX}{name}: expected a list of texts, found {found!r:.40}")
+    return tuple(found)
+
+
+def _misfit(name: str, count: int) -> InputError:
+    return InputError(f"{_PREFIX}{name}: expected a list of {count} values, found another")
+
+
+def _chat(about: Mapping[str, Any], tokenizer: BpeSpec) -> tuple[ChatSpec | None, str]:
+    template = about.get(_TEMPLATE)
+    if not isinstance(template, str):
+        return None, "it has no chat template"
+
+    def piece(name: str) -> str:
+        number: Any = about.get(f"{_PREFIX}{name}_token_id")
+        known = isinstance(number, int) and 0 <= number < len(tokenizer.pieces)
+        return tokenizer.pieces[number] if known else ""
+
+    return chat_of(template, piece("bos"), piece("eos"), bool(tokenizer.before))

@@ -1,0 +1,135 @@
+"""Language models: `edgekit run --prompt` and `--ask`, and programs on the board."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgekit.device.runtime.agent.language import Language, language_of
+from edgekit.device.runtime.application import open as open_on_board
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.compiler.frontends.gguf.file import read_gguf
+from edgekit.host.compiler.tasks.language import language_file
+from edgekit.host.deploy.api import connect
+from tests.support.gguf_files import (
+    CONTEXT,
+    Q8_0,
+    WORDS,
+    Model,
+    Stored,
+    continued,
+    random_model,
+    with_tokenizer,
+)
+
+_PROMPT = "in the bow"
+
+
+@pytest.fixture
+def model() -> Model:
+    return with_tokenizer(random_model())
+
+
+def _text(model: Model, path: Any, prompt: Any, count: int) -> str:
+    """What the model says, by NumPy."""
+    data, _ = language_file(read_gguf(path).about, WORDS, CONTEXT)
+    language = Language(language_of(data, "x"))
+    tokens = language.prompt(prompt) if isinstance(prompt, str) else language.chat(prompt)
+    made = continued(model, tokens, count)
+    made = made[: made.index(WORDS - 1)] if WORDS - 1 in made else made
+    return b"".join(map(language.bpe.bytes_of, made)).decode("utf-8", "replace")
+
+
+def test_texts_are_continued_and_questions_answered(edgekit: Any, home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    wanted = _text(model, path, _PROMPT, 9)
+    done = edgekit("run", path, "--prompt", _PROMPT, "--max-tokens", "9")
+    assert done.code == 0, done.err
+    assert done.out == f"{wanted}\n" and len(wanted) > 3
+    last = done.err.splitlines()[-1]
+    assert last.startswith("9 tokens, ") and "a second; prompt of 7, " in last
+
+    done = edgekit("run", "--prompt", _PROMPT, "--max-tokens", "9", "--stop", wanted[2:4], "--json")
+    assert done.document["text"] == wanted[:2] and done.document["finish"] == "stop"
+    asked = [{"role": "user", "content": "what"}]
+    done = edgekit("run", "--ask", "what", "--max-tokens", "6", "--json")
+    assert done.document["text"] == _text(model, path, asked, 6)
+
+    drawn = [
+        edgekit("run", "--prompt", "a", "--max-tokens", "12", "--temperature", "3", "--seed", seed)
+        for seed in ("1", "1", "2")
+    ]
+    assert drawn[0].out == drawn[1].out != drawn[2].out
+
+
+def test_a_full_context_is_said(edgekit: Any, home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    done = edgekit("run", path, "--prompt", _PROMPT, "--context", "9")
+    assert done.code == 0, done.err
+    assert done.err.splitlines()[-1].startswith("the context is full; --context N")
+    done = edgekit("run", "--prompt", _PROMPT * 2)
+    assert done.code == 2 and "expected a prompt of 1 to 9 tokens" in done.err.splitlines()[-1]
+    with connect("local").open() as session:
+        with pytest.raises(Exception, match="expected a prompt of 1 to 9 tokens"):
+            list(session.generate(_PROMPT * 2))
+        assert [each.text for each in session.generate("a", most=1)][-1] is None
+
+
+def test_programs_on_the_board_generate(edgekit: Any, home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    assert edgekit("deploy", path).code == 0
+    with open_on_board(root=home.parent / "home/boards/local") as opened:
+        reply = opened.generate(_PROMPT, max_tokens=9)
+        assert "".join(reply) == _text(model, path, _PROMPT, 9)
+        assert (reply.finish, reply.tokens, reply.prompt_tokens) == ("length", 9, 7)
+        asked = [{"role": "user", "content": "what"}]
+        assert "".join(opened.generate(asked, max_tokens=5)) == _text(model, path, asked, 5)
+        opened.reset()
+        assert "".join(opened.generate(_PROMPT, max_tokens=9)) == _text(model, path, _PROMPT, 9)
+        with pytest.raises(InputError, match="temperature: expected a number from 0"):
+            opened.generate("a", temperature=-1)
+        with pytest.raises(InputError, match="embed: expected a model that was compiled with"):
+            opened.embed("a")
+
+
+def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:
+    path = with_tokenizer(random_model(kind=Q8_0)).write(home / "llm.gguf")
+    done = edgekit("compile", path, "-o", "llm.ekb", "--json")
+    assert done.code == 0, done.err
+    done = edgekit("run", path, "--prompt", _PROMPT, "--max-tokens", "3", "--weights", "int4")
+    assert done.code == 0, done.err
+
+
+def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
+    for change, said in (
+        ({"tokenizer.ggml.model": "t5"}, "expected gpt2 or llama, whose byte-pair encoding"),
+        ({"tokenizer.ggml.pre": "new"}, "tokenizer.ggml.pre: expected one of"),
+        ({"tokenizer.ggml.tokens": ["a"] * 200}, "token_type: expected a list of 200 values"),
+        ({"tokenizer.ggml.merges": ["t q7"]}, "merges: expected pairs of tokens, found 't q7'"),
+    ):
+        other = Model("llama", {**model.about, **change}, model.tensors)
+        path = other.write(home / "llm.gguf")
+        done = edgekit("compile", path, "--task", "generate", "-o", "x.ekb")
+        assert done.code == 2 and said in done.err.splitlines()[-1]
+    done = edgekit("run", path, "--prompt", "a")
+    assert done.code == 2 and "expected a language model, found a model without a task" in done.err
+    plain = with_tokenizer(random_model(), chat=False).write(home / "plain.gguf")
+    done = edgekit("run", plain, "--ask", "a")
+    assert done.code == 2 and "without a chat template" in done.err.splitlines()[-1]
+    broken = Model("llama", model.about, {**model.tensors, "more": Stored(0, bytes(4), (1,))})
+    done = edgekit("compile", broken.write(home / "llm.gguf"))
+    assert (
+        done.code == 2
+        and "found more besides; choose a model without it" in done.err.splitlines()[-1]
+    )
+    for options, said in (
+        (("--prompt", "a", "--input", "x.npz"), "expected --input or a text to continue"),
+        (("--prompt", "a", "--ask", "b"), "expected --prompt or --ask, found both"),
+        (("--seed", "1"), "expected --prompt or --ask with options for texts"),
+        (("--prompt", "a", "--top-k", "65"), "top_k: expected a whole number from 1 to 64"),
+    ):
+        done = edgekit("run", *options)
+        assert done.code == 2 and said in done.err.splitlines()[-1]
+    done = edgekit("compile", "../../models/okay_nabu.tflite", "--task", "generate")
+    assert done.code == 2
