@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -177,4 +176,6 @@ def _rate(count: int, seconds: float) -> float:
 
 def _shown(text: str) -> str:
     """Without control characters, which a terminal might obey."""
+    import unicodedata
+
     return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in text)
