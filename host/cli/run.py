@@ -232,7 +232,7 @@ def run(
     parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model on arrays, pictures, sound, text or a folder of them."""
+    """Run a model on arrays, pictures, sound, text or folders of them."""
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.evaluate import read_truth
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on

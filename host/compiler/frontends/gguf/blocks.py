@@ -2,7 +2,7 @@
 
 The blocks are those of ggml (ggml-common.h and ggml-quants.c document them). Forms without a
 minimum per block keep their values exactly, as bytes with a scale per group; the others, whose
-zero is between two values, are rounded to bytes.
+zero is between two values, are rounded to bytes with a scale per row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ NAMES = {
     34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
 _MOST = 127  # of a rounded value
-_GROUP = 32  # values that share a scale after rounding
 _AT_ONCE = 1 << 22  # values that are decoded together
 _CODES = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
@@ -67,24 +66,24 @@ def floats_of(data: Array, shape: tuple[int, ...], kind: int) -> Array:
 
 def quantized_of(data: Array, shape: tuple[int, int], kind: int) -> Quantized:
     """The values of a tensor of quantized blocks, in bytes."""
-    form, values = FORMS[kind], np.empty(shape, np.int8)
-    flat, scales, exact = values.reshape(-1, form.values), list[Array](), True
-    for first, blocks in _parts(data, form):
+    form, values, exact = FORMS[kind], np.empty(shape, np.int8), True
+    flat, scales, row = values.reshape(-1, form.values), list[Array](), shape[1] // form.values
+    for first, blocks in _parts(data, form, row):
         found, scale = form.read(blocks)
         if scale is None:
-            exact, groups = False, found.reshape(len(blocks), -1, _GROUP)
-            scale = np.abs(groups).max(axis=2) / np.float32(_MOST)
-            safe = np.where(scale > 0, scale, np.float32(1))[:, :, None]
-            found = np.rint(groups / safe).reshape(found.shape)
+            exact, rows = False, found.reshape(-1, shape[1])
+            scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(_MOST)
+            safe = np.where(scale > 0, scale, np.float32(1))
+            found = np.rint(rows / safe).reshape(found.shape)
         flat[first : first + len(blocks)] = np.maximum(found, -_MOST)  # kernels take no -128
         scales.append(scale)
     return Quantized(values, np.concatenate(scales).reshape(shape[0], -1), exact)
 
 
-def _parts(data: Array, form: Form) -> list[tuple[int, Array]]:
-    """Blocks of a tensor, some at a time, with the number of the first."""
+def _parts(data: Array, form: Form, row: int = 1) -> list[tuple[int, Array]]:
+    """Blocks of a tensor, some rows of `row` at a time, with the number of the first."""
     blocks = data.reshape(-1, form.bytes)
-    step = max(_AT_ONCE // form.values, 1)
+    step = max(_AT_ONCE // form.values // row, 1) * row
     return [(at, blocks[at : at + step]) for at in range(0, len(blocks), step)]
 
 

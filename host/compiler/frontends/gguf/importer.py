@@ -51,8 +51,8 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
     weights.check_all_used()
     if weights.rounded:
         builder.note(
-            f"weights of {', '.join(sorted(weights.rounded))} are rounded to 8 bits with a scale "
-            "for 32 values; --weights int4 takes half the memory"
+            f"weights of {', '.join(sorted(weights.rounded))} are rounded to 8 bits; --weights "
+            "int4 takes half the memory"
         )
     kept = "" if options.context else f" of {network.trained}; --context N keeps more or fewer"
     builder.note(f"keeps up to {length} tokens{kept}")
