@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.tasks.language import language_file
 from edgekit.host.deploy.api import connect
+from tests.cli.test_detect import served
 from tests.support.gguf_files import (
     CONTEXT,
     Q8_0,
@@ -133,3 +135,67 @@ def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
         assert done.code == 2 and said in done.err.splitlines()[-1]
     done = edgekit("compile", "../../models/okay_nabu.tflite", "--task", "generate")
     assert done.code == 2
+
+
+def _events(body: str) -> list[Any]:
+    """The documents of a stream, which ends as OpenAI's does."""
+    *lines, last = [line for line in body.split("\n\n") if line]
+    assert last == "data: [DONE]" and all(line.startswith("data: ") for line in lines)
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    assert edgekit("deploy", path).code == 0
+    messages = [{"role": "user", "content": "what"}]
+    asked = {"max_tokens": 5, "temperature": 0}
+    chat = {**asked, "messages": messages}
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    wanted = _text(model, path, _PROMPT, 5), _text(model, path, messages, 5)
+    where = {
+        "/v1/completions": {**asked, "prompt": [_PROMPT]},
+        "/v1/completions?": {"prompt": _PROMPT},
+        "/v1/chat/completions": chat,
+    }
+    board = home.parent / "home/boards/local"
+    answers = served(home, board, {path: json.dumps(each).encode() for path, each in where.items()})
+    made = json.loads(answers["/v1/completions"][1])
+    assert made["object"] == "text_completion" and made["choices"][0]["text"] == wanted[0]
+    assert made["choices"][0]["finish_reason"] == "length"
+    assert made["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+    assert answers["/v1/completions?"][0] == 400
+    made = json.loads(answers["/v1/chat/completions"][1])
+    assert made["choices"][0]["message"] == {"role": "assistant", "content": wanted[1]}
+    assert made["object"] == "chat.completion" and made["model"] == "llm"
+
+    where = {
+        "/v1/completions": {**asked, "prompt": _PROMPT, "stream": True},
+        "/v1/chat/completions": {**chat, **streamed},
+    }
+    answers = served(home, board, {path: json.dumps(each).encode() for path, each in where.items()})
+    events = _events(answers["/v1/completions"][1])
+    assert "".join(each["choices"][0]["text"] for each in events) == wanted[0]
+    *events, usage = _events(answers["/v1/chat/completions"][1])
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] == 5
+    deltas = [each["choices"][0]["delta"] for each in events]
+    assert deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}
+    assert "".join(each.get("content", "") for each in deltas) == wanted[1]
+    assert [each["choices"][0]["finish_reason"] for each in events][-2:] == [None, "length"]
+
+
+def test_openais_clients_get_errors_in_its_form(edgekit: Any, home: Any, model: Model) -> None:
+    assert edgekit("deploy", model.write(home / "llm.gguf")).code == 0
+    ask = {"messages": [{"role": "user", "content": "a"}]}
+    cases: list[tuple[Any, str]] = [
+        ({"messages": "hello"}, "expected 'messages' to be a list of messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "expected messages with a role of"),
+        ({"messages": [], "n": 2}, "expected 'n' to be 1"),
+        ({"messages": [{"role": "user", "content": "i" * 99}]}, "expected a prompt of 1 to 24"),
+        ({**ask, "temperature": "hot"}, "temperature: expected a finite number"),
+        ({**ask, "stop": 3}, "expected 'stop' to be"),
+        ([], "expected 'messages' to be a list of messages"),
+    ]
+    for asked, said in cases:
+        body = {"/v1/chat/completions": json.dumps(asked).encode()}
+        (answer,) = served(home, home.parent / "home/boards/local", body).values()
+        assert answer[0] == 400 and said in json.loads(answer[1])["error"]["message"]

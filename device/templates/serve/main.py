@@ -9,16 +9,13 @@ of all outputs. If the model has several signatures, /run/NAME runs NAME, and /r
 header X-Release names the release that computed it. /detect, /classify, /pose, /segment,
 /instances, /obb, /embed and /ocr take a picture, if the model has that task and the board has
 Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
-is OpenAI's interface; /read gives the text in what a detector finds in a picture, as the model
---recognizer reads it. With --http PORT it also listens on that port of 127.0.0.1: any user of the
-board may then use it.
+is OpenAI's interface, as are /v1/completions and /v1/chat/completions of a language model; /read
+gives the text in what a detector finds in a picture, as the model --recognizer reads it. With
+--http PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
-import array
-import base64
 import contextlib
-import functools
 import http.server
 import io
 import json
@@ -35,10 +32,10 @@ import urllib.parse
 import warnings
 
 import edgekit_runtime
+import openai_api
 
 TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read")
 MOST_PICTURE = 16 << 20
-MOST_TEXTS = 2048
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
 MOST_UNREAD = 16 << 20
@@ -93,30 +90,24 @@ def as_json(task, found):
     return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
 
 
-def as_base64(vector):
-    """Little-endian f32, as OpenAI's own client asks for it."""
-    values = array.array("f", vector)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return base64.b64encode(values.tobytes()).decode()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
     timeout = MOST_SECONDS
 
     def do_GET(self):
+        if self.path == "/v1/models":
+            return openai_api.Answers(self).models()
         model = self.server.model
         about = {"release": model.release, "model": model.name, **ends(model)}
         if model.signatures:
             about["signatures"] = {name: ends(one) for name, one in model.signatures.items()}
-        self.answer(200, json.dumps(about).encode() + b"\n", model.release)
+        return self.answer(200, json.dumps(about).encode() + b"\n", model.release)
 
     def do_POST(self):
         if self.path[1:] in TASKS:
             return self.find(self.path[1:])
-        if self.path == "/v1/embeddings":
-            return self.embeddings()
+        if self.path in openai_api.PATHS:
+            return openai_api.Answers(self).post(self.path)
         model = self.server.model
         signatures = model.signatures
         run, _, name = self.path[1:].partition("/")
@@ -168,42 +159,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(500, f"{error}\n".encode())
         answer = {**dict(zip(("width", "height"), extents)), **as_json(task, found)}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
-
-    def embeddings(self):
-        """Answers as OpenAI's API does: the vector of each text."""
-        body = self.read_body()
-        if body is None:
-            return None
-        try:
-            asked = json.loads(body)
-            texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
-            encode = as_base64 if asked.get("encoding_format") == "base64" else list
-            if not all(isinstance(text, str) for text in texts) or len(texts) > MOST_TEXTS:
-                raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return self.fail(
-                400, f"expected 'input' to be at most {MOST_TEXTS} texts, found others"
-            )
-        model = self.server.model
-        try:
-            vectors = [
-                self.server.run(self.connection, functools.partial(model.embed, t)) for t in texts
-            ]
-        except edgekit_runtime.InputError as error:
-            return self.fail(400, str(error))
-        except edgekit_runtime.DeviceError as error:
-            return self.fail(500, str(error))
-        data = [
-            {"object": "embedding", "index": i, "embedding": encode(vector)}
-            for i, vector in enumerate(vectors)
-        ]
-        answer = {"object": "list", "model": model.name, "data": data}
-        return self.answer(200, json.dumps(answer).encode() + b"\n", kind="application/json")
-
-    def fail(self, code, text):
-        """Answers with an error in OpenAI's form."""
-        answer = {"error": {"message": text, "type": "invalid_request_error"}}
-        return self.answer(code, json.dumps(answer).encode() + b"\n", kind="application/json")
 
     def takes_texts(self):
         task = self.server.model.task
@@ -264,6 +219,10 @@ class Inferences:
                 return work()
             finally:
                 del self.begun[threading.get_ident()]
+
+    def go_on(self):
+        """Says that the inference of this thread, which has many steps, does not hang."""
+        self.begun[threading.get_ident()] = time.monotonic()
 
     def look(self):
         """Sends a heartbeat, or ends this process if an inference hangs: the others would keep it

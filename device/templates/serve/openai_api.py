@@ -1,0 +1,192 @@
+"""The part of OpenAI's interface that a model on the board can answer: embeddings of a model of
+texts, completions and chats of a language model, at once or as a stream of events."""
+
+import array
+import base64
+import functools
+import json
+import os
+import sys
+import time
+
+import edgekit_runtime
+
+MOST_TEXTS = 2048
+PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions")
+JSON, EVENTS = "application/json", "text/event-stream"
+FINISHES = {"stop": "stop", "length": "length", "context": "length"}
+# Their names, and those of Model.generate; None takes the default.
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 64, "seed": None, "stop": ()}
+
+
+class AskedError(Exception):
+    """A request that does not fit; its text says what was expected."""
+
+
+def as_base64(vector):
+    """Little-endian f32, as OpenAI's own client asks for it."""
+    values = array.array("f", vector)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return base64.b64encode(values.tobytes()).decode()
+
+
+class Answers:
+    """Answers for a handler, which has the server, its model, and the connection."""
+
+    def __init__(self, handler):
+        self.handler = handler
+        self.model = handler.server.model
+
+    def models(self):
+        about = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "edgekit"}
+        self.send({"object": "list", "data": [about]})
+
+    def post(self, path):
+        body = self.handler.read_body()
+        if body is None:
+            return
+        try:
+            asked = json.loads(body)
+            if not isinstance(asked, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            asked = {}
+        try:
+            if path == "/v1/embeddings":
+                self.embeddings(asked)
+            else:
+                self.complete(asked, chat=path != "/v1/completions")
+        except (AskedError, edgekit_runtime.InputError) as error:
+            self.fail(400, str(error))
+        except edgekit_runtime.DeviceError as error:
+            self.fail(500, str(error))
+
+    def embeddings(self, asked):
+        """The vector of each text."""
+        given = asked.get("input")
+        texts = given if isinstance(given, list) else [given]
+        if not all(isinstance(text, str) for text in texts) or len(texts) > MOST_TEXTS:
+            raise AskedError(f"expected 'input' to be at most {MOST_TEXTS} texts, found others")
+        encode = as_base64 if asked.get("encoding_format") == "base64" else list
+        vectors = [self.run(functools.partial(self.model.embed, text)) for text in texts]
+        data = [
+            {"object": "embedding", "index": i, "embedding": encode(vector)}
+            for i, vector in enumerate(vectors)
+        ]
+        self.send({"object": "list", "model": self.model.name, "data": data})
+
+    def complete(self, asked, chat):
+        """The text behind a prompt, or the answer to messages."""
+        text = self.model.generate(self.prompt_of(asked, chat), **sampling_of(asked))
+        kind = "chat.completion" if chat else "text_completion"
+        about = {
+            "id": f"{'chatcmpl' if chat else 'cmpl'}-{os.urandom(12).hex()}",
+            "created": int(time.time()),
+            "model": self.model.name,
+        }
+        if asked.get("stream"):
+            options = asked.get("stream_options")
+            usage = isinstance(options, dict) and bool(options.get("include_usage"))
+            about["object"] = f"{kind}.chunk" if chat else kind
+            return self.run(lambda: self.stream(text, about, chat, usage))
+        about["object"] = kind
+        whole = self.run(lambda: "".join(self.watched(text)))
+        content = {"message": {"role": "assistant", "content": whole}} if chat else {"text": whole}
+        return self.send({**about, "choices": [choice(content, text)], "usage": usage_of(text)})
+
+    def prompt_of(self, asked, chat):
+        if asked.get("n") not in (None, 1):
+            raise AskedError("expected 'n' to be 1, found another number")
+        prompt = asked.get("messages" if chat else "prompt")
+        if chat and isinstance(prompt, list):
+            return prompt
+        if not chat and isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        if chat or not isinstance(prompt, str):
+            raise AskedError(
+                f"expected '{'messages' if chat else 'prompt'}' to be "
+                f"{'a list of messages' if chat else 'a text'}, found others"
+            )
+        return prompt
+
+    def stream(self, text, about, chat, usage):
+        """Sends an event for each piece. A client that left ends the text."""
+        handler = self.handler
+        pieces = self.watched(text)
+        first = next(pieces, "")  # an error before it has a status of its own
+        handler.send_response(200)
+        handler.send_header("Content-Type", EVENTS)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+
+        def event(content, ended=False):
+            made = choice({"delta": content} if chat else content, text if ended else None)
+            return {**about, "choices": [made], **({"usage": None} if usage else {})}
+
+        def said(piece):
+            return {"content": piece} if chat else {"text": piece}
+
+        try:
+            if chat:
+                self.send_event(event({"role": "assistant", "content": ""}))
+            self.send_event(event(said(first)))
+            for piece in pieces:
+                self.send_event(event(said(piece)))
+            self.send_event(event({} if chat else {"text": ""}, ended=True))
+            if usage:
+                self.send_event({**about, "choices": [], "usage": usage_of(text)})
+            self.send_data("[DONE]")
+        except edgekit_runtime.DeviceError as error:
+            self.send_event({"error": {"message": str(error), "type": "server_error"}})
+        handler.wfile.write(b"0\r\n\r\n")
+
+    def watched(self, text):
+        """The pieces of a text, each of which shows that nothing hangs."""
+        for piece in text:
+            self.handler.server.inferences.go_on()
+            yield piece
+
+    def run(self, work):
+        return self.handler.server.run(self.handler.connection, work)
+
+    def send(self, document, code=200):
+        self.handler.answer(code, json.dumps(document).encode() + b"\n", kind=JSON)
+
+    def fail(self, code, text):
+        self.send({"error": {"message": text, "type": "invalid_request_error"}}, code)
+
+    def send_event(self, document):
+        self.send_data(json.dumps(document))
+
+    def send_data(self, data):
+        line = f"data: {data}\n\n".encode()
+        self.handler.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+
+
+def choice(content, text):
+    """`text` has ended, or is None."""
+    ended = None if text is None else FINISHES[text.finish]
+    return {"index": 0, **content, "logprobs": None, "finish_reason": ended}
+
+
+def usage_of(text):
+    return {
+        "prompt_tokens": text.prompt_tokens,
+        "completion_tokens": text.tokens,
+        "total_tokens": text.prompt_tokens + text.tokens,
+    }
+
+
+def sampling_of(asked):
+    """The options of Model.generate, which checks their values."""
+    given = {name: usual if asked.get(name) is None else asked[name]
+             for name, usual in SAMPLING.items()}  # fmt: skip
+    if given["seed"] is None:
+        given["seed"] = int.from_bytes(os.urandom(4), "big")
+    if isinstance(given["stop"], str):
+        given["stop"] = (given["stop"],)
+    if not isinstance(given["stop"], (list, tuple)):
+        raise AskedError("expected 'stop' to be a text or a list of texts, found others")
+    most = asked.get("max_completion_tokens", asked.get("max_tokens"))
+    return {**given, "max_tokens": 0 if most is None else most}
