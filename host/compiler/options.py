@@ -35,11 +35,12 @@ _MOST_VARIANTS = 32  # each is compiled, sent and checked
 
 @dataclass(frozen=True)
 class DecoderOptions:
-    """How a language model is imported: the tokens it remembers, by default a usual number, and
-    whether quantized weights become floats."""
+    """How a language model is imported: the tokens it remembers, by default a usual number,
+    whether quantized weights become floats, and the `rows`, tokens that it reads at a time."""
 
     context: int | None = None
     floats: bool = False
+    rows: int = 1
 
 
 DEFAULT_DECODER = DecoderOptions()
@@ -235,7 +236,8 @@ class CompileOptions:
     @property
     def decoder(self) -> DecoderOptions:
         """For language models: weights that are to be quantized are read as floats."""
-        return DecoderOptions(self.context_tokens, self.weights is not None)
+        rows = self.shapes.get("tokens", (1, 1))[-1]
+        return DecoderOptions(self.context_tokens, self.weights is not None, rows)
 
     @property
     def quantizes(self) -> bool:

@@ -48,19 +48,20 @@ def import_model(
     if kind == "gguf":
         from edgekit.host.compiler.frontends.gguf.importer import import_gguf
 
-        _refuse_shapes(path, shapes)
+        _check_shapes(path, shapes)
         return import_gguf(path, decoder)
     from edgekit.host.compiler.frontends.caffe.importer import import_caffe
 
     return import_caffe(path, shapes)
 
 
-def _refuse_shapes(path: Path, shapes: Shapes | None) -> None:
-    if shapes:
-        raise InputError(
-            f"{path.name}: expected no --input-shape for a GGUF file, whose inputs are fixed, "
-            f"found {shown_name(next(iter(shapes)))}; --context sets the length of its memory"
-        )
+def _check_shapes(path: Path, shapes: Shapes | None) -> None:
+    for name, shape in (shapes or {}).items():
+        if name != "tokens" or len(shape) != 2 or shape[0] != 1:
+            raise InputError(
+                f"{path.name}: expected --input-shape tokens=1,N for a GGUF file, found "
+                f"{shown_name(name)}={','.join(map(str, shape))}; --context sets what it keeps"
+            )
 
 
 def signatures_of(path: Path) -> Mapping[str, tuple[str, ...]]:

@@ -30,11 +30,12 @@ _TOKENS = (5, 17, 3, 3, 90, 41, 8, 60)
 
 
 def stepped(graph: Graph, tokens: tuple[int, ...]) -> Array:
-    """The logits of tokens one after the other, f32 [tokens, words]."""
+    """The logits behind each of the tokens that the graph takes together, f32 [steps, words]."""
     states = {name: state.initial for name, state in graph.states.items()}
-    rows = []
-    for at, token in enumerate(tokens):
-        given = {"tokens": np.array([[token]], np.int32), "position": np.array([at], np.int32)}
+    rows, count = [], graph.tensors["tokens"].shape[1]
+    for at in range(0, len(tokens), count):
+        some = np.array([tokens[at : at + count]], np.int32)
+        given = {"tokens": some, "position": np.array([at], np.int32)}
         done = evaluate(graph, given, states)
         rows.append(done.outputs["logits"][0])
         states = done.states
@@ -47,6 +48,21 @@ def test_each_family_computes_its_network(family: str, tmp_path: Path) -> None:
     graph = import_model(model.write(tmp_path / "m.gguf"))
     wanted = logits_of(model, _TOKENS)
     np.testing.assert_allclose(stepped(graph, _TOKENS), wanted, atol=2e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_several_tokens_are_read_at_a_time(family: str, tmp_path: Path) -> None:
+    model = random_model(family)
+    file = model.write(tmp_path / "m.gguf")
+    graph = import_model(file, {"tokens": (1, 4)}, decoder=DecoderOptions(rows=4))
+    wanted = logits_of(model, _TOKENS)[3::4]
+    np.testing.assert_allclose(stepped(graph, _TOKENS), wanted, atol=2e-5 * np.abs(wanted).max())
+    with pytest.raises(InputError, match=f"expected 1 to {CONTEXT} tokens, which the model keeps"):
+        import_model(file, decoder=DecoderOptions(rows=CONTEXT + 1))
+    with pytest.raises(
+        InputError, match="expected --input-shape tokens=1,N for a GGUF file, found x"
+    ):
+        import_model(file, {"x": (1, 4)})
 
 
 @pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0])

@@ -28,8 +28,8 @@ _HIDDEN = -1e9  # score of tokens that may not be seen
 
 
 def import_gguf(path: Path, options: DecoderOptions = DEFAULT_DECODER) -> Graph:
-    """The graph that maps `tokens`, s32 [1, 1], at `position`, s32 [1], to `logits`, f32
-    [1, words].
+    """The graph that maps `tokens`, s32 [1, rows], the first of them at `position`, s32 [1], to
+    `logits`, f32 [1, words], of what follows the last.
 
     It keeps keys and values of up to `options.context` tokens as states. Raises InputError with one
     line that names the file.
@@ -46,7 +46,16 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
     weights = Weights(file, builder, options.floats)
     step = _Step(network, builder, weights, length)
     builder.reserve([TOKENS, POSITION, LOGITS])
-    inputs = [builder.input(TOKENS, (1, 1), DType.I32), builder.input(POSITION, (1,), DType.I32)]
+    count = options.rows
+    if not 1 <= count <= length:
+        raise InputError(
+            f"--input-shape {TOKENS}=1,{count}: expected 1 to {length} tokens, which the model "
+            f"keeps, found {count}"
+        )
+    inputs = [
+        builder.input(TOKENS, (1, count), DType.I32),
+        builder.input(POSITION, (1,), DType.I32),
+    ]
     logits = step.logits(inputs[0], inputs[1], weights.rows_in(EMBEDDINGS))
     weights.check_all_used()
     if weights.rounded:
@@ -62,9 +71,10 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where the tokens of a step are: `rows` of the cache, angles, and which tokens they may not
-    see, each for all layers and for local ones."""
+    """Where the `count` tokens of a step are: `rows` of the cache, angles, and which tokens they
+    may not see, each for all layers and for local ones."""
 
+    count: int
     rows: Tensor
     turns: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
     hidden: tuple[Tensor, Tensor]
@@ -72,7 +82,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Builds the network for the next token after up to `context` - 1 others."""
+    """Builds the network for the next tokens after others, up to `context` in all."""
 
     network: Network
     builder: GraphBuilder
@@ -81,15 +91,19 @@ class _Step:
 
     def logits(self, tokens: Tensor, position: Tensor, words: int) -> Tensor:
         net, add = self.network, self.builder.emit
-        at = add(ops.Reshape((1,)), tokens)
+        count = tokens.shape[1]
+        at = add(ops.Reshape((count,)), tokens)
         x = self.weights.rows(EMBEDDINGS, (words, net.width), at)
         if net.family.scaled:
             x = add(ops.Mul(), x, self._scalar(math.sqrt(net.width)))
-        place = self._place(position)
+        place = self._place(position, count)
         for layer in range(net.layers):
             self.builder.begin(f"layer{layer}")
             x = self._layer(x, layer, place)
         self.builder.begin("output")
+        if count > 1:
+            last = (1, net.width)
+            x = add(ops.StridedSlice((count - 1, 0), (1, 1), last, last), x)
         x = self._normalized(x, "output_norm")
         if f"{OUTPUT}.weight" in self.weights:
             made = self.weights.product(x, OUTPUT, words)
@@ -97,30 +111,34 @@ class _Step:
             made = self.weights.product(x, EMBEDDINGS.removesuffix(".weight"), words)
         return self._capped(made, net.caps[1])
 
-    def _place(self, position: Tensor) -> _Place:
+    def _place(self, position: Tensor, count: int) -> _Place:
         net, add = self.network, self.builder.emit
-        heads = self._whole(np.arange(net.shared) * self.context)
+        at = add(ops.Add(), position, self._whole(np.arange(count))) if count > 1 else position
+        heads = self._whole(np.arange(net.shared)[:, None] * self.context)
+        rows = add(ops.Reshape((net.shared * count,)), add(ops.Add(), heads, at))
         steps = self._whole(np.arange(self.context))
-        seen = add(ops.LessOrEqual(), steps, position)
+        column = add(ops.Reshape((count, 1)), at)
+        seen = add(ops.LessOrEqual(), steps, column)
         near = seen
         if 0 < net.window < self.context:
-            first = add(ops.Sub(), position, self._whole(np.array([net.window])))
+            first = add(ops.Sub(), column, self._whole(np.array([net.window])))
             near = add(ops.And(), seen, add(ops.Less(), first, steps))
         hidden = [
             add(ops.Where(), each, self._scalar(0), self._scalar(_HIDDEN)) for each in (seen, near)
         ]
-        turns = [self._turns(angles, position) for angles in (net.angles, net.local_angles)]
-        return _Place(add(ops.Add(), heads, position), (turns[0], turns[1]), (hidden[0], hidden[1]))
+        turns = [self._turns(angles, at) for angles in (net.angles, net.local_angles)]
+        return _Place(count, rows, (turns[0], turns[1]), (hidden[0], hidden[1]))
 
-    def _turns(self, angles: Array, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines, and sines that are negative for the first half, f32 [1, 1, size]."""
+    def _turns(self, angles: Array, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines that are negative for the first half, f32 [1, count, size]."""
         every = np.arange(self.context)[:, None] * angles
         sines = np.concatenate([-np.sin(every), np.sin(every)], axis=1)
         made = []
         for table in (np.tile(np.cos(every), 2), sines):
             rows = self.builder.constant(table.astype(np.float32))
-            row = self.builder.emit(ops.Gather(0), rows, position)
-            made.append(self.builder.emit(ops.Reshape((1, 1, self.network.size)), row))
+            row = self.builder.emit(ops.Gather(0), rows, at)
+            shape = (1, *at.shape, self.network.size)
+            made.append(self.builder.emit(ops.Reshape(shape), row))
         return made[0], made[1]
 
     def _layer(self, x: Tensor, layer: int, place: _Place) -> Tensor:
@@ -142,7 +160,7 @@ class _Step:
         def heads(part: str, count: int, turn: bool) -> Tensor:
             moved = count if turn and net.family.adjacent else 0
             made = self.weights.product(x, f"{name}.attn_{part}", count * net.size, moved)
-            made = add(ops.Reshape((count, 1, net.size)), made)
+            made = self._heads_first(made, count)
             if not turn:
                 return made
             made = self._maybe_normalized(made, f"{name}.attn_{part}_norm")
@@ -152,26 +170,40 @@ class _Step:
         keys = self._kept(f"{name}.key", heads("k", net.shared, True), place)
         values = self._kept(f"{name}.value", heads("v", net.shared, False), place)
         query = add(ops.Mul(), query, self._scalar(1 / math.sqrt(net.size)))
-        query = add(ops.Reshape((net.shared, net.heads // net.shared, net.size)), query)
+        rows = net.heads // net.shared * place.count
+        query = add(ops.Reshape((net.shared, rows, net.size)), query)
         scores = add(ops.MatMul(), query, add(ops.Transpose((0, 2, 1)), keys))
+        scores = add(ops.Reshape((net.heads, place.count, self.context)), scores)
         scores = add(ops.Add(), self._capped(scores, net.caps[0]), place.hidden[local])
-        mixed = add(ops.MatMul(), add(ops.Softmax(1.0), scores), values)
-        mixed = add(ops.Reshape((1, net.heads * net.size)), mixed)
+        shares = add(ops.Reshape((net.shared, rows, self.context)), add(ops.Softmax(1.0), scores))
+        mixed = add(
+            ops.Reshape((net.heads, place.count, net.size)), add(ops.MatMul(), shares, values)
+        )
+        if place.count > 1:
+            mixed = add(ops.Transpose((1, 0, 2)), mixed)
+        mixed = add(ops.Reshape((place.count, net.heads * net.size)), mixed)
         return self.weights.product(mixed, f"{name}.attn_output", net.width)
 
-    def _kept(self, state: str, row: Tensor, place: _Place) -> Tensor:
-        """The cache [shared, context, size] with `row` [shared, 1, size] at the position."""
+    def _kept(self, state: str, rows: Tensor, place: _Place) -> Tensor:
+        """The cache [shared, context, size] with `rows` [shared, count, size] in their place."""
         net, add = self.network, self.builder.emit
         shape = (net.shared * self.context, net.size)
         self.builder.states[state] = State(state, np.zeros(shape, np.float32))
         cache = add(ops.ReadState(state, shape, DType.F32))
-        row = add(ops.Reshape((net.shared, net.size)), row)
-        cache = add(ops.Scatter(), cache, place.rows, row)
+        rows = add(ops.Reshape((net.shared * place.count, net.size)), rows)
+        cache = add(ops.Scatter(), cache, place.rows, rows)
         self.builder.emit_all(ops.WriteState(state), [cache])
         return add(ops.Reshape((net.shared, self.context, net.size)), cache)
 
+    def _heads_first(self, x: Tensor, heads: int) -> Tensor:
+        """[tokens, heads · size] → [heads, tokens, size]"""
+        add, count, size = self.builder.emit, x.shape[0], self.network.size
+        if count == 1:
+            return add(ops.Reshape((heads, 1, size)), x)
+        return add(ops.Transpose((1, 0, 2)), add(ops.Reshape((count, heads, size)), x))
+
     def _turned(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-        """Rotary embedding of each head [heads, 1, size]."""
+        """Rotary embedding of each head [heads, count, size]."""
         add, half = self.builder.emit, self.network.size // 2
         a, b = self.builder.emit_all(ops.Split(2, (half, half)), [x])
         other = add(ops.Concat(2), b, a)
