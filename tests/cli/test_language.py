@@ -30,7 +30,7 @@ _PROMPT = "in the bow"
 
 @pytest.fixture
 def model() -> Model:
-    return with_tokenizer(random_model())
+    return with_tokenizer(random_model(tied=False))
 
 
 def _text(model: Model, path: Any, prompt: Any, count: int) -> str:
@@ -93,6 +93,25 @@ def test_programs_on_the_board_generate(edgekit: Any, home: Any, model: Model) -
             opened.generate("a", temperature=-1)
         with pytest.raises(InputError, match="embed: expected a model that was compiled with"):
             opened.embed("a")
+
+
+def test_a_prompt_is_read_in_steps_of_several_tokens(edgekit: Any, home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    shapes = (option for n in (1, 4) for option in ("--input-shape", f"tokens=1,{n}"))
+    prompt = f"{_PROMPT} {_PROMPT}"
+    wanted = _text(model, path, prompt, 6)
+    assert len({*wanted}) > 2
+    done = edgekit("run", path, *shapes, "--prompt", prompt, "--max-tokens", "6", "--json")
+    assert done.code == 0, done.err
+    assert done.document["text"] == wanted and done.document["prompt_tokens"] == 15
+    with open_on_board(root=home.parent / "home/boards/local") as opened:
+        assert "".join(opened.generate(prompt, max_tokens=6)) == wanted
+        opened.reset()
+        assert "".join(opened.generate(prompt[:-2], max_tokens=3)) == _text(
+            model, path, prompt[:-2], 3
+        )
+    done = edgekit("run", path, "--input-shape", "tokens=1,4", "--prompt", prompt)
+    assert done.code == 2 and "expected a variant that takes one token" in done.err
 
 
 def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:

@@ -34,16 +34,19 @@ _CHAT = ChatSpec("<user>", (), "m", "<user>n", "r")
 class _Alphabet:
     """A model that continues each letter with the next one; behind z comes an é, then the end."""
 
-    def __init__(self, context: int = 64, chat: ChatSpec | None = None) -> None:
+    def __init__(
+        self, context: int = 64, chat: ChatSpec | None = None, sizes: Sequence[int] = (1,)
+    ) -> None:
         special = (_END, _USER)
         tokenizer = BpeSpec(BYTES, "gpt2", _PIECES, (), (), special, special, ())
         self.steps: list[tuple[int, int]] = []
         self.generator = Generator(
-            Language(LanguageSpec(tokenizer, (_END,), context, chat)), self._step
+            Language(LanguageSpec(tokenizer, (_END,), context, chat)), self._step, sizes
         )
 
-    def _step(self, token: int, position: int) -> tuple[Sequence[float], Sequence[int]]:
-        self.steps.append((token, position))
+    def _step(self, tokens: Sequence[int], position: int) -> tuple[Sequence[float], Sequence[int]]:
+        self.steps.append((tokens[0], position))
+        token = tokens[-1]
         others = [i for i in range(len(_PIECES)) if i not in (token + 1, _END)]
         return (5.0, *(-0.1 * i for i in range(len(others)))), (token + 1, *others)
 
@@ -102,6 +105,12 @@ def test_what_was_computed_is_not_computed_again() -> None:
     model.generator.forget()
     model.said("abq", most=1)
     assert len(model.steps) == 4
+
+
+def test_prompts_are_read_in_the_largest_steps() -> None:
+    model = _Alphabet(sizes=(8, 4, 1))
+    assert model.said("abcdefghijklmn", most=2) == ("op", LENGTH)
+    assert [position for _, position in model.steps] == [0, 8, 12, 13, 14]
 
 
 def test_a_text_that_nobody_reads_on_leaves_the_model_usable() -> None:

@@ -8,8 +8,14 @@ import mmap
 import os
 from typing import Optional
 
-from edgekit.device.runtime.agent.manifest import WEIGHTS, Description, parse_description
+from edgekit.device.runtime.agent.manifest import (
+    WEIGHTS,
+    Description,
+    Manifest,
+    parse_description,
+)
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
+from edgekit.device.runtime.agent.task import GENERATE
 from edgekit.device.runtime.errors import (
     IncompatibleError,
     InputError,
@@ -102,6 +108,14 @@ def describe(lib: ctypes.CDLL, path: str) -> Description:
         return parse_description(json.loads(lib.ek_describe()))
     except (ValueError, InputError) as error:
         raise IncompatibleError(f"{path}: {error}") from None
+
+
+def shared_state(manifest: Manifest) -> Optional[mmap.mmap]:
+    """Memory for the states of all variants of a language model, which take different numbers of
+    tokens of one text; None for other models, whose variants have states of their own."""
+    sizes = {v.memory.state_bytes for v in manifest.every_variant()}
+    is_language = manifest.task is not None and manifest.task.kind == GENERATE
+    return block_of(sizes.pop()) if is_language and len(sizes) == 1 else None
 
 
 def block_of(size: int) -> mmap.mmap:

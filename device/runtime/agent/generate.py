@@ -19,8 +19,8 @@ MOST_CANDIDATES = 64  # that a model gives, the most likely first
 STOP, LENGTH, CONTEXT = "stop", "length", "context"
 _MOST_STOPS, _MOST_STOP = 16, 256
 
-# Computes the scores and numbers of the most likely tokens behind one at a position.
-Step = Callable[[int, int], Tuple[Sequence[float], Sequence[int]]]
+# Computes the scores and numbers of the most likely tokens behind some from a position on.
+Step = Callable[[Sequence[int], int], Tuple[Sequence[float], Sequence[int]]]
 
 
 class Sampling(Record):
@@ -70,9 +70,10 @@ class Generator:
     """The texts of one model. Its cache stays between them: the tokens with which a prompt begins
     like the last one are not computed again. One text at a time; others wait."""
 
-    def __init__(self, language: Language, step: Step) -> None:
+    def __init__(self, language: Language, step: Step, sizes: Sequence[int] = (1,)) -> None:
+        """`sizes`: how many tokens a step can take, in descending order down to 1."""
         self.language = language
-        self._step = step
+        self._step, self._sizes = step, sizes
         self._kept: List[int] = []  # the tokens in the cache
         self._busy = threading.Lock()
 
@@ -100,9 +101,11 @@ class Generator:
             same += 1
         del self._kept[same:]
         found: Tuple[Sequence[float], Sequence[int]] = ((), ())
-        for token in tokens[same:]:
-            found = self._step(token, len(self._kept))
-            self._kept.append(token)
+        while len(self._kept) < len(tokens):
+            left = tokens[len(self._kept) :]
+            some = left[: next(size for size in self._sizes if size <= len(left))]
+            found = self._step(some, len(self._kept))
+            self._kept += some
         return found
 
     def lock(self) -> threading.Lock:

@@ -36,15 +36,23 @@ def generator_of(manifest: Manifest, files: ReleaseFiles, run: Run) -> Generator
         )
     language = Language(language_of(files.read(task.tokenizer), "language"))
 
-    def step(token: int, position: int) -> Tuple[Sequence[float], Sequence[int]]:
+    sizes = {v.shapes[TOKENS][-1] for v in manifest.every_variant()}
+    if 1 not in sizes:
+        raise InputError(
+            "generate: expected a variant that takes one token, found others; compile with "
+            f"--input-shape {TOKENS}=1,1, too"
+        )
+
+    def step(tokens: Sequence[int], position: int) -> Tuple[Sequence[float], Sequence[int]]:
+        count = len(tokens)
         given = {
-            TOKENS: Array("s32", (1, 1), struct.pack("<i", token)),
+            TOKENS: Array("s32", (1, count), struct.pack(f"<{count}i", *tokens)),
             POSITION: Array("s32", (1,), struct.pack("<i", position)),
         }
         made = run(given)
         return _values(made[SCORES], "f"), _values(made[CANDIDATES], "i")
 
-    return Generator(language, step)
+    return Generator(language, step, sorted(sizes, reverse=True))
 
 
 def _values(made: Any, code: str) -> Sequence[Any]:

@@ -62,13 +62,14 @@ def open_model(
     manifest: Manifest,
     placement: Placement = ONE_THREAD,
     variant: Optional[Variant] = None,
+    state: Optional[mmap.mmap] = None,
 ) -> LoadedModel:
     """Opens a release's model (by default its first variant), checking the board first, then that
-    the library matches the manifest."""
+    the library matches the manifest. `state`: as in LoadedModel."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
     _allow_stack()
-    model = LoadedModel(files, placement.threads, wanted.library, placement.workers)
+    model = LoadedModel(files, placement.threads, wanted.library, placement.workers, state)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (
         wanted.inputs,
@@ -95,15 +96,18 @@ class LoadedModel:
         threads: int = 1,
         library: str = LIBRARY,
         workers: Sequence[int] = (),
+        state: Optional[mmap.mmap] = None,
     ) -> None:
         """Loads `library` and weights.bin of `files`. Threads other than the caller's are pinned to
-        the cores `workers`, if given. IncompatibleError if this CPU lacks a required feature,
+        the cores `workers`, if given. `state` is memory that it shares with another model, and does
+        not reset here. IncompatibleError if this CPU lacks a required feature,
         TransferError if the files are damaged."""
         self._lib = load_library(files, library)
         self.description = describe(self._lib, library)
         memory = self.description.memory
         self._weights = WeightsMap(files, memory.weights_bytes)
-        self._blocks = [block_of(memory.arena_bytes), block_of(memory.state_bytes)]
+        own = block_of(memory.state_bytes) if state is None else state
+        self._blocks = [block_of(memory.arena_bytes), own]
         self._in = [block_of(spec.bytes) for spec in self.description.inputs]
         self._out = [block_of(spec.bytes) for spec in self.description.outputs]
         self._in_list = _pointer_array(self._in)
@@ -117,7 +121,8 @@ class LoadedModel:
             address_of(self._blocks[1]),
             self._pool,
         )
-        self.reset()
+        if state is None:
+            self.reset()
 
     def close(self) -> None:
         """Stops the threads and unmaps the weights; the object is unusable afterwards."""

@@ -12,6 +12,7 @@ import struct
 import sys
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
+from edgekit.device.runtime.agent.binding import shared_state
 from edgekit.device.runtime.agent.generate import Generator
 from edgekit.device.runtime.agent.generators import Replies, generator_of
 from edgekit.device.runtime.agent.lines import Characters
@@ -63,6 +64,7 @@ class _Server:
         self._placement = placement
         self._variants = manifest.every_variant()
         self._models: Dict[str, LoadedModel] = {}
+        self._state = shared_state(manifest)
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self._texts: Optional[Texts] = None
         self._characters: Optional[Characters] = None
@@ -123,7 +125,7 @@ class _Server:
 
     def _make_generator(self) -> Generator:
         def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-            return self._get_model(self._variants[0]).run(inputs)[0]
+            return self._get_model(variant_for(self._variants, inputs)).run(inputs)[0]
 
         return generator_of(self._manifest, self._files, run)
 
@@ -141,11 +143,12 @@ class _Server:
         }, outputs
 
     def _get_model(self, variant: Variant) -> LoadedModel:
-        """Loads a variant's model once; each variant has its own state."""
+        """Loads a variant's model once. Each variant has its own state, but for language models."""
         if variant.library not in self._models:
-            self._models[variant.library] = open_model(
-                self._files, self._manifest, self._placement, variant
-            )
+            made = open_model(self._files, self._manifest, self._placement, variant, self._state)
+            if not self._models:
+                made.reset()
+            self._models[variant.library] = made
             number = self._variants.index(variant)
             self._samplers[variant.library] = sampler_for(
                 self._store, self._manifest, number, self._placement.threads

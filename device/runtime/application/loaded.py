@@ -8,6 +8,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import functools
+import mmap
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -18,6 +19,7 @@ from edgekit.device.runtime.agent.binding import (
     block_of,
     describe,
     load_library,
+    shared_state,
 )
 from edgekit.device.runtime.agent.fit import check_fit
 from edgekit.device.runtime.agent.generate import Generator
@@ -71,12 +73,14 @@ class Loaded:
         self._free = threading.Semaphore(lanes)
         self._parts: List[_Part] = []
         self._files = files
-        self._weights = WeightsMap(files, memory.weights_bytes)
+        self._weights, self._state = WeightsMap(files, memory.weights_bytes), shared_state(manifest)
         try:
             for number, variant in enumerate(manifest.every_variant()):
                 sampler = functools.partial(sampler_for, store, manifest, number, placed.threads)
-                self._parts.append(_Part(files, variant, self._weights, placed, sampler))
+                part = _Part(files, variant, self._weights, placed, sampler, self._state)
+                self._parts.append(part)
             self._parts[0].lanes.append(_Lane(self._parts[0]))
+            self._parts[0].lanes[0].reset()
         except BaseException:
             self.close()
             raise
@@ -151,7 +155,7 @@ class Loaded:
 
 
 class _Part:
-    """A variant: its library, and its idle lanes."""
+    """A variant: its library, and its idle lanes, which share `state` with others if given."""
 
     def __init__(
         self,
@@ -160,8 +164,9 @@ class _Part:
         weights: WeightsMap,
         placed: Placement,
         sampler: Callable[[], Optional[Sampler]],
+        state: Optional[mmap.mmap],
     ) -> None:
-        self.variant, self.sampler = variant, sampler
+        self.variant, self.sampler, self.state = variant, sampler, state
         self.lanes: List[_Lane] = []
         self.placed, self.weights = placed, weights
         self.lib = load_library(files, variant.library)
@@ -192,7 +197,8 @@ class _Lane:
     def __init__(self, part: _Part) -> None:
         memory = part.variant.memory
         self._part = part
-        self._blocks = (block_of(memory.arena_bytes), block_of(memory.state_bytes))
+        own = block_of(memory.state_bytes) if part.state is None else part.state
+        self._blocks = (block_of(memory.arena_bytes), own)
         self._cores = part.placed.cores
         with on_cores(part.placed.workers or self._cores):
             self._pool: Optional[int] = start_pool(part.lib, part.placed.threads)
@@ -203,7 +209,8 @@ class _Lane:
         # One per lane, because a sampler may be used by one thread at a time.
         self._sampler = part.sampler()
         self._stamps = (ctypes.c_uint64 * (len(part.variant.operators) + 1))()
-        self.reset()
+        if part.state is None:
+            self.reset()
 
     def reset(self) -> None:
         self._part.lib.ek_reset(ctypes.byref(self._model))
