@@ -101,6 +101,7 @@ def _receive(
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
+    from edgekit.host.fleet.journal import rollout_counts
 
     most_bytes = byte_count(max_size, "--max-size")
     if nats and max_size:
@@ -110,7 +111,9 @@ def _receive(
     store = profiles.ProfileStore()
     bus = profiles.Bus(nats, replicas) if nats else None
     try:
-        server = profiles.ProfileServer(store, (address, port), most_bytes=most_bytes, bus=bus)
+        server = profiles.ProfileServer(
+            store, (address, port), most_bytes=most_bytes, bus=bus, rollouts=rollout_counts
+        )
     except (OSError, OverflowError) as error:
         raise InputError(
             f"expected to listen on {address}:{port}, found: {error}; choose another: --port"
@@ -120,6 +123,7 @@ def _receive(
     else:
         into = bus.name if bus else store.folder
         print(f"serving  https://{address}:{port} into {into}; Ctrl-C ends it")
+        print(f"metrics  /metrics, with the token in {server.scrape_token.path}")
     sys.stdout.flush()
     try:
         server.serve_forever()

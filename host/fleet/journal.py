@@ -20,6 +20,7 @@ import re
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -167,6 +168,17 @@ def new_id(clock: Callable[[], float] = time.time) -> str:
 def rollouts() -> list[StoredRollout]:
     """All rollouts on disk, newest first."""
     return [read_rollout(path) for path in _folders()]
+
+
+def rollout_counts(most: int = 5) -> list[tuple[str, str, Counter[str]]]:
+    """Id, model and boards in each state of the newest rollouts; without unreadable ones."""
+    found = []
+    for folder in _folders()[:most]:
+        with contextlib.suppress(InputError):
+            one = read_rollout(folder)
+            states = Counter[str](record.state for record in one.progress.records.values())
+            found.append((one.plan.id, one.plan.model, states))
+    return found
 
 
 def _folders() -> list[Path]:

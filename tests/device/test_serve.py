@@ -21,8 +21,23 @@ SERVE = kernels_folder().parent / "templates" / "serve" / "main.py"
 HANGS, WORKS = b"\1", b"\0"
 # An inference hangs if its input is HANGS; otherwise its output is its input.
 RUNTIME = """
+import contextlib
 import threading
 from types import SimpleNamespace
+
+class Metrics:
+    content_type = "text/plain"
+
+    def __init__(self, model):
+        self.count = 0
+
+    @contextlib.contextmanager
+    def inference(self):
+        yield
+        self.count += 1
+
+    def text(self):
+        return b"inferences %d\\n" % self.count
 
 class DeviceError(Exception):
     pass
@@ -140,3 +155,15 @@ def test_an_inference_that_hangs_ends_the_server(serve: Serve, port: int, parall
             with contextlib.suppress(OSError, http.client.HTTPException):
                 answered(http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE))
         assert process.wait(AMPLE) == -signal.SIGABRT
+
+
+@pytest.mark.slow
+def test_prometheus_is_answered(serve: Serve, tmp_path: Path, port: int) -> None:
+    serve()
+    assert answered(http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)) == WORKS
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=AMPLE)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.headers["Content-Type"] == "text/plain"
+        assert answer.read() == b"inferences 1\n"

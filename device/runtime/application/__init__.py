@@ -18,6 +18,7 @@ from edgekit.device.runtime.agent.rotated import Rotated
 from edgekit.device.runtime.agent.segments import Segments, Share
 from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
+from edgekit.device.runtime.application.metrics import Metrics
 from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.application.model import open_model as open
 from edgekit.device.runtime.application.pictures import Class
@@ -44,6 +45,7 @@ __all__ = [
     "InputError",
     "Instance",
     "Listener",
+    "Metrics",
     "Model",
     "Outputs",
     "Point",

@@ -1,6 +1,7 @@
 """An inference server on a Unix socket, for programs of the same user on the board.
 
     curl --unix-socket serve.sock http://board/                  # the model's inputs and outputs
+    curl --unix-socket serve.sock http://board/metrics           # for Prometheus
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
     curl --unix-socket serve.sock http://board/detect --data-binary @door.jpg     # boxes as JSON
 
@@ -97,7 +98,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/v1/models":
             return openai_api.Answers(self).models()
-        model = self.server.model
+        model, metrics = self.server.model, self.server.inferences.metrics
+        if self.path == "/metrics":
+            return self.answer(200, metrics.text(), model.release, metrics.content_type)
         about = {"release": model.release, "model": model.name, **ends(model)}
         if model.signatures:
             about["signatures"] = {name: ends(one) for name, one in model.signatures.items()}
@@ -207,6 +210,7 @@ class Inferences:
     def __init__(self, model, parallel, reader):
         self.model = model
         self.reader = reader  # of lines of text; None without one
+        self.metrics = edgekit_runtime.Metrics(model)
         self.turns = threading.BoundedSemaphore(parallel)
         self.begun = {}  # when each began, by its thread
         period = os.environ.get("WATCHDOG_USEC", "")
@@ -216,7 +220,8 @@ class Inferences:
         with self.turns:
             self.begun[threading.get_ident()] = time.monotonic()
             try:
-                return work()
+                with self.metrics.inference():
+                    return work()
             finally:
                 del self.begun[threading.get_ident()]
 

@@ -11,7 +11,7 @@ MOST_HEAD = 8 << 10
 MOST_BODY = 1 << 20
 _LINE = re.compile(r"([A-Z]{1,16}) (\S{1,2000}) HTTP/1\.([01])")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
-_PATH = re.compile(r"/v1/boards/([A-Za-z0-9_][A-Za-z0-9._-]{0,63})/profiles")
+_PATH = re.compile(r"/v1/boards/([A-Za-z0-9_][A-Za-z0-9._-]{0,63})/(profiles|releases/(\S{1,120}))")
 _BEARER = re.compile(r"Bearer ([0-9a-f]{64})")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
@@ -35,11 +35,22 @@ class RequestHead:
 
     @property
     def board(self) -> str:
-        """The board whose profiles are posted."""
+        """The board that posts profiles or asks for releases."""
         found = _PATH.fullmatch(self.path)
-        if found is None or self.method != "POST":
+        if found is None or (self.method != "POST" and not found[3]):
             raise RefusedError(HTTPStatus.NOT_FOUND, "no such page")
         return found[1]
+
+    @property
+    def release_page(self) -> str:
+        """What is asked for of the releases; empty if profiles are posted."""
+        found = _PATH.fullmatch(self.path)
+        return (found[3] or "") if found else ""
+
+    @property
+    def is_scrape(self) -> bool:
+        """Whether Prometheus asks for the metrics."""
+        return self.method == "GET" and self.path == "/metrics"
 
     @property
     def token(self) -> str | None:
@@ -78,13 +89,23 @@ def parse_head(data: bytes) -> RequestHead:
 
 def answer(status: HTTPStatus, text: str, keeps: bool, seconds: float = 0) -> bytes:
     """An answer with a line of text; `seconds` tell when to come back."""
-    body = f"{text}\n".encode()
+    return page(status, f"{text}\n".encode(), "text/plain; charset=utf-8", keeps, seconds)
+
+
+def page(status: HTTPStatus, body: bytes, kind: str, keeps: bool, seconds: float = 0) -> bytes:
+    """An answer with any body, of this content type."""
+    extra = f"Retry-After: {int(seconds) + 1}" if seconds else ""
+    return head_of(status, len(body), kind, keeps, extra) + body
+
+
+def head_of(status: HTTPStatus, length: int, kind: str, keeps: bool, extra: str = "") -> bytes:
+    """The head of an answer with a body of `length` bytes; `extra` is one more header."""
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         "Server: edgekit",
-        "Content-Type: text/plain; charset=utf-8",
-        f"Content-Length: {len(body)}",
-        *([f"Retry-After: {int(seconds) + 1}"] if seconds else []),
+        f"Content-Type: {kind}",
+        f"Content-Length: {length}",
+        *([extra] if extra else []),
         *([] if keeps else ["Connection: close"]),
     ]
-    return "\r\n".join((*lines, "", "")).encode() + body
+    return "\r\n".join((*lines, "", "")).encode()

@@ -19,12 +19,13 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from edgekit.device.runtime.exposition import CONTENT_TYPE
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.fleet.profiles.admission import ConnectionLimits, Crowd, Known, Quota
 from edgekit.host.fleet.profiles.bus import Bus
@@ -39,8 +40,9 @@ from edgekit.host.fleet.profiles.connection import (
     send,
     unpack,
 )
+from edgekit.host.fleet.profiles.metrics import FleetMetrics, ScrapeToken, metrics_text
 from edgekit.host.fleet.profiles.parquet import libraries
-from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer
+from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer, page
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.tokens import Tokens
 
@@ -62,6 +64,7 @@ _PAUSE_SECONDS = 0.1  # where the system has no more descriptors
 _BUSY_SECONDS = 30.0
 _COMPACT_EVERY = 32
 _LIMITS = ConnectionLimits()
+Rollouts = Callable[[], Iterable[tuple[str, str, Mapping[str, int]]]]
 
 
 def tokens_of(store: ProfileStore) -> Tokens:
@@ -78,8 +81,8 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
 class ProfileServer:
     """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
     `most_bytes` or less, which it checks after `compact_every` streams. With a `bus`, batches are
-    published to it for writers, and only unreadable ones are stored here. OSError if it cannot
-    listen."""
+    published to it for writers, and only unreadable ones are stored here. `rollouts` returns id,
+    model and counts of states for /metrics. OSError if it cannot listen."""
 
     def __init__(
         self,
@@ -90,10 +93,16 @@ class ProfileServer:
         bus: Bus | None = None,
         compact_every: int = _COMPACT_EVERY,
         limits: ConnectionLimits = _LIMITS,
+        rollouts: Rollouts = tuple,
     ) -> None:
         libraries()  # takes seconds on a busy host, for which no board should wait
         self.store = store
         self.tokens = tokens_of(store)
+        self.scrape_token = ScrapeToken(store.folder)
+        self._metrics, self._rollouts = FleetMetrics(time.time), rollouts
+        with contextlib.suppress(EdgekitError):  # damage, which those that read the rows report
+            for summary in () if bus else store.boards():
+                self._metrics.remember(summary.board, summary.last)
         self.rates = Quota(_REQUESTS, _REQUESTS_PER_SECOND, clock)
         self._bytes = Quota(_BYTES, _BYTES_PER_SECOND, clock)
         self._work_time = Quota(_WORK, _WORK_PER_SECOND, clock)
@@ -263,6 +272,9 @@ class ProfileServer:
             while keeps:
                 try:
                     head = await read_head(reader, seconds)
+                    if head.is_scrape:
+                        await send(writer, await self._scrape(head), self._limits)
+                        return
                     board = self._authenticate(head)
                     if wait := self.rates.wait(board):
                         raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
@@ -297,6 +309,19 @@ class ProfileServer:
         if board != named:
             raise RefusedError(HTTPStatus.FORBIDDEN, "the token of another board")
         return board
+
+    async def _scrape(self, head: RequestHead) -> bytes:
+        """The answer to Prometheus, which connects again each time."""
+        if not self.scrape_token.matches(head.token):
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, "the token of metrics.token is needed")
+        if wait := self.rates.wait("/metrics"):
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", wait)
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(self._workers, self._metrics_page)
+        return page(HTTPStatus.OK, body, CONTENT_TYPE, keeps=False)
+
+    def _metrics_page(self) -> bytes:
+        return metrics_text(self._metrics, len(self.tokens.boards()), self._rollouts())
 
     @contextlib.contextmanager
     def _place(self, board: str, connection: Connection) -> Iterator[None]:
@@ -344,6 +369,7 @@ class ProfileServer:
             raise RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "cannot store now", 300) from None
         finally:
             self._work_time.charge(board, time.thread_time() - begin)
+        self._metrics.take(board, stored.batches, len(stored.refused))
         if stored.refused:
             count, why = len(stored.refused), stored.refused[0]
             _log.warning("profiles: board '%s': %d batches refused, first: %s", board, count, why)

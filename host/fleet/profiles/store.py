@@ -56,12 +56,14 @@ _MOST_SMALL = 16  # number of files of a partition that triggers compaction
 
 @dataclass(frozen=True)
 class StoredBatches:
-    """Counts of batches that were new or already known, and the reasons for refused ones."""
+    """Counts of batches that were new or already known, and the reasons for refused ones; of one
+    stream also the `batches`."""
 
     new: int = 0
     known: int = 0
     rows: int = 0
     refused: tuple[str, ...] = field(default=())
+    batches: tuple[Batch, ...] = field(default=(), repr=False, compare=False)  # that were read
 
     def __add__(self, other: StoredBatches) -> StoredBatches:
         return StoredBatches(
@@ -133,7 +135,8 @@ class ProfileStore:
         came, found, refused = self._take_in(board, stream, most_batches)
         new, rows = self._commits.ask(self._tables(board, found)) if found else (0, 0)
         again = came - len(refused) - new
-        return StoredBatches(new, again, rows, tuple(why for _, why in refused))
+        read = tuple(batch for batch, _ in found)
+        return StoredBatches(new, again, rows, tuple(why for _, why in refused), read)
 
     def hand_over(
         self, board: str, stream: bytes, bus: Bus, most_batches: int = _MOST_BATCHES
@@ -142,8 +145,9 @@ class ProfileStore:
         _, found, refused = self._take_in(board, stream, most_batches)
         if found:
             bus.publish(board, [body for _, body in found])
-        rows = sum(len(batch.operators) for batch, _ in found)
-        return StoredBatches(len(found), 0, rows, tuple(why for _, why in refused))
+        read = tuple(batch for batch, _ in found)
+        rows = sum(len(batch.operators) for batch in read)
+        return StoredBatches(len(found), 0, rows, tuple(why for _, why in refused), read)
 
     def _take_in(
         self, board: str, stream: bytes, most_batches: int

@@ -72,6 +72,13 @@ class Tokens:
                 )
             del hashes[board]
 
+    def boards(self) -> tuple[str, ...]:
+        """The boards that have a token."""
+        try:
+            return tuple(sorted(self._decode(read_file(self.path))))
+        except FileNotFoundError:
+            return ()
+
     def board_of(self, token: str) -> str | None:
         """The board that owns the token, or None. Decoding the file for every request would
         dominate the cost from about a thousand boards on; while the file that was decoded is held
