@@ -17,7 +17,7 @@ def test_systemd_of_the_user_starts_it_also_without_a_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = board_with(tmp_path, monkeypatch, systemd=True, cron=True)
-    boot = Boot(tmp_path / ODD, ["touch", str(tmp_path / ODD)], tmp_path / "lock")
+    boot = Boot(tmp_path / ODD, ["touch", str(tmp_path / ODD)], tmp_path / "lock", "app-supervise")
     assert (boot.who(), boot.start()) == (NOBODY, False)
     assert (boot.arrange(), boot.arrange(), boot.who()) == (SYSTEMD, SYSTEMD, SYSTEMD)
     assert (board / "lingers").exists()
@@ -34,8 +34,8 @@ def test_a_unit_of_another_command_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board_with(tmp_path, monkeypatch, systemd=True)
-    Boot(tmp_path, ["false"], tmp_path / "lock").arrange()
-    boot = Boot(tmp_path, ["true"], tmp_path / "lock")
+    Boot(tmp_path, ["false"], tmp_path / "lock", "app-supervise").arrange()
+    boot = Boot(tmp_path, ["true"], tmp_path / "lock", "app-supervise")
     assert (boot.who(), boot.arrange()) == (NOBODY, SYSTEMD)
     (unit,) = (tmp_path / ".config/systemd/user").iterdir()
     assert 'ExecStart="true"' in unit.read_text()
@@ -47,8 +47,8 @@ def test_cron_starts_it_where_systemd_does_not_answer(
     board = board_with(tmp_path, monkeypatch, cron=True)
     table = board / "table"
     table.write_text("0 3 * * * backup")  # no final newline, as some editors write it
-    Boot(tmp_path, ["false"], tmp_path / "lock").arrange()
-    boot = Boot(tmp_path, ["touch", str(tmp_path / ODD)], tmp_path / "lock")
+    Boot(tmp_path, ["false"], tmp_path / "lock", "app-supervise").arrange()
+    boot = Boot(tmp_path, ["touch", str(tmp_path / ODD)], tmp_path / "lock", "app-supervise")
     assert (boot.who(), boot.arrange(), boot.arrange()) == (NOBODY, CRON, CRON)
     backup, row, minute = table.read_text().splitlines()
     assert backup == "0 3 * * * backup"
@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_read_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board_with(tmp_path, monkeypatch)
-    boot = Boot(tmp_path, ["true"], tmp_path / "lock")
+    boot = Boot(tmp_path, ["true"], tmp_path / "lock", "app-supervise")
     assert (boot.arrange(), boot.who()) == (NOBODY, NOBODY)
     boot.forget()
 
@@ -81,5 +81,5 @@ def test_a_board_without_such_programs_needs_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    boot = Boot(tmp_path, ["python3", "a b"], tmp_path / "lock")
+    boot = Boot(tmp_path, ["python3", "a b"], tmp_path / "lock", "app-supervise")
     assert (boot.arrange(), boot.line) == (NOBODY, "python3 'a b' >/dev/null 2>&1 &")

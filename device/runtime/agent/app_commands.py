@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # After these another release may be in service, also after an error: a damaged one is left.
 _SWITCH = (
-    "activate", "apply", "bench", "release", "report-failure", "rollback", "run", "serve-session",
-    "status", "verify",
+    "activate", "apply", "bench", "fetch-releases", "release", "report-failure", "rollback", "run",
+    "serve-session", "status", "verify",
 )  # fmt: skip
 _SECONDS = 20
 _LINES = 40

@@ -19,11 +19,10 @@ from typing import List, Optional, Sequence
 SYSTEMD, CRON, NOBODY = "systemd", "cron", ""
 
 _SECONDS = 30.0
-_MARK = "app-supervise"  # in the command line of every supervisor
 _NO_TABLE = ("no crontab", "no such file")  # messages of cron and busybox
 _UNIT = """\
 [Unit]
-Description=edgekit application in {root}
+Description=edgekit {mark} in {root}
 
 [Service]
 ExecStart={command}
@@ -37,19 +36,19 @@ WantedBy=default.target
 
 
 class Boot:
-    """The systemd or cron entry of this user for `command`, the supervisor of the folder `root`.
-    The file `lock` begins with the supervisor's process id."""
+    """The systemd or cron entry of this user for `command`, which serves the folder `root` and has
+    the word `word` in it. The file `lock` begins with its process id."""
 
-    def __init__(self, root: Path, command: Sequence[str], lock: Path) -> None:
+    def __init__(self, root: Path, command: Sequence[str], lock: Path, word: str) -> None:
         self.line = f"{shlex.join(command)} >/dev/null 2>&1 &"
         mark = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
         quoted = " ".join(_unit_quoted(word) for word in command)
-        self._text = _UNIT.format(root=str(root).replace("%", "%%"), command=quoted)
+        self._text = _UNIT.format(root=str(root).replace("%", "%%"), command=quoted, mark=word)
         self._unit = f"edgekit-{mark}.service"
         home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
         self._file = Path(home) / "systemd" / "user" / self._unit
         found = f"{{ read -r p _ <{shlex.quote(str(lock))}; }} 2>/dev/null"
-        gone = f'{found}; grep -qs {_MARK} "/proc/$p/cmdline" || {self.line}'
+        gone = f'{found}; grep -qs {word} "/proc/$p/cmdline" || {self.line}'
         rows = (f"@reboot {self.line} # {self._unit}", f"* * * * * {gone} # {self._unit}")
         self._rows = [row.replace("%", "\\%") + "\n" for row in rows]
 

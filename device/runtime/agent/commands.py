@@ -22,6 +22,7 @@ from edgekit.device.runtime.agent.arguments import (
     positive,
     release_id,
 )
+from edgekit.device.runtime.agent.fetch_commands import add_fetch_commands
 from edgekit.device.runtime.agent.measuring_commands import add_measuring_commands
 from edgekit.device.runtime.agent.profile_commands import add_profile_commands
 from edgekit.device.runtime.bytecode import keep_bytecode
@@ -338,6 +339,7 @@ def _build_parser(asked: str) -> argparse.ArgumentParser:
         add_placement(sub)
     add_measuring_commands(command)
     add_profile_commands(command)
+    add_fetch_commands(command)
     add_app_commands(command)
     return parser if commands.choices else _build_parser(_ALL)
 

@@ -124,7 +124,7 @@ def push(spool: Spool, home: PushTarget, bandwidth: Bandwidth) -> int:
         while (found := spool.fetch(_MOST_BYTES)).data:
             if connection is None:
                 bandwidth.take(_CONNECT_BYTES)
-                connection = _connect(home)
+                connection = connect(home)
             _post_profiles(connection, home, found, bandwidth)
             spool.acknowledge(found.spool, found.through)
             sent += len(found.data)
@@ -163,7 +163,8 @@ def push_for_ever(
         sleep(waits(failures, asked, period, chance))
 
 
-def _connect(home: PushTarget) -> http.client.HTTPConnection:
+def connect(home: PushTarget) -> http.client.HTTPConnection:
+    """Connects to the server, which must have the pinned certificate; InputError if not."""
     try:
         import ssl
     except ImportError:
@@ -178,6 +179,7 @@ def _connect(home: PushTarget) -> http.client.HTTPConnection:
     connection = http.client.HTTPSConnection(
         home.host, home.port, timeout=_SECONDS, context=context
     )
+    connection.auto_open = 0  # it would connect again without comparing the certificate
     connection.connect()
     assert isinstance(connection.sock, ssl.SSLSocket)
     certificate = connection.sock.getpeercert(binary_form=True) or b""
@@ -216,6 +218,10 @@ def _post_profiles(
     )
     if answer.status in (401, 403):
         raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
+    raise LaterError(message, retry_after(answer))
+
+
+def retry_after(answer: http.client.HTTPResponse) -> float:
+    """The seconds that a server asks to wait."""
     asked = answer.getheader("Retry-After") or ""
-    seconds = min(float(asked), LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0
-    raise LaterError(message, seconds)
+    return min(float(asked), LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0

@@ -179,7 +179,9 @@ def _app_document(store: Store, state: AppState, boot: Boot) -> Dict[str, Any]:
 def boot_entry(store: Store) -> Boot:
     """Returns what starts the store's supervisor at boot."""
     folder = AppFolder(store)
-    return Boot(store.root.absolute(), _supervisor_command(store, folder), folder.lock)
+    return Boot(
+        store.root.absolute(), _supervisor_command(store, folder), folder.lock, "app-supervise"
+    )
 
 
 def _supervisor_command(store: Store, folder: AppFolder) -> List[str]:

@@ -15,7 +15,6 @@ import struct
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
 
-from edgekit.device.runtime.agent.manifest import SIGNATURE
 from edgekit.device.runtime.agent.store import Store, write_synced
 from edgekit.device.runtime.errors import InputError, TransferError
 from edgekit.device.runtime.record import Record
@@ -111,7 +110,7 @@ def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) ->
         raise TransferError(f"{expected}, found a damaged one; deploy again")
     if signer.fingerprint not in trusted:
         raise TransferError(f"{expected}, found one by {signer.fingerprint}; {_ENROLL}")
-    if not _is_signature_valid(store, manifest, signature):
+    if not _verify_signature(store.trusted_keys, NAMESPACE, manifest, signature):
         raise TransferError(
             f"{expected}, found one that does not match these bytes; deploy again, or build the "
             "bundle again: edgekit compile"
@@ -150,7 +149,23 @@ def _armor(data: bytes) -> bytes:
     return _BEGIN + b"".join(lines) + _END
 
 
-def _is_signature_valid(store: Store, manifest: bytes, signature: Path) -> bool:
+def is_signature_by(line: str, namespace: str, data: bytes, signature: bytes, folder: Path) -> bool:
+    """Whether `signature` is that of `data` by the public key `line`; `folder` takes the two files
+    that ssh-keygen reads."""
+    allowed, file = folder / ".allowed", folder / ".signature"
+    try:
+        allowed.write_text(f'{PRINCIPAL} namespaces="{namespace}" {line}\n', encoding="ascii")
+        file.write_bytes(signature[: MAX_SIGNATURE_BYTES + 1])
+        signer = _read_signer(file)
+        own = signer is not None and signer.line == line
+        return own and _verify_signature(allowed, namespace, data, file)
+    finally:
+        allowed.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
+
+
+def _verify_signature(allowed: Path, namespace: str, data: bytes, signature: Path) -> bool:
+    """Whether a key of the file `allowed` signed; TransferError without ssh-keygen."""
     import shutil
     import subprocess
 
@@ -160,15 +175,15 @@ def _is_signature_valid(store: Store, manifest: bytes, signature: Path) -> bool:
             "expected ssh-keygen on the board to check the signature, found none; install "
             "openssh-client there, or add the board with --allow-unsigned"
         )
-    command = [program, "-Y", "verify", "-f", str(store.trusted_keys.absolute())]
-    command += ["-I", PRINCIPAL, "-n", NAMESPACE, "-s", str(signature.absolute())]
+    command = [program, "-Y", "verify", "-f", str(allowed.absolute())]
+    command += ["-I", PRINCIPAL, "-n", namespace, "-s", str(signature.absolute())]
     try:
         done = subprocess.run(
-            command, input=manifest, capture_output=True, timeout=_VERIFY_SECONDS, check=False
+            command, input=data, capture_output=True, timeout=_VERIFY_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TransferError(
-            f"expected ssh-keygen to check {SIGNATURE}, found: {error}; see what the board is doing"
+            f"expected ssh-keygen to check a signature, found: {error}; see what the board is doing"
         ) from None
     return done.returncode == 0
 

@@ -3,7 +3,13 @@
 from edgekit.host.deploy.bundle.build import build_bundle
 from edgekit.host.deploy.bundle.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
-from edgekit.host.deploy.bundle.sign import SigningKey, host_key, sign_bundle, signing_key
+from edgekit.host.deploy.bundle.sign import (
+    SigningKey,
+    host_key,
+    sign_bundle,
+    sign_data,
+    signing_key,
+)
 
 __all__ = [
     "Bundle",
@@ -12,5 +18,6 @@ __all__ = [
     "host_key",
     "runtime_pyz",
     "sign_bundle",
+    "sign_data",
     "signing_key",
 ]

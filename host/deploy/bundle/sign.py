@@ -56,26 +56,31 @@ def signing_key(folder: Path) -> SigningKey:
 
 
 def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
-    """Returns `bundle` with its manifest signed by `key` (default: the host's).
+    """Returns `bundle` with its manifest signed by `key` (default: the host's)."""
+    data = bundle.manifest.to_json()
+    return replace(bundle, signature=sign_data(data, key or host_key(), NAMESPACE))
+
+
+def sign_data(data: bytes, key: SigningKey, namespace: str) -> bytes:
+    """Returns the signature of `data` for this `namespace` by `key`, in OpenSSH's format.
 
     Ed25519 signatures are deterministic: the same key gives the same bytes.
     """
-    key = key or host_key()
     try:
         with contextlib.suppress(FileNotFoundError):
             open_file(key.file, _LARGEST).close()  # ssh-keygen would wait for a FIFO
     except OSError as error:
         raise _no_key(key.file, error.strerror or str(error)) from None
-    command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
+    command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", namespace]
     try:
-        signature = _ssh_keygen(command, bundle.manifest.to_json())
+        signature = _ssh_keygen(command, data)
     except _SshKeygenError as error:
         if "doesn't match" in str(error):
             raise _no_public_half(key.file, "that of another key") from None
         raise _no_key(key.file, str(error)) from None
     if key.public.blob not in binascii.a2b_base64(b"".join(signature.splitlines()[1:-1])):
         raise _no_public_half(key.file, "that of another key")
-    return replace(bundle, signature=signature)
+    return signature
 
 
 class _SshKeygenError(EdgekitError):

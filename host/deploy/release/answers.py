@@ -334,6 +334,12 @@ class SpmvHotspots(TypedDict):
     hotspots: HotspotsAnswer
 
 
+class FetchStartAnswer(TypedDict):
+    boot: Text
+    started: bool
+    line: Text
+
+
 class AnyAnswer(TypedDict):
     """Any answer: for callers that ignore the content, or that know which of several types it
     is."""
@@ -362,6 +368,8 @@ ANSWERS: Mapping[str, type] = {
     "noise": QuietAnswer,
     "profile": ProfileAnswer,
     "push-profiles": AnyAnswer,
+    "fetch-releases": AnyAnswer,  # called by programs on the board
+    "fetch-start": FetchStartAnswer,
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
     "spmv-bench": AnyAnswer,

@@ -42,9 +42,11 @@ from edgekit.host.fleet.profiles.connection import (
 )
 from edgekit.host.fleet.profiles.metrics import FleetMetrics, ScrapeToken, metrics_text
 from edgekit.host.fleet.profiles.parquet import libraries
+from edgekit.host.fleet.profiles.release_pages import ReleasePages
 from edgekit.host.fleet.profiles.request import RefusedError, RequestHead, answer, page
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.tokens import Tokens
+from edgekit.host.fleet.updates import ReleaseFolder
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +84,8 @@ class ProfileServer:
     """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
     `most_bytes` or less, which it checks after `compact_every` streams. With a `bus`, batches are
     published to it for writers, and only unreadable ones are stored here. `rollouts` returns id,
-    model and counts of states for /metrics. OSError if it cannot listen."""
+    model and counts of states for /metrics. Boards fetch what the folder `releases`
+    offers. OSError if it cannot listen."""
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class ProfileServer:
         compact_every: int = _COMPACT_EVERY,
         limits: ConnectionLimits = _LIMITS,
         rollouts: Rollouts = tuple,
+        releases: ReleaseFolder | None = None,
     ) -> None:
         libraries()  # takes seconds on a busy host, for which no board should wait
         self.store = store
@@ -126,6 +130,7 @@ class ProfileServer:
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._workers = ThreadPoolExecutor(_WORKERS, "profiles")
+        self._release_pages = ReleasePages(releases, limits, self._workers)
         self._worker_of_costly = ThreadPoolExecutor(1, "profiles")
         self._worker_of_merges = ThreadPoolExecutor(1, "merging")
 
@@ -282,6 +287,11 @@ class ProfileServer:
                         self._waiting.leave(connection.address, connection)
                         place.enter_context(self._place(board, connection))
                     seconds, waits = self._limits.silent_seconds, False
+                    if head.release_page:
+                        await self._release_pages.serve(head, board, reader, writer)
+                        self._known.add(connection.address)
+                        keeps = head.keeps
+                        continue
                     packed = await read_body(reader, head.length, self._limits)
                     stored = await self._work(board, packed)
                     self._known.add(connection.address)

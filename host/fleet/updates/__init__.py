@@ -1,0 +1,7 @@
+"""Releases that boards fetch: signed metadata and files in a folder that a server offers."""
+
+from edgekit.host.fleet.updates.enroll import enroll_to_fetch
+from edgekit.host.fleet.updates.folder import BoardReport, ReleaseFolder
+from edgekit.host.fleet.updates.metadata import Offered, OwnerKeys
+
+__all__ = ["BoardReport", "Offered", "OwnerKeys", "ReleaseFolder", "enroll_to_fetch"]

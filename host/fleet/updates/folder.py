@@ -1,0 +1,297 @@
+"""A folder of releases that boards fetch, as `profile server run --releases` offers it.
+
+metadata/N.root.json, N.targets.json    signed by the owner's keys, which need not be on the server
+metadata/N.snapshot.json, timestamp.json  signed by the key in online/, renewed by the server
+online/                                 that key
+files/<sha256>                          manifests, signatures and files of all offered releases
+reports/<board>.json                    the last report of each model of a board
+lock                                    held while metadata changes
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import hashlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from edgekit.device.runtime.agent.trusted import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
+from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
+from edgekit.host.deploy.bundle import Bundle, SigningKey, signing_key
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.updates.metadata import (
+    DAYS,
+    Offered,
+    OwnerKeys,
+    new_signed,
+    read_signed,
+    root_content,
+    sign,
+)
+
+_RENEW = 0.25  # of the time until metadata expires
+_VERSIONED = re.compile(r"([0-9]{1,9})\.(root|targets|snapshot)\.json")
+_HEX = re.compile("[0-9a-f]{64}")
+_Text = Annotated[str, Meta(max_length=600)]
+_Id = Annotated[str, Meta(pattern="^([0-9a-f]{16})?$")]
+
+
+class BoardReport(Struct, forbid_unknown_fields=True, frozen=True):
+    """How an offer ended on a board, as device/runtime/agent/fetch.py reports it."""
+
+    name: Annotated[str, Meta(pattern="^[a-z0-9_-]{0,32}$")]
+    rollout: Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
+    release: _Id
+    back: bool
+    end: Annotated[str, Meta(pattern="^(committed|unchanged|rolled back|failed|back)$")]
+    message: _Text
+    exit_code: Annotated[int, Meta(ge=0, le=255)]
+    current: _Id
+    previous: _Id
+
+
+_REPORT = msgspec.json.Decoder(BoardReport)
+_REPORTS = msgspec.json.Decoder(dict[str, BoardReport])
+
+
+class ReleaseFolder:
+    """The folder at `path`; `now` returns seconds since 1970."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self.path, self._now = path, now
+        self._metadata = path / "metadata"
+        self._files = path / "files"
+
+    @property
+    def exists(self) -> bool:
+        return self._newest(ROOT) > 0
+
+    def create(self, owner: OwnerKeys) -> None:
+        """Makes an empty folder whose metadata `owner` signs, unless it exists."""
+        with self._changing():
+            if not self.exists:
+                self._write_root(owner, (), 1)
+                self._write_targets(owner, {})
+
+    def root(self) -> bytes:
+        """The newest root metadata, with which a board is enrolled. InputError without any."""
+        version = self._newest(ROOT)
+        if not version:
+            raise InputError(
+                f"{self.path}: expected a folder of releases, found none; make one: edgekit fleet "
+                "deploy MODEL --releases FOLDER --select SELECTION"
+            )
+        return read_file(self._metadata / f"{version}.root.json")
+
+    def rotate(self, owner: OwnerKeys, before: OwnerKeys, new_online: bool = False) -> None:
+        """Writes the next root metadata with the keys of `owner`, signed also by those of `before`;
+        with `new_online`, also replaces the server's key. Targets are signed again."""
+        with self._changing():
+            if new_online:
+                shutil.rmtree(self.path / "online", ignore_errors=True)
+            self._write_root(owner, before.root, self._newest(ROOT) + 1)
+            self._write_targets(owner, self._targets())
+            self._renew(always=True)
+
+    def offer(self, owner: OwnerKeys, bundles: Sequence[Bundle], offers: Sequence[Offered]) -> None:
+        """Offers releases, whose bundles are given unless they are here already. A board's earlier
+        offer of the same model ends."""
+        with self._changing():
+            targets = self._targets()
+            for bundle in bundles:
+                targets.setdefault(_path(bundle.manifest.id), self._add(bundle))
+            for offer in offers:
+                boards = set(offer.boards)
+                for target in targets.values():
+                    _withdraw(target["custom"]["offers"], offer.name, boards)
+                targets[_path(offer.release)]["custom"]["offers"].append(
+                    {
+                        "name": offer.name,
+                        "rollout": offer.rollout,
+                        "boards": sorted(boards),
+                        "back": offer.back,
+                    }
+                )
+            self._write_targets(owner, targets)
+
+    def renew(self) -> None:
+        """Signs snapshot and timestamp again if targets changed or they have aged. InputError if
+        the online key is missing."""
+        try:
+            with self._changing():
+                self._renew()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(self._metadata, error) from None
+
+    def read(self, name: str) -> bytes | None:
+        """A metadata file by the name that boards ask for; None if there is none."""
+        if name == "timestamp.json":
+            self.renew()
+        elif not _VERSIONED.fullmatch(name):
+            return None
+        try:
+            return read_file(self._metadata / name)
+        except FileNotFoundError:
+            return None
+
+    def file(self, sha256: str) -> Path | None:
+        """The path of a release's file; None if there is none."""
+        path = self._files / sha256
+        return path if _HEX.fullmatch(sha256) and path.is_file() else None
+
+    def take(self, board: str, report: bytes) -> BoardReport:
+        """Keeps a board's report; InputError if it is none."""
+        try:
+            found = _REPORT.decode(report)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"expected a report about a release, found: {error}") from None
+        path = self._report_path(board)
+        private_folder(path.parent)
+        known = {**self.reports(board), found.name: found}
+        newest = dict(list(known.items())[-32:])
+        atomic_write(path, msgspec.json.encode(newest))
+        return found
+
+    def reports(self, board: str) -> dict[str, BoardReport]:
+        """The last reports of a board, by model."""
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return _REPORTS.decode(read_file(self._report_path(board)))
+        return {}
+
+    def all_reports(self) -> dict[str, dict[str, BoardReport]]:
+        """The last reports of all boards."""
+        found = sorted((self.path / "reports").glob("[!.]*.json"))
+        return {path.name.removesuffix(".json"): self.reports(path.stem) for path in found}
+
+    def _report_path(self, board: str) -> Path:
+        return self.path / "reports" / f"{board}.json"
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            private_folder(self.path)
+            for folder in (self._metadata, self._files):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            with locked(self.path / "lock"):
+                yield
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or self.path}: expected to write releases there, found: "
+                f"{error.strerror}; free some space or choose another folder"
+            ) from None
+
+    def _newest(self, role: str) -> int:
+        found = (_VERSIONED.fullmatch(path.name) for path in self._metadata.glob(f"*.{role}.json"))
+        return max((int(one[1]) for one in found if one), default=0)
+
+    def _signed(self, role: str) -> dict[str, Any]:
+        """The newest metadata of a role; {} if there is none."""
+        version = self._newest(role)
+        name = f"{role}.json" if role == TIMESTAMP else f"{version}.{role}.json"
+        try:
+            return read_signed(self._metadata / name)
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _damaged(self._metadata / name, error) from None
+
+    def _targets(self) -> dict[str, Any]:
+        return dict(self._signed(TARGETS).get("targets", {}))
+
+    def _online(self) -> SigningKey:
+        return signing_key(self.path / "online")
+
+    def _write_root(self, owner: OwnerKeys, before: Sequence[SigningKey], version: int) -> None:
+        content = root_content(owner, self._online())
+        signed = new_signed(ROOT, version, self._now(), **content)
+        keys = {key.public.line: key for key in (*owner.root, *before)}
+        atomic_write(self._metadata / f"{version}.root.json", sign(signed, list(keys.values())))
+
+    def _write_targets(self, owner: OwnerKeys, targets: Mapping[str, Any]) -> None:
+        """Writes the next version, without releases that nobody is offered."""
+        kept = {path: one for path, one in targets.items() if one["custom"]["offers"]}
+        version = self._newest(TARGETS) + 1
+        signed = new_signed(TARGETS, version, self._now(), targets=kept)
+        atomic_write(self._metadata / f"{version}.targets.json", sign(signed, owner.targets))
+
+    def _renew(self, always: bool = False) -> None:
+        targets, snapshot = self._newest(TARGETS), self._signed(SNAPSHOT)
+        if always or _is_old(snapshot, "targets.json", targets, self._now()):
+            version = self._newest(SNAPSHOT) + 1
+            meta = {"targets.json": self._pointer(TARGETS, targets)}
+            signed = new_signed(SNAPSHOT, version, self._now(), meta=meta)
+            self._write_online(f"{version}.snapshot.json", signed)
+        timestamp, newest = self._signed(TIMESTAMP), self._newest(SNAPSHOT)
+        if always or _is_old(timestamp, "snapshot.json", newest, self._now()):
+            meta = {"snapshot.json": self._pointer(SNAPSHOT, newest)}
+            version = timestamp.get("version", 0) + 1
+            self._write_online(
+                "timestamp.json", new_signed(TIMESTAMP, version, self._now(), meta=meta)
+            )
+
+    def _write_online(self, name: str, signed: Mapping[str, Any]) -> None:
+        if not (self.path / "online").exists():
+            raise InputError(
+                f"{self.path / 'online'}: expected the server's key, found none; copy it from "
+                "where the folder was made, or make another: edgekit fleet deploy --new-online-key"
+            )
+        atomic_write(self._metadata / name, sign(signed, [self._online()]))
+
+    def _pointer(self, role: str, version: int) -> dict[str, Any]:
+        data = read_file(self._metadata / f"{version}.{role}.json")
+        digest = hashlib.sha256(data).hexdigest()
+        return {"version": version, "length": len(data), "hashes": {"sha256": digest}}
+
+    def _add(self, bundle: Bundle) -> dict[str, Any]:
+        """Stores a bundle's files; returns its target, which is the manifest."""
+        for data in bundle.files.values():
+            self._store(data)
+        manifest = self._store(bundle.manifest.to_json())
+        signature = self._store(bundle.signature) if bundle.signature else None
+        return {
+            "length": manifest["length"],
+            "hashes": {"sha256": manifest["sha256"]},
+            "custom": {"signature": signature, "offers": []},
+        }
+
+    def _store(self, data: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._files / digest
+        if not path.exists() or path.stat().st_size != len(data):
+            atomic_write(path, data)
+        return {"sha256": digest, "length": len(data)}
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path}: expected metadata, found: {error!r}; restore the folder from a backup"
+    )
+
+
+def _path(release: str) -> str:
+    return f"releases/{release}/manifest.json"
+
+
+def _withdraw(offers: list[dict[str, Any]], name: str, boards: set[str]) -> None:
+    """Removes boards from the offers of a model, and offers without boards."""
+    for offer in offers:
+        if offer["name"] == name:
+            offer["boards"] = [board for board in offer["boards"] if board not in boards]
+    offers[:] = [offer for offer in offers if offer["boards"]]
+
+
+def _is_old(signed: Mapping[str, Any], name: str, version: int, now: float) -> bool:
+    """Whether metadata names another version than this, or a part of its time has passed."""
+    if not signed or signed["meta"][name]["version"] != version:
+        return True
+    role = signed["_type"]
+    made = calendar.timegm(time.strptime(signed["signed_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    return not made <= now < made + _RENEW * DAYS[role] * 86400

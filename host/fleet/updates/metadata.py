@@ -1,0 +1,102 @@
+"""Writes the metadata that device/runtime/agent/trusted.py verifies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.device.runtime.agent.trusted import (
+    NAMESPACE,
+    ROOT,
+    SNAPSHOT,
+    SPEC,
+    TARGETS,
+    TIMESTAMP,
+    canonical,
+    instant,
+    key_id,
+    key_object,
+)
+from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.bundle import SigningKey, host_key, sign_data, signing_key
+
+_DAY = 86400
+DAYS = {ROOT: 3 * 365, TARGETS: 365, SNAPSHOT: 7, TIMESTAMP: 7}  # until each expires
+
+
+@dataclass(frozen=True)
+class OwnerKeys:
+    """The keys of a folder's owner, which a server never needs. `root_needed` of the root keys must
+    sign who else may; `targets_needed` of the others must sign which releases are offered."""
+
+    root: tuple[SigningKey, ...]
+    targets: tuple[SigningKey, ...]
+    root_needed: int = 1
+    targets_needed: int = 1
+
+    @staticmethod
+    def of_host() -> OwnerKeys:
+        """This user's keys; generates them on first use."""
+        return OwnerKeys((signing_key(data_folder() / "root-key"),), (host_key(),))
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A release of model `name` that `boards` should run, or with `back` should return from."""
+
+    release: str
+    name: str
+    rollout: str
+    boards: tuple[str, ...]
+    back: bool = False
+
+
+def sign(signed: Mapping[str, Any], keys: Sequence[SigningKey]) -> bytes:
+    """The metadata file of `signed`, signed by all `keys`."""
+    data = canonical(signed)
+    signatures = [
+        {
+            "keyid": key_id(key_object(key.public.line)),
+            "sig": sign_data(data, key, NAMESPACE).decode("ascii"),
+        }
+        for key in keys
+    ]
+    return json.dumps({"signatures": signatures, "signed": signed}, sort_keys=True).encode() + b"\n"
+
+
+def new_signed(role: str, version: int, now: float, **content: object) -> dict[str, Any]:
+    """The `signed` part of a role's metadata, valid from `now` for the time of the role."""
+    return {
+        "_type": role,
+        "spec_version": SPEC,
+        "version": version,
+        "expires": instant(now + DAYS[role] * _DAY),
+        "signed_at": instant(now),
+        **content,
+    }
+
+
+def root_content(owner: OwnerKeys, online: SigningKey) -> dict[str, Any]:
+    """The keys of all roles."""
+    keys: dict[str, Any] = {}
+    roles: dict[str, Any] = {}
+    for role, own, needed in (
+        (ROOT, owner.root, owner.root_needed),
+        (TARGETS, owner.targets, owner.targets_needed),
+        (SNAPSHOT, (online,), 1),
+        (TIMESTAMP, (online,), 1),
+    ):
+        objects = [key_object(key.public.line) for key in own]
+        names = [key_id(one) for one in objects]
+        keys.update(zip(names, objects, strict=True))
+        roles[role] = {"keyids": sorted(names), "threshold": needed}
+    return {"consistent_snapshot": True, "keys": keys, "roles": roles}
+
+
+def read_signed(path: Path) -> dict[str, Any]:
+    """The `signed` part of a file that this host wrote."""
+    signed: dict[str, Any] = json.loads(path.read_bytes())["signed"]
+    return signed
