@@ -17,6 +17,7 @@ gives the text in what a detector finds in a picture, as the model --recognizer 
 
 import argparse
 import contextlib
+import functools
 import http.server
 import io
 import json
