@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _HEAD = """# Commands

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 
 _ROOT = Path(__file__).resolve().parents[1]
 _STAGE = re.compile(r"^ci: (\S+(?: --\w+)?) \w+ in (\d+) s$", re.MULTILINE)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 from tests.support.compiler_cache import home_with_shared_cache
 from tests.support.places import few_or_all
 

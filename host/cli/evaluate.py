@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, POSE, TaskSpec
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.fitting import Pose
+    from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.cli.classes import Class
     from edgekit.host.compiler.tasks.precision import TrueBox
 
@@ -104,6 +104,8 @@ class _ClassTruth:
         return [file for file, _ in self.named]
 
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
+        from edgekit.device.runtime.agent.task import CLASSIFY
+
         _need(task, (CLASSIFY,), self.source)
         self._numbers(classes)
 
@@ -151,6 +153,8 @@ class _BoxTruth:
     names: Mapping[str, int]
 
     def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
+        from edgekit.device.runtime.agent.task import BOXES, POSE
+
         _need(task, (*BOXES, POSE), self.source)
         self._categories(classes.labels)
 

@@ -72,8 +72,7 @@ def _run_command(arguments: list[str], app: typer.Typer | None, debug: bool, ver
     from edgekit.host.cli import log
     from edgekit.host.cli.app import app as edgekit
     from edgekit.host.cli.app import explain
-    from edgekit.host.cli.command_tree import command_tree
-    from edgekit.host.cli.meant import repeated_option
+    from edgekit.host.cli.meant import command_tree, repeated_option
     from edgekit.host.cli.renamed import renamed_command
 
     if now := renamed_command(arguments):

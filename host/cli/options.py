@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.common.paths import near_file
 from edgekit.host.errors import InputError
 
 
@@ -298,6 +297,7 @@ def model_file(given: str | None, board: str | None = None) -> Path:
     path = Path(name)
     if not path.exists():
         from edgekit.host.cli.meant import is_board
+        from edgekit.host.common.paths import near_file
 
         board_meant = f"; a board is named by --board {name}" if is_board(str(name)) else ""
         more = board_meant or near_file(path, _SUFFIXES)

@@ -13,7 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 from edgekit.host.compiler.options import CompileOptions, StateBinding
 from edgekit.host.errors import InputError
 from edgekit.host.lab.bench.locked import options_document, options_of, read_lock, relative

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 from edgekit.host.common.optional import EXTRAS
 
 _FACES = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 from edgekit.host.cli.renamed import COMMANDS, GONE, OPTIONS
 
 

@@ -14,7 +14,7 @@ import typer
 from edgekit.device.runtime.errors import BusyError
 from edgekit.host import errors
 from edgekit.host.cli.app import HEADINGS, app, explain
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 
 SOURCES = Path(__file__).parents[2] / "src"
 

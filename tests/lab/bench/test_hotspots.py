@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.runtime.agent.hotspots import ThreadHotspots, ThreadTime
 from edgekit.device.runtime.agent.threads import OtherProgram
 from edgekit.host.cli.app import app
-from edgekit.host.cli.command_tree import command_tree
+from edgekit.host.cli.meant import command_tree
 from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
 from edgekit.host.deploy.release.types import ClockReadings, Noise
 from edgekit.host.lab.bench.advice import BenchTarget
