@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
@@ -39,6 +41,7 @@ from edgekit.kb.targets.clusters import clusters_of
 
 _HELD_OUT = 4  # one in so many samples is held out from fitting
 HALF_LOSS = 0.02  # relative to an output's largest value: the limit of --precision auto
+_MOST_MORE = 2  # times what half precision loses, where it was asked for: by Winograd's transform
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,8 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
         likely = target.options.threads or clusters_of(board)[0].cores
         graph = with_winograd(direct, board, target.table, likely, spending_of(target.options))
     if graph is not direct and _f32_reason("auto", work.graph, graph, target):
-        graph = direct
+        rough = asked == "f16" and _rounds_like(direct, work.graph, graph, target)
+        graph = graph if rough else direct
     if graph is direct and (why := _f32_reason(asked, work.graph, direct, target)):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
@@ -252,6 +256,17 @@ def _f32_reason(asked: str, exact: Graph, made: Graph, target: Target) -> str:
         f"half precision would change outputs by {lost:.2%} of their largest value on {which}, "
         f"more than {limit:.0%}"
     )
+
+
+def _rounds_like(direct: Graph, exact: Graph, made: Graph, target: Target) -> bool:
+    """True if Winograd's transform loses at most twice as much as half precision does anyway: for a
+    model that was to be in half precision although that loses more than `auto` permits."""
+    golden = golden_of(made, target.golden)
+    if overflows(output_pairs(exact, golden)):
+        return False
+    inputs = list(islice(target.samples or trial_inputs(exact, golden), 1))
+    lost, usual = (half_loss(exact, graph, inputs, math.inf) for graph in (made, direct))
+    return lost <= _MOST_MORE * usual
 
 
 def _fit_to_memory(work: PreparedGraph, target: Target) -> PreparedGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,21 @@ def test_half_precision_takes_winograd_where_golden_outputs_stay_near(limit, win
     made = run_pipeline(_random_convolution(), target)
     (conv,) = (n for n in made.graph.nodes if isinstance(n.op, ops.Conv2D))
     assert made.graph.tensors[conv.outputs[0]].dtype is DType.F16
+    assert conv.op.winograd is winograd
+
+
+@pytest.mark.parametrize(("factor", "winograd"), [(64.0, True), (1.0, False)])
+def test_f16_takes_winograd_where_it_loses_little_more_than_f16_does(factor, winograd):
+    """Beyond what `auto` permits: 1.5 times as much with large weights at the center, else 2.2."""
+    graph, board = _random_convolution(), load_profile("a76")
+    (name,) = (n for n, t in graph.tensors.items() if t.data is not None and len(t.shape) == 4)
+    weights = graph.tensors[name].data.copy()
+    weights[:, 1, 1] *= factor
+    tensors = {**graph.tensors, name: replace(graph.tensors[name], data=weights)}
+    options, folder = CompileOptions(precision="f16"), cache_folder() / "golden"
+    target = Target(board, options, None, table_of(board), folder, half_loss=1e-6)
+    made = run_pipeline(replace(graph, tensors=tensors), target)
+    (conv,) = (n for n in made.graph.nodes if isinstance(n.op, ops.Conv2D))
     assert conv.op.winograd is winograd
 
 
