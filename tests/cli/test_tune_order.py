@@ -171,7 +171,7 @@ def test_the_order_of_a_bundle_cannot_be_tuned(edgekit: Any, home: Path) -> None
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("-o", "best.ekb"), "expected --orders with -o, found none"),
+        (("-o", "best.ekb"), "expected --orders with --output, found none"),
         (("--orders", "2", "--budget", "5m"), "expected --budget or --orders, found both"),
         (("--orders", "2", "--board", "rpi4,rpi5"), "expected one --board with --orders"),
     ],

@@ -34,7 +34,8 @@ PYTHONS = [sys.executable, *filter(None, os.environ.get("EDGEKIT_PYTHONS", "").s
 X = np.array([1, 2, 3, 4], np.float32)
 # The agent's modules that `status` needs.
 _STATUS = {
-    *("app_commands", "arguments", "commands", "measuring_commands", "profile_commands"),
+    *("app_commands", "arguments", "commands", "fetch_commands", "measuring_commands"),
+    "profile_commands",
     *("application", "kernels", "manifest", "release_files", "specs", "strict"),
     *("counters", "integrity", "process", "recovery", "session", "status", "store", "task"),
 }

@@ -157,7 +157,7 @@ class BootAtCommit(Boot):
     """A boot entry; a release with an application is committed just when it is removed."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store.root, [], store.root / "lock")
+        super().__init__(store.root, [], store.root / "lock", "app-supervise")
         self.store, self.calls = store, list[str]()
 
     def forget(self) -> None:

@@ -27,9 +27,10 @@ _PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 
 
 def _claimed() -> dict[str, set[str]]:
-    """The page's rows `| OPERATOR | type, type |`."""
+    """The rows `| OPERATOR | type, type |` of the page's part on TensorFlow Lite."""
     rows = {}
-    for line in _PAGE.read_text().splitlines():
+    part = _PAGE.read_text().partition("\n## TensorFlow Lite\n")[2].partition("\n## ")[0]
+    for line in part.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if (len(cells) == 2 and cells[0].isupper()) or cells[0].startswith("CUSTOM:"):
             rows[cells[0]] = set(cells[1].split(", "))
