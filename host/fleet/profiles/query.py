@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +64,21 @@ def query(store: Source, sql: str, most_rows: int) -> QueryResult:
     """Runs a query on the views `operators` and `batches`; InputError if it fails."""
     with _sql_errors(), asking(store) as connection, _more_addresses(_ADDRESSES):
         _check(connection, sql)
-        found = connection.execute(sql)
+        found = _interruptible(connection, lambda: connection.execute(sql))
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchmany(most_rows + 1)
         return QueryResult(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
+
+
+def _interruptible(connection: Any, call: Callable[[], Any]) -> Any:
+    """Ends a query on SIGINT, which Python does not see while DuckDB computes in its thread."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(call)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
@@ -82,7 +94,7 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
 
     with _sql_errors(), asking(store) as connection:
         _check(connection, sql)
-        table = connection.sql(sql).to_arrow_table()
+        table = _interruptible(connection, lambda: connection.sql(sql).to_arrow_table())
         with atomic_writer(target) as file:
             if target.suffix == ".parquet":
                 pq.write_table(table, file, compression="zstd")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,3 +128,13 @@ def test_what_csv_cannot_hold_is_named(store: ProfileStore, tmp_path: Path) -> N
             export(store, tmp_path / "o.csv", sql)
         assert not (tmp_path / "o.csv").exists()
         assert export(store, tmp_path / "o.json", sql) == 1
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_sigint_ends_a_query(store: ProfileStore, tmp_path: Path, exported: bool) -> None:
+    sql = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
+    interruption = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interruption.start()
+    with pytest.raises(KeyboardInterrupt):
+        export(store, tmp_path / "x.csv", sql) if exported else query(store, sql, 10)
+    interruption.join()
