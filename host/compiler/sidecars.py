@@ -37,6 +37,11 @@ def character_files(model: Path) -> Iterator[Path]:
         yield from sorted(file for file in model.parent.iterdir() if _CHARACTERS.search(file.name))
 
 
+def features_file(model: Path) -> Path:
+    """The file that may say how a model's features of sound are computed."""
+    return model.with_suffix(".toml")
+
+
 def sidecar_files(model: Path) -> Iterator[Path]:
     """All such files that exist."""
     labels = (*(name.format(model.stem) for name in OWN_LABELS), *COMMON_LABELS)
@@ -44,6 +49,7 @@ def sidecar_files(model: Path) -> Iterator[Path]:
     for file in (
         *named,
         *character_files(model),
+        features_file(model),
         *(config_folder(model) / name for name in _CONFIGS),
     ):
         if file.is_file() and file != model:

@@ -281,3 +281,37 @@ def test_open_shapes_of_speech_are_those_of_silero(edgekit, home, last, samples)
     done = edgekit("compile", path, "-o", "x.ekb")
     assert done.code == 0, done.err
     assert f"open shapes are input=1,{samples}, for a window of speech" in done.err
+
+
+def test_features_that_a_file_states_are_computed_on_the_board(edgekit, home):
+    """A model of 30 rows of 8 bands: the word is low or high by where the sound is loud."""
+    weights = np.zeros((8, 3), np.float32)
+    weights[:4, 1] = weights[4:, 2] = 1
+    nodes = [
+        node("ReduceMean", ["x"], ["means"], axes=[1], keepdims=0),
+        node("MatMul", ["means", "weights"], ["product"]),
+        node("Add", ["product", "bias"], ["logits"]),
+    ]
+    constants = {"weights": weights, "bias": np.array([[-14, 0, 0]], np.float32)}
+    path = save(model(nodes, [value("x", [1, 30, 8])], ["logits"], constants, opset=13), home)
+    _wav(home / "a.wav", _tone(0.6, 300))
+    refused = edgekit("run", path, "--input", "a.wav")
+    assert refused.code == 2
+    assert "or say in a .toml file next to the model how they are computed" in refused.err
+    features = 'bands = 8\nhigh = 8000\noffset = 1e-3\nlabels = ["silence", "low", "high"]\n'
+    (home / "m.toml").write_text(f"[features]\n{features}")
+    for hertz, word in ((300, "low"), (5000, "high")):
+        sound = np.concatenate([np.zeros(8000), _tone(0.6, hertz), np.zeros(8000)])
+        _wav(home / "a.wav", sound)
+        done = edgekit("run", path, "--input", "a.wav", "--json")
+        assert "hears, with the features of sound in m.toml" in done.err
+        (heard,) = done.document["inputs"][0]["heard"]
+        assert heard["label"] == word and 0 <= heard["start"] < 0.7 < heard["end"] < 2
+        with open_on_board(root=home.parent / "home/boards/local") as opened:
+            listener = listen(opened)
+            found = listener.feed(sound) + listener.finish()
+        assert [each.label for each in found] == [word]
+
+
+def _tone(seconds: float, hertz: float):
+    return 0.3 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * _RATE)) / _RATE)

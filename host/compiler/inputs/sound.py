@@ -45,7 +45,8 @@ def windows(
     if size < 2 or size != max(spec.shape, default=0):
         raise InputError(
             f"{path}: expected an input of one row of samples, found '{spec.name}' of {spec.dtype} "
-            f"{list(spec.shape)}; give its values as .npz"
+            f"{list(spec.shape)}; give its values as .npz, or say in a .toml file next to the "
+            "model how they are computed of sound"
         )
     samples, rate = _read(path)
     samples = _at_rate(path, samples, rate, options)

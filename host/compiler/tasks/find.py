@@ -42,7 +42,7 @@ from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
 from edgekit.host.compiler.tasks.rotated import rotated_head
 from edgekit.host.compiler.tasks.segments import KNOWN, class_map
-from edgekit.host.compiler.tasks.sounds import sound_task
+from edgekit.host.compiler.tasks.sounds import feature_task, sound_task
 from edgekit.host.compiler.tasks.texts import text_task
 from edgekit.host.compiler.tasks.vectors import unit_vector, vector_of
 from edgekit.host.errors import InputError
@@ -64,6 +64,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
             f"--task generate: expected a language model as .gguf, found {path.name}; convert it "
             "with llama.cpp's convert_hf_to_gguf.py"
         )
+    if heard := feature_task(path, graph, options):
+        return heard
     if options.task in SOUNDS:
         return sound_task(path, graph, options) or Prepared(graph)
     image = None if options.task == "none" else image_of(graph, format_of(path) == "tflite")

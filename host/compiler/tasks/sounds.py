@@ -12,7 +12,9 @@ from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.sidecars import features_file
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.features import on_samples, stated_features
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.errors import InputError
@@ -42,6 +44,26 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     if made is None and asked:
         raise _misfit(asked, graph)
     return made or _of_features(graph)
+
+
+def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
+    """The graph of a model for words, with what computes its features of samples before it, if a
+    file next to it says how.
+
+    Raises InputError if the model does not fit the file.
+    """
+    features = stated_features(path) if options.task in ("auto", "guess", KEYWORD) else None
+    if features is None:
+        return None
+    found = [t for t in _tensors(graph, graph.outputs) if _length(t)]
+    if len(found) != 1:
+        raise _misfit(KEYWORD, graph)
+    name = features_file(path).name
+    made, scores = _as_shares(on_samples(path, graph, features), found[0])
+    lists = [each for each in (read_label_file(path)[0], features.labels) if each]
+    labels = next((each for each in lists if len(each) == _length(found[0])), ())
+    spec = TaskSpec(KEYWORD, made.inputs[0], scores, labels=labels, rate=features.rate)
+    return _told(made, spec, f"with the features of sound in {name}", "hears")
 
 
 def _of_features(graph: Graph) -> Prepared | None:
@@ -92,18 +114,23 @@ def _keyword(path: Path, graph: Graph, asked: bool) -> Prepared | None:
     if not asked and not labels:
         return None
     rate = next((each.sample_rate for each in notes.inputs if each.sample_rate), 0)
+    graph, name = _as_shares(graph, scores)
+    spec = TaskSpec(KEYWORD, inputs[0].name, name, labels=labels, rate=rate or _RATE)
+    at = "at the rate in the file" if rate else f"at {_RATE} samples per second, which is usual"
+    return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
+
+
+def _as_shares(graph: Graph, scores: Tensor) -> tuple[Graph, str]:
+    """The graph with scores from 0 to 1 as f32, and the name of that output."""
     to = Appender(graph, _SCORES)
     shares = to.floats(scores.name)
     if not _is_share(graph, scores.name):
         op = ops.Softmax() if _length(scores) > 1 else ops.Logistic()
         shares = to.add(op, shares)
-    name = scores.name
-    if shares != name:
-        name = free_name(graph, _SCORES)
-        graph = to.with_output(shares, name)
-    spec = TaskSpec(KEYWORD, inputs[0].name, name, labels=labels, rate=rate or _RATE)
-    at = "at the rate in the file" if rate else f"at {_RATE} samples per second, which is usual"
-    return _told(graph, spec, f"because {_length(inputs[0])} samples give scores, {at}", "hears")
+    if shares == scores.name:
+        return graph, shares
+    name = free_name(graph, _SCORES)
+    return to.with_output(shares, name), name
 
 
 def _told(graph: Graph, spec: TaskSpec, source: str, what: str) -> Prepared:

@@ -1,0 +1,201 @@
+"""Features of sound that a .toml file next to a model states: how they are computed of samples.
+
+The operators that compute them come before the model's own, so that it takes samples.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.compiler.sidecars import features_file, read_sidecar
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.prepared import free_name
+from edgekit.host.errors import InputError
+
+TABLE, _LIKE = "features", "like"
+_SAMPLES = "samples"
+_MOST = 1 << 20
+_LEAST_PEAK = 1 / 32768
+_TYPES = (DType.F32, DType.I8, DType.U8)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Rows of `coefficients` (MFCC), or of `bands` if these are 0 (logarithms of mel bands).
+
+    A row is of `window` samples with a periodic Hann window, `step` samples after the last one. Its
+    spectrum of `fft` points, to the `power` (1 or 2), is summed in mel bands between `low` and
+    `high` Hz; `offset` is added before the logarithm. With `peak`, samples are divided by the
+    largest first.
+    """
+
+    rate: int = 16000
+    window: int = 480
+    step: int = 160
+    fft: int = 512
+    bands: int = 40
+    low: float = 20.0
+    high: float = 4000.0
+    coefficients: int = 0
+    power: int = 1
+    offset: float = 1e-6
+    peak: bool = False
+    labels: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.coefficients or self.bands
+
+    def samples(self, rows: int) -> int:
+        """That many rows are computed of so many samples."""
+        return self.window + (rows - 1) * self.step
+
+
+_TEN = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
+_KNOWN = {
+    # Of the reference of MLPerf Tiny, and its order of the classes.
+    "mlperf-tiny": Features(
+        step=320, coefficients=10, peak=True, labels=(*_TEN, "silence", "unknown")
+    ),
+    # Of "Hello Edge" (Zhang et al., 2017), and of TensorFlow's speech_commands.
+    "hello-edge": Features(window=640, step=320, fft=1024, coefficients=10, offset=1e-12),
+    "speech-commands": Features(coefficients=40, offset=1e-12),
+}
+
+
+def stated_features(model: Path) -> Features | None:
+    """What the file next to the model says; None without one. Raises InputError."""
+    file = features_file(model)
+    data = read_sidecar(file)
+    if data is None:
+        return None
+    try:
+        raw = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: expected TOML, found: {error}") from None
+    table = raw.get(TABLE)
+    if not isinstance(table, dict):
+        return None
+    own = dict(table)
+    like = own.pop(_LIKE, "")
+    if like and like not in _KNOWN:
+        raise InputError(f"{file}: {_LIKE}: expected {' or '.join(_KNOWN)}, found {like!r}")
+    return _checked(file, _KNOWN[like] if like else Features(), own)
+
+
+def _checked(file: Path, base: Features, own: dict[str, Any]) -> Features:
+    kinds = {field.name: type(getattr(base, field.name)) for field in fields(Features)}
+    for key, value in own.items():
+        kind = kinds.get(key)
+        if kind is None:
+            raise InputError(f"{file}: expected {', '.join((_LIKE, *kinds))}, found {key!r}")
+        if kind is tuple:
+            fits = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            own[key] = tuple(value) if fits else value
+        else:
+            fits = type(value) is kind or (kind is float and type(value) is int)
+        if not fits:
+            name = {tuple: "a list of texts", bool: "true or false"}.get(kind, "a number")
+            raise InputError(f"{file}: {key}: expected {name}, found {value!r}")
+    made = replace(base, **own)
+    numbers = (made.rate, made.window, made.step, made.fft, made.bands)
+    half = made.rate / 2
+    for wrong, expected in (
+        (not all(0 < n <= _MOST for n in numbers), f"numbers of 1 to {_MOST}"),
+        (made.fft < made.window or made.fft > 1 << 14, "fft of at least window, at most 16384"),
+        (not 0 <= made.coefficients <= made.bands, "coefficients of at most bands"),
+        (made.power not in (1, 2), "power of 1 or 2"),
+        (not 0 <= made.low < made.high <= half, f"low and high frequencies up to {half:g}"),
+        (not 0 < made.offset < math.inf, "an offset above 0"),
+    ):
+        if wrong:
+            raise InputError(f"{file}: expected {expected}, found {own or made}")
+    return made
+
+
+def on_samples(model: Path, graph: Graph, features: Features) -> Graph:
+    """The graph with samples as input, f32 [1, n]. Raises InputError if the model's own input is
+    not rows of these features."""
+    tensor = graph.tensors[graph.inputs[0]]
+    shape = [n for n in tensor.shape if n != 1]
+    rows = math.prod(shape) // features.width
+    fits = shape in ([rows, features.width], [features.width, rows], [rows * features.width])
+    if len(graph.inputs) != 1 or tensor.dtype not in _TYPES or not fits:
+        ends = ", ".join(f"'{n}' {list(graph.tensors[n].shape)}" for n in graph.inputs)
+        raise InputError(
+            f"{features_file(model)}: expected an input of rows of {features.width} numbers, as "
+            f"'{TABLE}' says, found {ends}; change the file, or remove it"
+        )
+    name = free_name(graph, _SAMPLES)
+    samples = Tensor(name, (1, features.samples(rows)), DType.F32)
+    to = Appender(Graph(graph.name, {name: samples}, (), (name,), ()), TABLE)
+    made = _rows(to, name, rows, features)
+    if shape == [features.width, rows] != [rows, features.width]:
+        made = to.add(ops.Transpose((1, 0)), made)
+    made = to.add(ops.Reshape(tensor.shape), made)
+    called = tensor.name if tensor.quant is None else f"{TABLE}/rows"
+    front = to.with_output(made, called)
+    nodes = front.nodes
+    if called != tensor.name:
+        step = Node(f"{TABLE}/codes", ops.Quantize(tensor.dtype), (called,), (tensor.name,))
+        nodes = (*nodes, step)
+    return replace(
+        graph,
+        tensors={**front.tensors, **graph.tensors},
+        nodes=(*nodes, *graph.nodes),
+        inputs=(name,),
+    )
+
+
+def _rows(to: Appender, samples: str, rows: int, f: Features) -> str:
+    """Appends what computes them: f32 [rows, width]."""
+    x, one = samples, (1, 1)
+    if f.peak:
+        peak = to.add(ops.Reshape(one), to.add(ops.ReduceMax((1,)), x))
+        peak = to.add(ops.Maximum(), peak, to.constant(np.full(one, _LEAST_PEAK)))
+        x = to.add(ops.Div(), x, peak)
+    mel = mel_bands(f)
+    used = np.flatnonzero(mel.any(1))  # lines of the spectrum that are in a band
+    mel = mel[used]
+    time = np.arange(f.window)
+    turns = 2 * np.pi * np.outer(used, time) / f.fft
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / f.window)
+    waves = np.concatenate([np.cos(turns), np.sin(turns)]) * hann
+    image = to.add(ops.Reshape((1, 1, f.samples(rows), 1)), x)
+    filters = to.constant(waves[:, None, :, None])
+    none = to.constant(np.zeros(len(waves)))
+    parts = to.add(ops.Conv2D(stride=(1, f.step)), image, filters, none)
+    squares = to.add(ops.Mul(), parts, parts)
+    real, imaginary = to.add_all(ops.Split(3, (len(used), len(used))), squares)
+    spectrum = to.add(ops.Reshape((rows, len(used))), to.add(ops.Add(), real, imaginary))
+    if f.power == 1:
+        spectrum = to.add(ops.Sqrt(), spectrum)
+    bands = to.add(ops.MatMul(), spectrum, to.constant(mel))
+    made = to.add(ops.Log(), to.add(ops.Add(), bands, to.constant(np.full(one, f.offset))))
+    if not f.coefficients:
+        return made
+    angles = np.outer(np.arange(f.bands) + 0.5, np.arange(f.coefficients)) * np.pi / f.bands
+    return to.add(ops.MatMul(), made, to.constant(np.cos(angles) * np.sqrt(2 / f.bands)))
+
+
+def mel_bands(f: Features) -> Array:
+    """Weights of triangular bands, equally wide in mel [lines, bands], without the constant line
+    (TensorFlow's linear_to_mel_weight_matrix)."""
+    lines = _mel(np.linspace(0, f.rate / 2, f.fft // 2 + 1))[1:, None]
+    edges = np.linspace(_mel(f.low), _mel(f.high), f.bands + 2)
+    low, center, high = edges[:-2], edges[1:-1], edges[2:]
+    rising, falling = (lines - low) / (center - low), (high - lines) / (high - center)
+    bands = np.maximum(0, np.minimum(rising, falling))
+    return np.concatenate([np.zeros((1, f.bands)), bands])
+
+
+def _mel(hertz: Any) -> Any:
+    return 1127 * np.log1p(np.asarray(hertz) / 700)

@@ -1,0 +1,115 @@
+"""Features of sound that a file states: computed as NumPy computes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tasks import with_task
+from edgekit.host.errors import InputError
+from tests.support.onnx_models import model, node, save, value
+
+
+def _model(folder, shape):
+    """Gives its input as scores, in a row."""
+    nodes = [node("Reshape", ["x", "row"], ["y"])]
+    constants = {"row": np.array([1, int(np.prod(shape))])}
+    return save(model(nodes, [value("x", [1, *shape])], ["y"], constants, opset=13), folder)
+
+
+def _hertz_to_mel(hertz):
+    return 2595 * np.log10(1 + np.asarray(hertz) / 700)
+
+
+def _expected(x, rows, window, step, fft, bands, low, high, power, offset, coefficients):
+    edges = np.linspace(_hertz_to_mel(low), _hertz_to_mel(high), bands + 2)
+    mel = _hertz_to_mel(np.arange(fft // 2 + 1) * 16000 / fft)
+    weights = np.stack([np.interp(mel, edges[i : i + 3], [0, 1, 0]) for i in range(bands)], 1)
+    weights[0] = 0
+    hann = np.hanning(window + 1)[:-1]
+    made = []
+    for row in range(rows):
+        lines = np.abs(np.fft.rfft(x[row * step : row * step + window] * hann, fft)) ** power
+        logs = np.log(lines @ weights + offset)
+        if coefficients:
+            k = np.arange(coefficients)[:, None]
+            waves = np.cos(np.pi * k * (2 * np.arange(bands) + 1) / (2 * bands))
+            logs = waves @ logs * np.sqrt(2 / bands)
+        made.append(logs)
+    return np.array(made)
+
+
+_PLAIN = "window = 400\nstep = 100\nbands = 12\nlow = 60\nhigh = 7600.0\npower = 2\noffset = 0.01"
+_OWN = (400, 100, 512, 12, 60, 7600, 2, 0.01)
+_TINY = (480, 320, 512, 40, 20, 4000, 1, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "numbers"),
+    [
+        (_PLAIN, (7, 12), (*_OWN, 0)),
+        (_PLAIN, (1, 12, 7), (*_OWN, 0)),
+        (f"{_PLAIN}\ncoefficients = 5", (7, 1, 5), (*_OWN, 5)),
+        ('like = "mlperf-tiny"', (490,), (*_TINY, 10)),
+        ('like = "mlperf-tiny"\npeak = false\nstep = 160', (49, 10, 1), (480, 160, *_TINY[2:], 10)),
+    ],
+)
+def test_rows_are_logarithms_of_mel_bands_or_mfcc(tmp_path, text, shape, numbers):
+    path = _model(tmp_path, shape)
+    (tmp_path / "m.toml").write_text(f"[features]\n{text}\n")
+    made = with_task(path, import_model(path), CompileOptions())
+    assert made.task is not None and (made.task.kind, made.task.rate) == ("keyword", 16000)
+    assert "the features of sound in m.toml" in made.source
+    (name,) = made.graph.inputs
+    count = made.graph.tensors[name].shape[1]
+    rows = int(np.prod(shape)) // (numbers[-1] or numbers[3])
+    assert count == numbers[0] + (rows - 1) * numbers[1]
+    x = np.random.default_rng(0).normal(0, 0.1, count)
+    found = evaluate(made.graph, {name: x[None].astype(np.float32)}).outputs["y"]
+    scaled = x / x.max() if text == 'like = "mlperf-tiny"' else x
+    expected = _expected(scaled, rows, *numbers)
+    expected = expected.T if shape == (1, 12, 7) else expected
+    np.testing.assert_allclose(found.ravel(), expected.ravel(), atol=2e-4, rtol=2e-4)
+
+
+def test_silence_has_features(tmp_path):
+    path = _model(tmp_path, (49, 10))
+    (tmp_path / "m.toml").write_text('[features]\nlike = "mlperf-tiny"\n')
+    graph = with_task(path, import_model(path), CompileOptions()).graph
+    count = graph.tensors[graph.inputs[0]].shape[1]
+    found = evaluate(graph, {graph.inputs[0]: np.zeros((1, count), np.float32)}).outputs["y"]
+    expected = np.zeros((49, 10))
+    expected[:, 0] = 40 * np.log(1e-6) * np.sqrt(2 / 40)
+    np.testing.assert_allclose(found.reshape(49, 10), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[features", "m.toml: expected TOML, found"),
+        ('[features]\nlike = "kws"', "like: expected mlperf-tiny or hello-edge or speech-commands"),
+        ("[features]\nmels = 40", "expected like, rate, window, .*, found 'mels'"),
+        ('[features]\nstep = "20 ms"', "step: expected a number, found '20 ms'"),
+        ("[features]\nwindow = 1024", "expected fft of at least window"),
+        ("[features]\nhigh = 9000", "expected low and high frequencies up to 8000"),
+        ("[features]\npeak = 1", "peak: expected true or false, found 1"),
+        ("[features]\nlabels = [1]", "labels: expected a list of texts"),
+        ("[features]\nbands = 13", "rows of 13 numbers, as 'features' says, found 'x' .1, 49, 10."),
+    ],
+)
+def test_a_file_that_contradicts_the_model_or_itself_is_refused(tmp_path, text, error):
+    path = _model(tmp_path, (49, 10))
+    (tmp_path / "m.toml").write_text(text)
+    with pytest.raises(InputError, match=error):
+        with_task(path, import_model(path), CompileOptions())
+
+
+def test_other_tables_and_tasks_leave_the_model_as_it_is(tmp_path):
+    path = _model(tmp_path, (49, 10))
+    (tmp_path / "m.toml").write_text("[tool]\nname = 1\n")
+    assert with_task(path, import_model(path), CompileOptions()).task is None
+    (tmp_path / "m.toml").write_text('[features]\nlike = "mlperf-tiny"\n')
+    assert with_task(path, import_model(path), CompileOptions(task="none")).task is None
