@@ -16,7 +16,7 @@ _COLORS = {"é": (255, 0, 0), "\u3000": (0, 255, 0), "c": (0, 0, 255), None: (0,
 _SIDE, _HEIGHT, _WIDTH = 12, 48, 96
 
 
-def line_reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc"):
+def line_reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc", perm=(0, 2, 1)):
     """Sees a character by the color of each 12 columns; blue is first in its channels."""
     weights = np.full((3, 5), -20, np.float32)
     for number, channel in enumerate((2, 1, 0), 1):
@@ -25,7 +25,7 @@ def line_reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc")
     nodes = [
         node("AveragePool", ["x"], ["p"], kernel_shape=[_HEIGHT, _SIDE], strides=[1, _SIDE]),
         node("Squeeze", ["p", "two"], ["s"]),
-        node("Transpose", ["s"], ["t"], perm=[0, 2, 1]),
+        node("Transpose", ["s"], ["t"], perm=perm),
         node("MatMul", ["t", "w"], ["y"]),
     ]
     constants = {"two": np.array([2]), "w": weights}
@@ -86,3 +86,23 @@ def test_characters_of_a_file_and_without_one(edgekit, home):
     (home / "en_dict.txt").write_text("a\nb\n\u3000\n")
     done = edgekit("compile", path, "--task", "ocr", "-o", "x.ekb")
     assert done.code == 0 and "the characters of en_dict.txt" in done.err
+
+
+def test_places_may_come_first_as_in_pytorchs_crnn(edgekit, home):
+    path = line_reader(home, metadata=False, perm=(2, 0, 1))
+    Image.fromarray(stripes(["é", "é", None, "é", "c", "c", None, None])).save(home / "a.png")
+    done = edgekit("run", path, "--input", "a.png")
+    assert "which no file lists: put them into m.txt next to it" in done.err
+    (home / "m.txt").write_text("é\nb\nc\nd\n")
+    done = edgekit("run", path, "--input", "a.png", "--json")
+    assert done.document["inputs"][0]["line"]["text"] == "ééc"
+
+
+def test_an_open_width_follows_from_the_task_or_a_list(edgekit, home):
+    path = line_reader(home, width="width", metadata=False)
+    assert edgekit("compile", path, "-o", "x.ekb").code == 2
+    done = edgekit("compile", path, "--task", "ocr", "-o", "x.ekb")
+    assert done.code == 2 and "expected 4 or 3 characters in the file's metadata" in done.err
+    (home / "en_dict.txt").write_text("é\nb\nc\n")
+    done = edgekit("compile", path, "-o", "x.ekb")
+    assert done.code == 0 and "open shapes are x=1,3,48,320, for a line of text" in done.err

@@ -36,7 +36,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
-from edgekit.host.compiler.tasks.lines import line_reader
+from edgekit.host.compiler.tasks.lines import line_reader, scores_of
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
@@ -104,6 +104,11 @@ def _unknown(model: KnownModel) -> Prepared:
     if model.options.task != "guess" and not (stated and model.options.task == "auto"):
         return Prepared(graph)
     why = "its outputs are not known ones"
+    if lines := scores_of(model.ends):
+        why = (
+            f"'{lines.name}' may be characters along a line of text, which no file lists: put them "
+            f"into {model.path.stem}.txt next to it, one in each line"
+        )
     if stated:
         why = f"its metadata states the task '{stated}', whose outputs are not decoded"
     note = (

@@ -13,6 +13,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import character_files, read_sidecar
 from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
 from edgekit.host.compiler.tasks.known import KnownModel
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
@@ -20,7 +21,7 @@ from edgekit.host.errors import InputError
 
 FILE = "characters.json"  # in the release
 _OUTPUT = "characters"
-_HEIGHTS = (32, 48, 64)  # pixels of a line
+HEIGHTS = (32, 48, 64)  # pixels of a line
 _FEWEST = 3  # places along a line
 
 
@@ -29,7 +30,7 @@ def line_reader(model: KnownModel) -> Prepared | None:
 
     Raises InputError if the task is asked for and the characters are not known.
     """
-    scores = _scores_of(model)
+    scores = scores_of(model.ends)
     if scores is None or not (model.options.task in ("auto", "guess") or model.asks_for(OCR)):
         return None
     count = scores.shape[2]
@@ -44,10 +45,11 @@ def line_reader(model: KnownModel) -> Prepared | None:
     characters, source = found
     graph = model.ends.graph
     to = Appender(graph, _OUTPUT)
-    shares = to.floats(scores.name)
+    length = max(scores.shape[:2])
+    shares = to.add(ops.Reshape((1, length, count)), to.floats(scores.name))
     if not model.ends.is_from(scores.name, ops.Softmax.kind):
         shares = to.add(ops.Softmax(), shares)
-    places = (1, scores.shape[1], 1)
+    places = (1, length, 1)
     best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), shares))
     parts = (
         to.add(ops.Reshape(places), part) for part in (best, to.add(ops.ReduceMax((2,)), shares))
@@ -71,12 +73,16 @@ def line_reader(model: KnownModel) -> Prepared | None:
     return Prepared(noted, spec, f"with the characters of {source}", {FILE: document.encode()})
 
 
-def _scores_of(model: KnownModel) -> Tensor | None:
-    """The only output, [1, places, characters], of a picture that is a line."""
-    scores, image = model.ends.only(3), model.ends.image
-    if scores is None or image.height not in _HEIGHTS or image.width < 2 * image.height:
+def scores_of(ends: Ends) -> Tensor | None:
+    """The only output, [1, places, characters] or [places, 1, characters], of a picture that is a
+    line."""
+    image = ends.image
+    if image.height not in HEIGHTS or image.width < 2 * image.height or len(ends.outputs) != 1:
         return None
-    return scores if _FEWEST <= scores.shape[1] <= image.width else None
+    (scores,) = ends.outputs
+    if len(scores.shape) != 3 or 1 not in scores.shape[:2]:
+        return None
+    return scores if _FEWEST <= max(scores.shape[:2]) <= image.width else None
 
 
 def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str]]:

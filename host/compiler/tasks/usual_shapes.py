@@ -7,12 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from edgekit.device.runtime.agent.task import OCR
 from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
-from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, config_folder
+from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
 from edgekit.host.compiler.tasks.label_file import listed_characters
+from edgekit.host.compiler.tasks.lines import HEIGHTS
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
@@ -36,7 +38,8 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
         return import_model(path, options.shapes, options.signature, options.decoder)
     except InputError as error:
         known = options.task != "none" and not options.shapes
-        shapes, why = next(_proposals(path, open_inputs(error)), ({}, "")) if known else ({}, "")
+        found = _proposals(path, open_inputs(error), options.task == OCR) if known else iter(())
+        shapes, why = next(found, ({}, ""))
         if not shapes:
             raise
     graph = import_model(path, shapes, options.signature)
@@ -45,7 +48,8 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
     return replace(graph, notes=(*graph.notes, note))
 
 
-def _proposals(path: Path, asked: Sequence[OpenInput]) -> Iterator[tuple[Shapes, str]]:
+def _proposals(path: Path, asked: Sequence[OpenInput], reads: bool) -> Iterator[tuple[Shapes, str]]:
+    """Shapes and what they are for; `reads`: --task says that the model reads a line of text."""
     if not asked:
         return
     folder, (first, *others) = config_folder(path), asked
@@ -62,7 +66,7 @@ def _proposals(path: Path, asked: Sequence[OpenInput]) -> Iterator[tuple[Shapes,
         return
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
-    if listed_characters(path):
+    if listed_characters(path) or ((reads or any(character_files(path))) and extents[0] in HEIGHTS):
         pairs = zip(extents, _LINE, strict=True)
         sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
         yield {first.name: (1, 3, *sizes)}, "for a line of text"
