@@ -16,23 +16,23 @@ _COLORS = {"é": (255, 0, 0), "\u3000": (0, 255, 0), "c": (0, 0, 255), None: (0,
 _SIDE, _HEIGHT, _WIDTH = 12, 48, 96
 
 
-def line_reader(folder, width=_WIDTH, metadata=True, characters="é\n\u3000\nc", perm=(0, 2, 1)):
+def line_reader(folder, width=_WIDTH, metadata=True, perm=(0, 2, 1), height=_HEIGHT):
     """Sees a character by the color of each 12 columns; blue is first in its channels."""
     weights = np.full((3, 5), -20, np.float32)
     for number, channel in enumerate((2, 1, 0), 1):
         weights[channel, number] = 20
     weights[:, 0], weights[:, 4] = -9, 0
     nodes = [
-        node("AveragePool", ["x"], ["p"], kernel_shape=[_HEIGHT, _SIDE], strides=[1, _SIDE]),
+        node("AveragePool", ["x"], ["p"], kernel_shape=[height, _SIDE], strides=[1, _SIDE]),
         node("Squeeze", ["p", "two"], ["s"]),
         node("Transpose", ["s"], ["t"], perm=perm),
         node("MatMul", ["t", "w"], ["y"]),
     ]
     constants = {"two": np.array([2]), "w": weights}
-    made = model(nodes, [value("x", ["batch", 3, _HEIGHT, width])], ["y"], constants)
+    made = model(nodes, [value("x", ["batch", 3, height, width])], ["y"], constants)
     if metadata:
         entry = made.metadata_props.add()
-        entry.key, entry.value = "character", characters
+        entry.key, entry.value = "character", "é\n\u3000\nc"
     return save(made, folder)
 
 
@@ -93,9 +93,21 @@ def test_places_may_come_first_as_in_pytorchs_crnn(edgekit, home):
     Image.fromarray(stripes(["é", "é", None, "é", "c", "c", None, None])).save(home / "a.png")
     done = edgekit("run", path, "--input", "a.png")
     assert "which no file lists: put them into m.txt next to it" in done.err
+    # Black is the first character now, because the last one is none.
+    (home / "m.txt").write_text("a\né\nb\nc\n<blank>\n")
+    done = edgekit("run", path, "--input", "a.png", "--json")
+    assert done.document["inputs"][0]["line"]["text"] == "éaéca"
     (home / "m.txt").write_text("é\nb\nc\nd\n")
     done = edgekit("run", path, "--input", "a.png", "--json")
     assert done.document["inputs"][0]["line"]["text"] == "ééc"
+
+
+def test_another_height_is_asked_for(edgekit, home):
+    path = line_reader(home, height=36)
+    Image.fromarray(stripes(["é", "c"])).save(home / "a.png")
+    assert "not known ones" in edgekit("run", path, "--input", "a.png").err
+    done = edgekit("run", path, "--input", "a.png", "--task", "ocr", "--json")
+    assert done.document["inputs"][0]["line"]["text"] == "éc"
 
 
 def test_an_open_width_follows_from_the_task_or_a_list(edgekit, home):

@@ -107,6 +107,7 @@ def test_long_lines_are_cut_in_gaps_and_spaces_are_kept():
     assert [is_apart for _, is_apart in pieces] == [False, True, False]
     assert [piece.width for piece, _ in pieces_of(_written(*"x" * 45), 2.0)] == [20, 20, 5]
     assert pieces_of(_written(*"x" * 20), 2.0) == [(_written(*"x" * 20), False)]
+    assert [piece.width for piece, _ in pieces_of(_written(*"x" * 15, *"." * 20), 2.0)] == [18]
     texts = iter([Line("ab", 1.0), Line("c", 0.4), Line("", 0.0)])
     line = _written(*"xxxxxxxxxxxxx.xx...xxxxxxxxxxxxx.xxxxxxxx")
     assert read_line(line, 2.0, lambda _: next(texts)) == Line("ab c", pytest.approx(2.4 / 4))

@@ -98,14 +98,16 @@ def _turned(crop: Crop) -> Crop:
 
 def pieces_of(line: Crop, aspect: float) -> List[Tuple[Crop, bool]]:
     """Pieces of a line that are at most `aspect` times as wide as high, cut where nothing is
-    written, and whether a space is before each."""
+    written, and whether a space is before each; none for an empty end."""
     most = max(int(aspect * line.height), 1)
     start, is_apart, made = 0, False, []
     while line.width - start > most:
         end, gap = _gap_in(line, start + most - int(_SEARCH * most), start + most)
         made.append((_columns(line, start, end), is_apart))
         start, is_apart = end, gap >= _SPACE * line.height
-    return [*made, (_columns(line, start, line.width), is_apart)]
+    if not made or any(_spread(line, x) > _CALM for x in range(start, line.width)):
+        made.append((_columns(line, start, line.width), is_apart))
+    return made
 
 
 def _gap_in(line: Crop, low: int, high: int) -> Tuple[int, int]:

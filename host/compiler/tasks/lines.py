@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from edgekit.device.runtime.agent.lines import SCHEMA
 from edgekit.device.runtime.agent.task import BGR, LINE, OCR, TaskSpec
 from edgekit.host.compiler.ir import ops
@@ -22,6 +24,7 @@ from edgekit.host.errors import InputError
 FILE = "characters.json"  # in the release
 _OUTPUT = "characters"
 HEIGHTS = (32, 48, 64)  # pixels of a line
+_BLANKS = ("<blank>", "[blank]", "blank")  # lines that stand for no character
 _FEWEST = 3  # places along a line
 
 
@@ -30,7 +33,7 @@ def line_reader(model: KnownModel) -> Prepared | None:
 
     Raises InputError if the task is asked for and the characters are not known.
     """
-    scores = scores_of(model.ends)
+    scores = scores_of(model.ends, model.asks_for(OCR))
     if scores is None or not (model.options.task in ("auto", "guess") or model.asks_for(OCR)):
         return None
     count = scores.shape[2]
@@ -42,11 +45,14 @@ def line_reader(model: KnownModel) -> Prepared | None:
             f"--task {OCR}: expected {count - 1} or {count - 2} characters in the file's metadata, "
             f"or one in each line of {model.path.stem}.txt next to it, found neither"
         )
-    characters, source = found
+    characters, source, blank = found
     graph = model.ends.graph
     to = Appender(graph, _OUTPUT)
     length = max(scores.shape[:2])
     shares = to.add(ops.Reshape((1, length, count)), to.floats(scores.name))
+    if blank:  # as the first, which it is on the board
+        order = np.array([blank, *(i for i in range(count) if i != blank)])
+        shares = to.add(ops.Gather(2), shares, to.constant(order, DType.I64))
     if not model.ends.is_from(scores.name, ops.Softmax.kind):
         shares = to.add(ops.Softmax(), shares)
     places = (1, length, 1)
@@ -73,11 +79,12 @@ def line_reader(model: KnownModel) -> Prepared | None:
     return Prepared(noted, spec, f"with the characters of {source}", {FILE: document.encode()})
 
 
-def scores_of(ends: Ends) -> Tensor | None:
+def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:
     """The only output, [1, places, characters] or [places, 1, characters], of a picture that is a
-    line."""
+    line: of a usual height, unless the task is asked for."""
     image = ends.image
-    if image.height not in HEIGHTS or image.width < 2 * image.height or len(ends.outputs) != 1:
+    usual = image.height in HEIGHTS and image.width >= 2 * image.height
+    if len(ends.outputs) != 1 or not (usual or asked):
         return None
     (scores,) = ends.outputs
     if len(scores.shape) != 3 or 1 not in scores.shape[:2]:
@@ -85,19 +92,23 @@ def scores_of(ends: Ends) -> Tensor | None:
     return scores if _FEWEST <= max(scores.shape[:2]) <= image.width else None
 
 
-def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str]]:
-    """Lists of characters with as many as the output has, one of which is none; where the output
-    has one more, a space follows them."""
+def _lists(path: Path, count: int) -> Iterator[tuple[list[str], str, int]]:
+    """Lists of characters with as many as the output has, where they are from, and the number of
+    the one that is none: that of a line that says so, else 0. Where the output has one more, a
+    space follows them."""
     yield from _fitting(listed_characters(path), count, "the file's metadata")
     for file in character_files(path):
         data = read_sidecar(file)
         yield from _fitting((data or b"").decode("utf-8", "replace"), count, file.name)
 
 
-def _fitting(text: str, count: int, source: str) -> Iterator[tuple[list[str], str]]:
+def _fitting(text: str, count: int, source: str) -> Iterator[tuple[list[str], str, int]]:
     lines = text.split("\n")
     lines = [line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1])]
-    if len(lines) == count - 1:
-        yield lines, source
+    blanks = [i for i, line in enumerate(lines) if line.lower() in _BLANKS]
+    if len(lines) == count and len(blanks) == 1:
+        yield [line for i, line in enumerate(lines) if i != blanks[0]], source, blanks[0]
+    elif len(lines) == count - 1:
+        yield lines, source, 0
     elif len(lines) == count - 2:
-        yield [*lines, " "], source
+        yield [*lines, " "], source, 0
