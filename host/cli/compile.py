@@ -67,6 +67,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
             "edgekit compile llm.gguf --context 1024",
+            "edgekit compile SmolLM2-135M-Instruct/ -o smollm2.gguf  # a folder of Hugging Face",
             "edgekit compile program.pt2        # of torch.export; fetches PyTorch once",
             "edgekit compile network.py:make --input-shape x=1,3,224,224 -o network.onnx",
             "edgekit compile codec.tflite --signature encode",
@@ -93,15 +94,50 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
+    from edgekit.host.compiler.frontends.gguf.hub import is_decoder_folder
     from edgekit.host.compiler.frontends.pytorch.source import torch_source
 
     def build(path: Path, options: CompileOptions) -> None:
         _compile_file(path, board, output, explain, html, counter, options, as_json)
 
+    if (
+        model is not None
+        and not (output or "").endswith(".onnx")
+        and is_decoder_folder(Path(model))
+    ):
+        _compile_decoder(Path(model), output, options, build)
+        return
     if model is not None and (source := torch_source(model)):
         _compile_torch(source, output, options, build)
         return
     build(model_file(model), options)
+
+
+def _compile_decoder(
+    folder: Path,
+    output: str | None,
+    options: CompileOptions,
+    build: Callable[[Path, CompileOptions], None],
+) -> None:
+    """Converts a language model of Hugging Face, and compiles it or, for `-o FILE.gguf`, keeps the
+    GGUF file."""
+    from edgekit.host.cli.output import check_writable
+    from edgekit.host.cli.progress import working
+    from edgekit.host.common.files import atomic_write
+    from edgekit.host.compiler.frontends.gguf.hub import convert
+
+    kept = Path(output) if output and output.endswith(".gguf") else None
+    if kept is not None:
+        check_writable(kept)
+    with tempfile.TemporaryDirectory() as work:
+        made = Path(work) / f"{folder.resolve().name}.gguf"
+        with working(f"converting {folder} to GGUF"):
+            convert(folder, made)
+        if kept is None:
+            build(made, options)
+            return
+        atomic_write(kept, made.read_bytes())
+        print(f"wrote    {kept}")
 
 
 def _compile_torch(

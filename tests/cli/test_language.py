@@ -14,6 +14,7 @@ from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.tasks.language import language_file
 from edgekit.host.deploy.api import connect
 from tests.cli.test_detect import served
+from tests.compiler.frontends.test_gguf_hub import hub_folder
 from tests.support.gguf_files import (
     CONTEXT,
     Q8_0,
@@ -112,6 +113,21 @@ def test_a_prompt_is_read_in_steps_of_several_tokens(edgekit: Any, home: Any, mo
         )
     done = edgekit("run", path, "--input-shape", "tokens=1,4", "--prompt", prompt)
     assert done.code == 2 and "expected a variant that takes one token" in done.err
+
+
+def test_a_folder_of_hugging_face_is_converted(edgekit: Any, home: Any) -> None:
+    folder = hub_folder(home / "llm", random_model(tied=False))
+    done = edgekit("compile", folder, "-o", "other.gguf")
+    assert done.code == 0 and done.out == "wrote    other.gguf\n"
+    asked = ("--prompt", "the", "--max-tokens", "4", "--json")
+    first = edgekit("run", "other.gguf", *asked)
+    assert first.code == 0 and first.document["prompt_tokens"] == 2  # one is put before
+    done = edgekit("compile", folder, "-o", "llm.ekb")
+    assert done.code == 0, done.err
+    assert edgekit("deploy", "llm.ekb").code == 0
+    assert edgekit("run", *asked).document["text"] == first.document["text"]
+    done = edgekit("run", folder, "--prompt", "the")
+    assert done.code == 2 and "(.gguf for a language model)" in done.complaint
 
 
 def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:

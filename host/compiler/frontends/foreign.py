@@ -25,8 +25,8 @@ _FROZEN = (
     "python -m tf2onnx.convert --graphdef FILE --inputs NAME:0 --outputs NAME:0 --output model.onnx"
 )
 _WEIGHTS = (
-    "weights without their network; convert both: edgekit compile FOLDER -o model.onnx, where "
-    "FOLDER has config.json, too"
+    "weights without their network; convert both: edgekit compile FOLDER -o model.onnx (.gguf for "
+    "a language model), where FOLDER has config.json, too"
 )
 _PICKLE = (
     "a pickled Python object; export a scikit-learn model with skl2onnx.to_onnx, a PyTorch one "
