@@ -144,7 +144,18 @@ def test_tokens_are_the_text_again(name: str) -> None:
 
 def test_special_tokens_of_a_user_are_plain_text() -> None:
     bpe = Bpe(_of_bytes())
-    assert len(bpe.tokens("<|end|>")) == 1 < len(bpe.tokens("<|end|>", special=False))
+    assert len(bpe.tokens("<|end|>")) == 1 < len(bpe.tokens_of([("<|end|>", False)]))
+
+
+@pytest.mark.parametrize("name", _specs())
+def test_parts_of_a_text_are_joined_before_it_is_split(name: str) -> None:
+    bpe, rng = Bpe(_specs()[name]), random.Random(3)
+    for text in filter(None, _texts(60, seed=2)):
+        at = rng.randrange(len(text))
+        inside = any(text.find(s, max(at - len(s) + 1, 0), at + len(s) - 1) >= 0 for s in _SPECIAL)
+        if not inside:
+            parts = [(text[:at], True), (text[at:], True)]
+            assert bpe.tokens_of(parts) == bpe.tokens(text), repr(text)
 
 
 def test_a_space_is_put_before_the_first_part_or_all() -> None:

@@ -123,15 +123,30 @@ class Bpe:
         self._hidden = frozenset(spec.hidden)
         self._known: Dict[str, Tuple[int, ...]] = {}  # words that were split before
 
-    def tokens(self, value: str, special: bool = True) -> List[int]:
-        """The numbers of a text's tokens, without those before it. `special`: these are found."""
+    def tokens(self, value: str) -> List[int]:
+        """The numbers of a text's tokens, without those before it."""
+        return self.tokens_of([(value, True)])
+
+    def tokens_of(self, parts: Iterable[Tuple[str, bool]]) -> List[int]:
+        """The tokens of a text that consists of `parts`, each with whether special tokens are found
+        in it: what a user wrote must not have any."""
         found: List[int] = []
-        parts = self._special.split(value) if special else [value]
-        for at, part in enumerate(parts):
-            if at % 2:
-                found.append(self._numbers[part])
-            elif part:
-                found += self._of_plain(part, first=at == 0)
+        plain: List[str] = []
+
+        def end_plain() -> None:
+            text = "".join(plain)
+            plain.clear()
+            if text:
+                found.extend(self._of_plain(text, first=not found))
+
+        for value, special in parts:
+            for at, part in enumerate(self._special.split(value) if special else [value]):
+                if at % 2:
+                    end_plain()
+                    found.append(self._numbers[part])
+                else:
+                    plain.append(part)
+        end_plain()
         return found
 
     def bytes_of(self, number: int) -> bytes:

@@ -75,7 +75,7 @@ class Generator:
         self.language = language
         self._step, self._sizes = step, sizes
         self._kept: List[int] = []  # the tokens in the cache
-        self._busy = threading.Lock()
+        self.busy = threading.Lock()
 
     def reply(self, tokens: Sequence[int], sampling: Sampling) -> Reply:
         """The continuation of a prompt, which has not begun. InputError for one that is empty, or
@@ -108,9 +108,6 @@ class Generator:
             self._kept += some
         return found
 
-    def lock(self) -> threading.Lock:
-        return self._busy
-
 
 class Reply:
     """A continuation: iterate over it once for its text, piece by piece as it is computed.
@@ -128,7 +125,7 @@ class Reply:
         self._stops = _Stops(sampling.stop)
 
     def __iter__(self) -> Iterator[str]:
-        with self._generator.lock():
+        with self._generator.busy:
             begun = time.perf_counter()
             found = self._generator.candidates(self._prompt)
             self.prompt_seconds = time.perf_counter() - begun

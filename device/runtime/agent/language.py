@@ -96,7 +96,6 @@ class Language:
                 "expected a model that was trained to answer, found one without a chat template; "
                 "give it a text to continue"
             )
-        found = list(self.spec.tokenizer.before)
         given = [_message_of(message) for message in messages]
         roles = [role for role, _ in given]
         begins = roles[:1] == [SYSTEM] and bool(spec.system)
@@ -109,10 +108,9 @@ class Language:
             )
         texts = [*spec.system] if begins else [spec.opening]
         texts += [spec.answer, spec.again] * len(roles)
-        for text, (_, content) in zip(texts, given):
-            found += self.bpe.tokens(text)
-            found += self.bpe.tokens(content, special=False)
-        return found + self.bpe.tokens(spec.reply)
+        parts = [part for text, (_, content) in zip(texts, given)
+                 for part in ((text, True), (content, False))]  # fmt: skip
+        return [*self.spec.tokenizer.before, *self.bpe.tokens_of([*parts, (spec.reply, True)])]
 
 
 def _message_of(message: object) -> Tuple[str, str]:
