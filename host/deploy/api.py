@@ -33,6 +33,7 @@ def compile_model(
     signatures: Sequence[str] = (),
     task: Task = "auto",
     head: str = "",
+    context: int | None = None,
 ) -> Bundle:
     """Compiles a .tflite, .onnx, .gguf or .prototxt model for a board or board profile; returns the
     signed bundle.
@@ -44,7 +45,8 @@ def compile_model(
     option of `edgekit compile`. `states` maps an input to the output that the release feeds back to
     it on the next run, like `--state`. `signatures` are those of a .tflite model that go into
     the release, by default all. `task` and `head` are the options of those names: "detect"
-    and "classify" give programs `detect()` and `classify()`.
+    and "classify" give programs `detect()` and `classify()`. `context`: tokens that a language
+    model remembers.
 
     Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
     missing.
@@ -60,6 +62,7 @@ def compile_model(
         states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
         task=task,
         head=head,
+        context_tokens=context,
     )
     from edgekit.host.deploy.compiled import compiled  # `run` and `status` need no model formats
 

@@ -12,7 +12,7 @@ from edgekit.device.runtime.application import open as open_on_board
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.compiler.frontends.gguf.file import read_gguf
 from edgekit.host.compiler.tasks.language import language_file
-from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.api import compile_model, connect
 from tests.cli.test_detect import served
 from tests.compiler.frontends.test_gguf_hub import hub_folder
 from tests.support.gguf_files import (
@@ -136,6 +136,16 @@ def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:
     assert done.code == 0, done.err
     done = edgekit("run", path, "--prompt", _PROMPT, "--max-tokens", "3", "--weights", "int4")
     assert done.code == 0, done.err
+
+
+def test_a_program_on_the_host_compiles_and_generates(home: Any, model: Model) -> None:
+    path = model.write(home / "llm.gguf")
+    board = connect("local")
+    board.deploy(compile_model(path, context=12))
+    with board.open() as session:
+        pieces = list(session.generate(_PROMPT, temperature=0))
+    assert "".join(each.text or "" for each in pieces) == _text(model, path, _PROMPT, 6)
+    assert pieces[-1].finish == "context" and pieces[-1].tokens == 12 - 7 + 1
 
 
 def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
