@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jinja2.exceptions import TemplateError
+from jinja2.nodes import For, Macro, Node
 
 from edgekit.device.runtime.agent.language import ASSISTANT, SYSTEM, USER, ChatSpec
 
 _MOST_TEMPLATE = 1 << 16
+_MOST_NESTED, _MOST_STEPS = 4, 64  # loops in loops, and steps of each: templates may be hostile
 _DATE = "26 Jul 2024"  # that templates show if they are given none
 # Contents that no template contains.
 _ASKED, _TOLD, _ASKED_NEXT, _RULES = (f"\u2063{name}\u2063" for name in "abcd")
@@ -30,6 +32,7 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _refuse
+    environment.globals["range"] = _range
     environment.globals["strftime_now"] = lambda _: _DATE
 
     def rendered(messages: Sequence[tuple[str, str]], reply: bool = False) -> str:
@@ -40,8 +43,18 @@ def chat_of(template: str, first: str, last: str, added: bool) -> tuple[ChatSpec
         return made.removeprefix(first) if added else made
 
     try:
+        if _nested(environment.parse(template)) > _MOST_NESTED:
+            raise ValueError("too many loops in loops")
         return _texts_around(rendered), ""
-    except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+    except (
+        TemplateError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        SyntaxError,
+        RecursionError,
+    ) as error:
         return None, f"its chat template could not be read ({error!s:.60})"
 
 
@@ -70,6 +83,19 @@ def _parts(text: str, *marks: str) -> list[str]:
         part, text = text.split(mark)
         found.append(part)
     return [*found, text]
+
+
+def _nested(node: Node) -> int:
+    """How many loops, or macros, are in one another at most."""
+    inner = max(map(_nested, node.iter_child_nodes()), default=0)
+    return inner + isinstance(node, (For, Macro))
+
+
+def _range(*ends: int) -> range:
+    steps = range(*ends)
+    if len(steps) > _MOST_STEPS:
+        raise ValueError(f"a loop of {len(steps)} steps")
+    return steps
 
 
 def _refuse(reason: str) -> None:

@@ -70,6 +70,9 @@ def test_the_texts_of_families() -> None:
         ("{{ ''.__class__.__mro__ }}", "could not be read"),
         ("{{ 1 // 0 }}", "could not be read"),
         ("x" * 70000, "has 70000 characters"),
+        ("{% for i in range(99999) %}{% endfor %}", "a loop of 99999 steps"),
+        ("{% for i in messages %}" * 25 + "{% endfor %}" * 25, "too many loops in loops"),
+        ("{{ (" + "(" * 5000 + ")" * 5001 + "}}", "could not be read"),
     ],
 )
 def test_templates_that_are_not_understood(template: str, said: str) -> None:
