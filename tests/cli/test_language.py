@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,8 +180,13 @@ def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
     ):
         done = edgekit("run", *options)
         assert done.code == 2 and said in done.err.splitlines()[-1]
-    done = edgekit("compile", "../../models/okay_nabu.tflite", "--task", "generate")
-    assert done.code == 2
+    shutil.copy(Path(__file__).parents[2] / "models/okay_nabu.tflite", home / "other.tflite")
+    for option, said in (
+        (("--task", "generate"), "expected a language model as .gguf, found other.tflite"),
+        (("--context", "9"), "expected a language model (.gguf) with --context, found another"),
+    ):
+        done = edgekit("compile", "other.tflite", *option)
+        assert done.code == 2 and said in done.complaint
 
 
 def _events(body: str) -> list[Any]:

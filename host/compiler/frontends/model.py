@@ -32,6 +32,11 @@ def import_model(
     and override the stored shapes of TensorFlow Lite and Caffe inputs. `decoder` is for GGUF files.
     """
     kind = format_of(path)
+    if decoder.context is not None and kind != "gguf":
+        raise InputError(
+            f"{path.name}: expected a language model (.gguf) with --context, found another; leave "
+            "the option out"
+        )
     if kind == "tflite":
         from edgekit.host.compiler.frontends.tflite.importer import import_tflite
 

@@ -61,8 +61,8 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return generate_task(path, graph, options)
     if options.task == GENERATE:
         raise InputError(
-            f"--task generate: expected a language model as .gguf, found {path.name}; convert it "
-            "with llama.cpp's convert_hf_to_gguf.py"
+            f"--task generate: expected a language model as .gguf, found {path.name}; convert a "
+            "folder of Hugging Face: edgekit compile FOLDER -o llm.gguf"
         )
     if heard := feature_task(path, graph, options):
         return heard
