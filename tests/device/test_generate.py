@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -111,6 +112,14 @@ def test_prompts_are_read_in_the_largest_steps() -> None:
     model = _Alphabet(sizes=(8, 4, 1))
     assert model.said("abcdefghijklmn", most=2) == ("op", LENGTH)
     assert [position for _, position in model.steps] == [0, 8, 12, 13, 14]
+
+
+def test_empty_pieces_show_that_the_work_goes_on() -> None:
+    model, seconds = _Alphabet(), itertools.count()
+    generator = Generator(model.generator.language, model._step, clock=lambda: float(next(seconds)))
+    reply = generator.reply(prompt_of(generator.language, "wxy"), Sampling())
+    assert list(reply) == ["", "", "", "z", "", "é"]
+    assert reply.prompt_seconds > 0 and reply.seconds > 0
 
 
 def test_a_text_that_nobody_reads_on_leaves_the_model_usable() -> None:

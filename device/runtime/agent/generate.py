@@ -18,6 +18,7 @@ TOKENS, POSITION, SCORES, CANDIDATES = "tokens", "position", "scores", "candidat
 MOST_CANDIDATES = 64  # that a model gives, the most likely first
 STOP, LENGTH, CONTEXT = "stop", "length", "context"
 _MOST_STOPS, _MOST_STOP = 16, 256
+_SILENCE = 1.0  # seconds without a piece
 
 # Computes the scores and numbers of the most likely tokens behind some from a position on.
 Step = Callable[[Sequence[int], int], Tuple[Sequence[float], Sequence[int]]]
@@ -70,9 +71,16 @@ class Generator:
     """The texts of one model. Its cache stays between them: the tokens with which a prompt begins
     like the last one are not computed again. One text at a time; others wait."""
 
-    def __init__(self, language: Language, step: Step, sizes: Sequence[int] = (1,)) -> None:
-        """`sizes`: how many tokens a step can take, in descending order down to 1."""
-        self.language = language
+    def __init__(
+        self,
+        language: Language,
+        step: Step,
+        sizes: Sequence[int] = (1,),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`sizes`: how many tokens a step can take, in descending order down to 1. `clock`: of
+        seconds."""
+        self.language, self.clock = language, clock
         self._step, self._sizes = step, sizes
         self._kept: List[int] = []  # the tokens in the cache
         self.busy = threading.Lock()
@@ -92,25 +100,26 @@ class Generator:
         """Begins anew, as after a reset of the model's state."""
         self._kept = []
 
-    def candidates(self, tokens: Sequence[int]) -> Tuple[Sequence[float], Sequence[int]]:
-        """Those behind `tokens`, of which only the ones that are not kept are computed."""
+    def read(self, tokens: Sequence[int]) -> Iterator[Tuple[Sequence[float], Sequence[int]]]:
+        """Computes what follows `tokens`, of which only those that are not kept are computed: the
+        candidates after each step."""
         same = 0
         for a, b in zip(self._kept, tokens[:-1]):
             if a != b:
                 break
             same += 1
         del self._kept[same:]
-        found: Tuple[Sequence[float], Sequence[int]] = ((), ())
         while len(self._kept) < len(tokens):
             left = tokens[len(self._kept) :]
             some = left[: next(size for size in self._sizes if size <= len(left))]
             found = self._step(some, len(self._kept))
             self._kept += some
-        return found
+            yield found
 
 
 class Reply:
-    """A continuation: iterate over it once for its text, piece by piece as it is computed.
+    """A continuation: iterate over it once for its text, piece by piece as it is computed. Pieces
+    are empty where there was none for a second.
 
     `finish` is empty until it ended: STOP at the model's own end or a stop word, LENGTH at the
     limit that was asked for, CONTEXT where nothing more fits. `prompt_tokens` and `tokens` count
@@ -123,20 +132,25 @@ class Reply:
         self.prompt_tokens, self.tokens = len(prompt), 0
         self.prompt_seconds = self.seconds = 0.0
         self._stops = _Stops(sampling.stop)
+        self._shown = 0.0  # when something was passed on
 
     def __iter__(self) -> Iterator[str]:
-        with self._generator.busy:
-            begun = time.perf_counter()
-            found = self._generator.candidates(self._prompt)
-            self.prompt_seconds = time.perf_counter() - begun
+        generator, clock = self._generator, self._generator.clock
+        with generator.busy:
+            begun = self._shown = clock()
+            for made in generator.read(self._prompt):
+                found = made
+                self.prompt_seconds = clock() - begun
+                if self._is_due():
+                    yield ""
             yield from self._texts(found)
 
     def _texts(self, found: Tuple[Sequence[float], Sequence[int]]) -> Iterator[str]:
-        generator, sampling = self._generator, self._sampling
+        generator, sampling, clock = self._generator, self._sampling, self._generator.clock
         language, chance = generator.language, random.Random(sampling.seed)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         tokens, stops = list(self._prompt), self._stops
-        begun = time.perf_counter()
+        begun = clock()
         while not self.finish:
             token = choose(found[0], found[1], sampling, chance)
             if token in language.spec.ends:
@@ -151,15 +165,22 @@ class Reply:
                 self.finish = LENGTH
             elif len(tokens) > language.spec.context:
                 self.finish = CONTEXT
-            self.seconds = time.perf_counter() - begun
-            if text:
+            self.seconds = clock() - begun
+            if self._is_due(text):
                 yield text
             if not self.finish:
-                found = generator.candidates(tokens)
-        self.seconds = time.perf_counter() - begun
+                (found,) = generator.read(tokens)
+        self.seconds = clock() - begun
         rest = stops.rest(decoder.decode(b"", final=True))
         if rest:
             yield rest
+
+    def _is_due(self, text: str = "") -> bool:
+        """Whether to pass `text` on: if there is some, or to show that the work goes on."""
+        now = self._generator.clock()
+        due = bool(text) or now - self._shown >= _SILENCE
+        self._shown = now if due else self._shown
+        return due
 
 
 def choose(

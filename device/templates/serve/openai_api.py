@@ -4,6 +4,7 @@ texts, completions and chats of a language model, at once or as a stream of even
 import array
 import base64
 import functools
+import itertools
 import json
 import os
 import sys
@@ -130,9 +131,9 @@ class Answers:
         try:
             if chat:
                 self.send_event(event({"role": "assistant", "content": ""}))
-            self.send_event(event(said(first)))
-            for piece in pieces:
-                self.send_event(event(said(piece)))
+            for piece in itertools.chain([first], pieces):
+                if piece:
+                    self.send_event(event(said(piece)))
             self.send_event(event({} if chat else {"text": ""}, ended=True))
             if usage:
                 self.send_event({**about, "choices": [], "usage": usage_of(text)})
