@@ -23,6 +23,7 @@ from edgekit.host.errors import InputError
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _RATES = (1, 1_000_000)
 _MOST_BYTES = 1 << 30
+_COLORS = 3  # channels of a picture
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ def windows(
     """
     size = count(spec.shape)
     if size < 2 or size != max(spec.shape, default=0):
+        or_say = ", or say in a .toml file next to the model how they are computed of sound"
         raise InputError(
             f"{path}: expected an input of one row of samples, found '{spec.name}' of {spec.dtype} "
-            f"{list(spec.shape)}; give its values as .npz, or say in a .toml file next to the "
-            "model how they are computed of sound"
+            f"{list(spec.shape)}; give its values as .npz{'' if _COLORS in spec.shape else or_say}"
         )
     samples, rate = _read(path)
     samples = _at_rate(path, samples, rate, options)
