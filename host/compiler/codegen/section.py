@@ -276,17 +276,11 @@ class _Places:
     """Maps buffers to C expressions over an offset table, which grows with each new address."""
 
     def __init__(self, plan: Plan) -> None:
-        lowered = plan.lowered
+        self._plan, lowered = plan, plan.lowered
         self._aliases = lowered.aliases
-        self._base: dict[str, tuple[str, int]] = {
-            name: ("a", offset) for name, offset in plan.memory.offsets.items()
-        }
-        self._base |= {n: ("w", c.offset) for n, c in lowered.constants.items()}
-        self._base |= {n: ("s", slot.offset) for n, slot in lowered.states.items()}
-        for i, t in enumerate(lowered.inputs):
-            self._base[t.name] = (f"(const char *)in[{i}]", 0)
+        self._ends = {t.name: (f"(const char *)in[{i}]", 0) for i, t in enumerate(lowered.inputs)}
         for i, buffer in enumerate(lowered.output_buffers):
-            self._base[buffer] = (f"(char *)out[{i}]", 0)
+            self._ends[buffer] = (f"(char *)out[{i}]", 0)
         # Keyed by identity, not value: two offsets may be equal by coincidence.
         self._index: dict[tuple[str, str, int], int] = {}
 
@@ -295,9 +289,20 @@ class _Places:
         """The offset table of the section whose addresses were requested."""
         return tuple(offset for _, _, offset in self._index)
 
+    def _base(self, name: str) -> tuple[str, int]:
+        """Where a buffer begins. Looked up in the plan: there may be a thousand sections."""
+        lowered = self._plan.lowered
+        if name in self._ends:
+            return self._ends[name]
+        if name in lowered.states:
+            return "s", lowered.states[name].offset
+        if name in lowered.constants:
+            return "w", lowered.constants[name].offset
+        return "a", self._plan.memory.offsets[name]
+
     def address(self, value: Value) -> str:
         alias = base_of(self._aliases, value.tensor)
-        pointer, start = self._base[alias.base]
+        pointer, start = self._base(alias.base)
         within = alias.offset + value.offset
         if pointer not in ("a", "w", "s"):
             return f"(void *)({pointer} + {within})"
