@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -144,8 +145,8 @@ class _Splitter:
         for axis in axes:
             size = site.outs[0].shape[axis]
             for chunk in _piece_sizes(size):
-                found = self._measure_cuts(site, even_cuts(axis, size, chunk))
-                if found is not None and found.bytes <= self._limit:
+                found = self._measure_cuts(site, even_cuts(axis, size, chunk), self._limit)
+                if found is not None:
                     return found
             half = self._measure_cuts(site, even_cuts(axis, size, -(-size // 2)))
             if half is not None and half.bytes < needed_bytes(self._builder.tensors, site.node):
@@ -164,13 +165,17 @@ class _Splitter:
         """Whether the join fits; if it copies, its parts and result are needed at once."""
         return all(lies_together(t.shape, axis) or 2 * t.bytes <= self._limit for t in site.outs)
 
-    def _measure_cuts(self, site: Site, cuts: list[Cut]) -> _Choice | None:
+    def _measure_cuts(self, site: Site, cuts: list[Cut], limit: float = math.inf) -> _Choice | None:
+        """None if a part cannot be made, or needs more than `limit` bytes: of hundreds of parts
+        the first shows it."""
         most = 0
         for cut in cuts:
             part = cut_node(site, cut)
             if part is None:
                 return None
             most = max(most, _part_needs(site, cut, part_bytes(site, cut, part)))
+            if most > limit:
+                return None
         return _Choice(tuple(cuts), most)
 
 
