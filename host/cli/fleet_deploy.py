@@ -25,9 +25,10 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.inventory import BoardEntry
+    from edgekit.host.fleet.executor import RolloutHost, RolloutPace
     from edgekit.host.fleet.journal import Journal
     from edgekit.host.fleet.profiles import ProfileStore
-    from edgekit.host.fleet.rollout import BoardRecord, RolloutPlan, RolloutProgress
+    from edgekit.host.fleet.rollout import BoardRecord, Policy, RolloutPlan, RolloutProgress
 
 _MOST_DONE = 40  # boards without problems listed in a table
 _LONGEST = 100  # characters of a message in a table
@@ -40,6 +41,7 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit fleet deploy face.tflite --select type=a57 --canary 1 --batch 20%",
             "edgekit fleet deploy face.ekb --select site=lab --pause 2m --wait 8h",
+            "edgekit fleet deploy face.tflite --select site=field --releases releases",
         ),
     )(deploy)
 
@@ -67,6 +69,15 @@ _AllowDowngrade = Annotated[
         "--allow-downgrade", help="Accept a lower counter than that of the running release."
     ),
 ]
+_Releases = Annotated[
+    Path | None,
+    typer.Option(
+        "--releases",
+        metavar="FOLDER",
+        show_default=False,
+        help="Offer it to boards that fetch from this folder's server.",
+    ),
+]
 _Restart = Annotated[
     bool, typer.Option("--restart", help="Give up an interrupted rollout and start a new one.")
 ]
@@ -88,6 +99,7 @@ def deploy(
     restart: _Restart = False,
     parallel: Parallel = None,
     model_name: NameOption = None,
+    releases: _Releases = None,
     as_json: Json = False,
 ) -> None:
     """Put a model into service on many boards, canaries first."""
@@ -112,21 +124,29 @@ def deploy(
         raise InputError(f"--fail-above: expected percent as 10%, found '{fail_above}'")
     boards = fleet.select(select or (), Path.cwd())
     path = model_file(model)
+    settings = {"counter": counter, "allow_downgrade": allow_downgrade}
+    if releases and allow_downgrade:
+        raise InputError("expected --releases or --allow-downgrade, found both; raise --counter")
+    folder = str(releases.absolute()) if releases else ""
     with closing(
         open_rollout(
             path,
             boards,
             lambda entry: load_bundle(path, entry.name, counter),
-            settings={"counter": counter, "allow_downgrade": allow_downgrade},
+            settings={**settings, "releases": folder} if folder else settings,
             name=model_name or "",
             restart=restart,
+            folder=folder,
         )
     ) as journal:
         if journal.progress.batches:
             note(f"rollout {journal.plan.id}: resuming")
         home = RolloutHost(_watch_progress, note, store=_profile_store())
         try:
-            carry_out(journal, boards, policy, pace, home, allow_downgrade)
+            if folder:
+                _carry_out_fetched(journal, boards, policy, pace, home)
+            else:
+                carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
             note(
                 "edgekit: interrupted; run it again to resume, or undo it: "
@@ -136,6 +156,22 @@ def deploy(
         finally:
             _print_progress(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
         _check_all_deployed(journal)
+
+
+def _carry_out_fetched(
+    journal: Journal,
+    boards: Sequence[BoardEntry],
+    policy: Policy,
+    pace: RolloutPace,
+    home: RolloutHost,
+) -> None:
+    """Carries out a rollout to boards that fetch."""
+    from edgekit.host.fleet.fetch_rollout import FetchCarrier
+    from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder
+
+    folder, owner = ReleaseFolder(Path(journal.plan.folder)), OwnerKeys.of_host()
+    folder.create(owner)
+    FetchCarrier(journal, boards, policy, pace, home, False).offering(folder, owner).run()
 
 
 def show_rollout(rollout: str, as_json: bool) -> None:
@@ -158,6 +194,9 @@ def take_rollout_back(rollout: str, parallel: int | None, as_json: bool) -> None
     from edgekit.host.fleet.rollback import take_back, touched
 
     with closing(Journal(find_rollout(rollout).folder)) as journal:
+        if journal.plan.folder:
+            _take_fetched_back(journal, as_json)
+            return
         names = touched(journal)
         with _watch_progress("rolling back", len(names)) as watch:
             run = take_back(journal, _find_entries(names), watch, parallel or PARALLEL)
@@ -170,6 +209,27 @@ def take_rollout_back(rollout: str, parallel: int | None, as_json: bool) -> None
                 f"expected all {len(names)} boards to roll back, found {len(left)} that did not; "
                 f"try again: {_rollback_command(journal)}"
             )
+
+
+def _take_fetched_back(journal: Journal, as_json: bool) -> None:
+    """Lets the boards of a rollout that fetch return to what they ran before."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.errors import PartialError
+    from edgekit.host.fleet.executor import RolloutHost
+    from edgekit.host.fleet.fetch_rollout import take_back_fetched
+    from edgekit.host.fleet.rollback import touched
+    from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder
+
+    count = len(touched(journal))
+    folder, home = ReleaseFolder(Path(journal.plan.folder)), RolloutHost(_watch_progress, note)
+    watch = _watch_progress("rolling back", count)
+    said = take_back_fetched(journal, folder, OwnerKeys.of_host(), home, watch)
+    _print_progress(journal.plan, journal.progress, "edgekit.fleet.rollback/1", as_json, said)
+    if left := touched(journal):
+        raise PartialError(
+            f"expected all {count} boards to report their rollback, found {len(left)} that did "
+            f"not; wait for them: {_rollback_command(journal)}"
+        )
 
 
 def _rollback_command(journal: Journal) -> str:

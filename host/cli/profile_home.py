@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from edgekit.host.cli.options import (
     TransportOption,
     byte_count,
     examples,
+    parse_seconds,
     refuse_with,
     refuse_without,
 )
@@ -23,8 +25,19 @@ from edgekit.host.cli.profile_write import Every, Nats, Once, Replicas, SharedFo
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import StoredBatches
+    from edgekit.host.fleet.updates import ReleaseFolder
 
 _PORT = 8470
+_FETCH_KBIT = 2000
+Releases = Annotated[
+    Path | None,
+    typer.Option(
+        "--releases",
+        metavar="FOLDER",
+        show_default=False,
+        help="Folder of releases that boards fetch.",
+    ),
+]
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?::([0-9]{1,5}))?")
 
 BoardName = Annotated[
@@ -51,6 +64,7 @@ def register(group: typer.Typer) -> None:
         "run",
         epilog=examples(
             "edgekit profile server run",
+            "edgekit profile server run --releases releases",
             "edgekit profile server run --nats nats://10.0.0.1",
             "edgekit profile server run --nats nats://10.0.0.1 --store s3://fleet/profiles",
         ),
@@ -59,6 +73,7 @@ def register(group: typer.Typer) -> None:
         "enroll",
         epilog=examples(
             "edgekit profile server enroll local --server localhost",
+            "edgekit profile server enroll local --server localhost --releases releases",
             "edgekit profile server enroll bench-1 --revoke",
         ),
     )(enroll)
@@ -79,23 +94,50 @@ def serve(
     every: Every = "1m",
     once: Once = False,
     replicas: Replicas = 3,
+    releases: Releases = None,
+    new_key: Annotated[
+        bool,
+        typer.Option("--new-key", help="First replace the server's key of that folder."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Receive profiles over HTTPS, or store those from NATS."""
+    """Receive profiles over HTTPS, or store those from NATS; offer releases."""
     from edgekit.host.errors import InputError
 
     if store is not None:
-        refuse_with(context, "--store", "address", "port", "max_size")
+        refuse_with(context, "--store", "address", "port", "max_size", "releases")
         if nats is None:
             raise InputError("expected --nats with --store, found none; add it")
         profile_write.write(nats, store, every, once, replicas, as_json)
         return
     refuse_without(context, "--store", "every", "once")
-    _receive(address, port, max_size, nats, replicas, as_json)
+    if releases is None:
+        refuse_without(context, "--releases", "new_key")
+    folder = _open_releases(releases, new_key) if releases is not None else None
+    _receive(address, port, max_size, nats, replicas, folder, as_json)
+
+
+def _open_releases(path: Path, new_key: bool) -> ReleaseFolder:
+    """The folder of releases, with metadata that boards accept now."""
+    from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder
+
+    folder = ReleaseFolder(path)
+    folder.root()  # InputError if it is none
+    if new_key:
+        owner = OwnerKeys.of_host()
+        folder.rotate(owner, owner, new_online=True)
+    folder.renew()
+    return folder
 
 
 def _receive(
-    address: str, port: int, max_size: str | None, nats: str | None, replicas: int, as_json: bool
+    address: str,
+    port: int,
+    max_size: str | None,
+    nats: str | None,
+    replicas: int,
+    releases: ReleaseFolder | None,
+    as_json: bool,
 ) -> None:
     """Receives profiles from enrolled boards over HTTPS, until Ctrl-C."""
     from edgekit.host.cli.output import emit, note
@@ -112,7 +154,12 @@ def _receive(
     bus = profiles.Bus(nats, replicas) if nats else None
     try:
         server = profiles.ProfileServer(
-            store, (address, port), most_bytes=most_bytes, bus=bus, rollouts=rollout_counts
+            store,
+            (address, port),
+            most_bytes=most_bytes,
+            bus=bus,
+            rollouts=rollout_counts,
+            releases=releases,
         )
     except (OSError, OverflowError) as error:
         raise InputError(
@@ -153,6 +200,20 @@ def enroll(
             "--max-kbit", metavar="N", min=1, max=1_000_000, help="Maximum upload rate in kbit/s."
         ),
     ] = 64,
+    releases: Releases = None,
+    poll: Annotated[
+        str, typer.Option("--poll", metavar="TIME", help="Time between two looks for releases.")
+    ] = "10m",
+    fetch_kilobits: Annotated[
+        int,
+        typer.Option(
+            "--fetch-kbit",
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help="Maximum rate of downloads in kbit/s.",
+        ),
+    ] = _FETCH_KBIT,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Stop the board from sending its profiles here.")
     ] = False,
@@ -160,13 +221,24 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Let a board send its profiles to this host, or revoke that."""
+    from edgekit.device.runtime.agent.fetch import FetchSettings
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
+    from edgekit.host.fleet.updates import ReleaseFolder, enroll_to_fetch
 
     if revoke:
-        refuse_with(context, "--revoke", "server", "kilobits", "transport")
+        refuse_with(
+            context,
+            "--revoke",
+            "server",
+            "kilobits",
+            "releases",
+            "poll",
+            "fetch_kilobits",
+            "transport",
+        )
         _revoke_token(board, as_json)
         return
     if server is None:
@@ -177,18 +249,31 @@ def enroll(
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
+    if releases is None:
+        refuse_without(context, "--releases", "poll", "fetch_kilobits")
     store = profiles.ProfileStore()
     port = int(found[2] or _PORT)
+    settings = FetchSettings(fetch_kilobits * 1000, int(parse_seconds(poll, "--poll")))
+    folder = ReleaseFolder(releases) if releases is not None else None
+    if folder is not None:
+        folder.root()  # InputError before anything changes on the board
     device = connect_to(board, transport)
     home = profiles.enroll(device, store, found[1], port, kilobits * 1000)
+    started = enroll_to_fetch(device, folder, settings) if folder is not None else None
     line = profiles.sender_line(device)
     if as_json:
         shown = {key: value for key, value in asdict(home).items() if key != "token"}
-        emit({"schema": "edgekit.profile.enroll/1", **shown, "sender": line})
+        fetches = {key: started[key] for key in ("boot", "started", "line")} if started else None
+        emit({"schema": "edgekit.profile.enroll/1", **shown, "sender": line, "fetches": fetches})
         return
     print(f"enrolled {board}, which may send to {found[1]}:{port}")
     print("sends    an application's supervisor sends them; without one, run on the board:")
     print(f"         {line or 'the command that this prints once a model is deployed there'}")
+    if started and started["boot"]:
+        print(f"fetches  releases every {poll}, started by {started['boot']}")
+    elif started:
+        print("fetches  releases with this command, which the board's start script needs:")
+        print(f"         {started['line']}")
 
 
 def _revoke_token(board: str, as_json: bool) -> None:

@@ -91,12 +91,14 @@ def carry_out(
     are the inventory entries of the boards in the plan. Reraises any exception that interrupts the
     rollout."""
     try:
-        _Carrier(journal, boards, policy, pace, home, allow_downgrade).run()
+        Carrier(journal, boards, policy, pace, home, allow_downgrade).run()
     except _InterruptedError as stopped:
         raise stopped.cause from None
 
 
-class _Carrier:
+class Carrier:
+    """A rollout being carried out. `deploy_batch` and `check_health` are how boards are reached."""
+
     def __init__(
         self,
         journal: Journal,
@@ -106,37 +108,37 @@ class _Carrier:
         home: RolloutHost,
         allow_downgrade: bool,
     ) -> None:
-        self._journal, self._policy, self._pace, self._home = journal, policy, pace, home
-        self._plan = journal.plan
+        self.journal, self.policy, self.pace, self.home = journal, policy, pace, home
+        self.plan = journal.plan
         self._entries = {entry.name: entry for entry in boards}
-        self._kinds = {board.name: board.kind for board in self._plan.boards}
+        self.kinds = {board.name: board.kind for board in self.plan.boards}
         self._allow_downgrade = allow_downgrade
-        self._bundle = cache(journal.bundle)
-        self._tried: set[str] = set()
+        self.bundle = cache(journal.bundle)
+        self.tried: set[str] = set()
         self._steps: dict[str, DeployProgress] = {}
 
     @property
-    def _progress(self) -> RolloutProgress:
-        return self._journal.progress
+    def progress(self) -> RolloutProgress:
+        return self.journal.progress
 
     def run(self) -> None:
-        for kind in self._plan.releases:
-            self._bundle(kind)  # reject a bad bundle before any board is touched
-        ends = self._home.clock() + self._pace.wait
+        for kind in self.plan.releases:
+            self.bundle(kind)  # reject a bad bundle before any board is touched
+        ends = self.home.clock() + self.pace.wait
         while True:
-            step = decide(self._plan, self._policy, self._progress)
+            step = decide(self.plan, self.policy, self.progress)
             if isinstance(step, End):
-                if not self._progress.ended:
-                    self._journal.end(step.verdict, step.reason)
+                if not self.progress.ended:
+                    self.journal.end(step.verdict, step.reason)
                 return
             if isinstance(step, BeginBatch):
                 found = self._next_boards(step, ends)
                 if not found:
                     return
-                self._journal.begin(found, step.canary)
+                self.journal.begin(found, step.canary)
                 self._say_batch(found, step)
             elif isinstance(step, DeployBoards):
-                self._deploy_batch(step.boards)
+                self.deploy_batch(step.boards)
             else:
                 self._watch_health(step)
 
@@ -145,47 +147,48 @@ class _Carrier:
         delay, and not at all once the wait time is over."""
         if not step.again:
             return step.boards
-        if fresh := tuple(name for name in step.boards if name not in self._tried):
+        if fresh := tuple(name for name in step.boards if name not in self.tried):
             return fresh
-        left = ends - self._home.clock()
+        left = ends - self.home.clock()
         if left <= 0:
             return ()
-        self._home.say(f"{len(self._absent_boards())} boards do not answer; trying again")
-        self._home.sleep(min(_POLL_SECONDS, left))
+        self.home.say(f"{len(self._absent_boards())} boards do not answer; trying again")
+        self.home.sleep(min(_POLL_SECONDS, left))
         return step.boards
 
     def _absent_boards(self) -> list[str]:
-        return self._progress.names("asleep", "lost")
+        return self.progress.names("asleep", "lost")
 
     def _say_batch(self, boards: Sequence[str], step: BeginBatch) -> None:
         what = "canary" if step.canary else "batch"
         shown = f" ({', '.join(boards)})" if len(boards) <= 3 else ""
         again = " that did not answer before" if step.again else ""
-        self._home.say(
-            f"{what} {self._progress.batches}: {len(boards)} of {len(self._plan.boards)} "
+        self.home.say(
+            f"{what} {self.progress.batches}: {len(boards)} of {len(self.plan.boards)} "
             f"boards{again}{shown}"
         )
 
-    def _deploy_batch(self, names: Sequence[str]) -> None:
-        self._tried.update(names)
+    def deploy_batch(self, names: Sequence[str]) -> None:
+        """Deploys to boards, and journals how that ended."""
+        self.tried.update(names)
 
         def ended(outcome: BoardOutcome[Release]) -> bool:
-            self._journal.note(self._event_of(outcome))
-            return bool(why_stop(self._plan, self._policy, self._progress))
+            self.journal.note(self._event_of(outcome))
+            return bool(why_stop(self.plan, self.policy, self.progress))
 
-        with self._home.watch("deploying", len(names)) as view:
-            self._run_on_boards(names, self._deploy_one, ended, _Noting(view, self._journal))
+        with self.home.watch("deploying", len(names)) as view:
+            self._run_on_boards(names, self._deploy_one, ended, _Noting(view, self.journal))
 
     def _deploy_one(self, turn: Turn) -> Release:
-        name, kind = turn.board.name, self._kinds[turn.board.name]
+        name, kind = turn.board.name, self.kinds[turn.board.name]
 
         def on_step(step: DeployProgress) -> None:
             self._steps[name] = step
             turn.tell(step.state)
 
         return deploy(
-            turn.device.named(self._plan.name or None),
-            self._bundle(kind),
+            turn.device.named(self.plan.name or None),
+            self.bundle(kind),
             progress=on_step,
             allow_downgrade=self._allow_downgrade,
             own=turn.device.own,
@@ -210,72 +213,72 @@ class _Carrier:
             kind = "slept"  # another process is using the board: not the fault of the release
         elif isinstance(error, UnreachableError):
             kind = "lost" if step and step.state in ON_BOARD else "slept"
-        return _failure_event(outcome.board, kind, error, release, outcome.seconds)
+        return failure_event(outcome.board, kind, error, release, outcome.seconds)
 
     def _watch_health(self, step: WatchBoards) -> None:
         """Checks boards periodically during the pause; those healthy at its end pass."""
-        ends = self._home.clock() + self._pace.pause
-        every = max(self._pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
-        if self._pace.pause:
-            self._home.say(f"watching {len(step.boards)} boards for {self._pace.pause:g} s")
+        ends = self.home.clock() + self.pace.pause
+        every = max(self.pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
+        if self.pace.pause:
+            self.home.say(f"watching {len(step.boards)} boards for {self.pace.pause:g} s")
         elif not step.canary:
             self._mark_passed(step.boards)  # the deployment just checked their health
             return
         left = list(step.boards)
-        while (remaining := ends - self._home.clock()) > 0:
-            self._home.sleep(min(every, remaining))
-            left = self._check_health(left)
-            if why_stop(self._plan, self._policy, self._progress):
+        while (remaining := ends - self.home.clock()) > 0:
+            self.home.sleep(min(every, remaining))
+            left = self.check_health(left)
+            if why_stop(self.plan, self.policy, self.progress):
                 return
-            if self._home.clock() >= ends:
+            if self.home.clock() >= ends:
                 break
-        if not self._pace.pause:
-            left = self._check_health(left)
+        if not self.pace.pause:
+            left = self.check_health(left)
         self._mark_passed(left)
 
     def _mark_passed(self, names: Sequence[str]) -> None:
         for name in names:
-            self._journal.note(BoardEvent(name, "passed"))
+            self.journal.note(BoardEvent(name, "passed"))
 
-    def _check_health(self, names: Sequence[str]) -> list[str]:
+    def check_health(self, names: Sequence[str]) -> list[str]:
         """Checks boards and returns the healthy ones."""
-        store = self._home.store
+        store = self.home.store
 
         def check_one(turn: Turn) -> None:
-            record = self._progress.records[turn.board.name]
-            check_board(turn, record.release, self._plan.name)
-            if store is not None and not self._plan.name:  # only the default deployment is profiled
+            record = self.progress.records[turn.board.name]
+            check_board(turn, record.release, self.plan.name)
+            if store is not None and not self.plan.name:  # only the default deployment is profiled
                 fetch_profiles(turn, store)
 
         def ended(outcome: BoardOutcome[None]) -> bool:
             if outcome.error is not None:
                 lost = isinstance(outcome.error, UnreachableError)
                 kind: EventKind = "lost" if lost else "failed"
-                self._journal.note(_failure_event(outcome.board, kind, outcome.error))
-            return bool(why_stop(self._plan, self._policy, self._progress))
+                self.journal.note(failure_event(outcome.board, kind, outcome.error))
+            return bool(why_stop(self.plan, self.policy, self.progress))
 
-        with self._home.watch("watching", len(names)) as view:
+        with self.home.watch("watching", len(names)) as view:
             self._run_on_boards(names, check_one, ended, view)
-        well = self._progress.names("watched", among=names)
+        well = self.progress.names("watched", among=names)
         if store is not None:
-            well = self._check_times(store, well)
+            well = self.check_times(store, well)
         return well
 
-    def _check_times(self, store: ProfileStore, names: Sequence[str]) -> list[str]:
+    def check_times(self, store: ProfileStore, names: Sequence[str]) -> list[str]:
         """Marks boards as failed if their release is slower in the field than the one before."""
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:
-            record = self._progress.records[name]
+            record = self.progress.records[name]
             if record.previous:
                 pairs.setdefault((record.previous, record.release), []).append(name)
         for pair, boards in pairs.items():
             try:
-                for line in check_times(store, [pair], self._pace.fail_above):
-                    self._home.say(line)
+                for line in check_times(store, [pair], self.pace.fail_above):
+                    self.home.say(line)
             except EdgekitError as error:
                 for name in boards:
-                    self._journal.note(_failure_event(name, "failed", error))
-        return self._progress.names("watched", among=names)
+                    self.journal.note(failure_event(name, "failed", error))
+        return self.progress.names("watched", among=names)
 
     def _run_on_boards(
         self,
@@ -285,7 +288,7 @@ class _Carrier:
         view: Observer,
     ) -> None:
         boards = [self._entries[name] for name in names]
-        run = run_on(boards, work, parallel=self._pace.parallel, watch=view, stop=ended)
+        run = run_on(boards, work, parallel=self.pace.parallel, watch=view, stop=ended)
         if run.stopped is not None:
             raise _InterruptedError(run.stopped)
 
@@ -294,20 +297,21 @@ class _Noting:
     """Journals the start of each deployment; other events are only displayed."""
 
     def __init__(self, view: Observer, journal: Journal) -> None:
-        self._view, self._journal = view, journal
+        self._view, self.journal = view, journal
         self.stage_changed, self.ended, self.tick = view.stage_changed, view.ended, view.tick
 
     def began(self, board: str) -> None:
-        self._journal.note(BoardEvent(board, "began"))
+        self.journal.note(BoardEvent(board, "began"))
         self._view.began(board)
 
 
-def _failure_event(
+def failure_event(
     board: str,
     kind: EventKind,
     error: EdgekitError | DeviceError | None,
     release: str = "",
     seconds: float = 0.0,
 ) -> BoardEvent:
+    """The event of a board that failed or was lost with this error."""
     code = error.exit_code if error else 1
     return BoardEvent(board, kind, str(error), code, release=release, seconds=seconds)

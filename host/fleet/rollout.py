@@ -56,7 +56,8 @@ class RolloutPlan:
 
     `asked` is a hash of the request: repeating the same command resumes the rollout. `releases`
     maps each kind of board to its release; `name` is the deployment name of the model, empty for
-    the default one.
+    the default one. `folder` is the folder of releases that the boards fetch from, empty if they
+    are pushed to.
     """
 
     id: str
@@ -65,6 +66,7 @@ class RolloutPlan:
     boards: tuple[PlannedBoard, ...]
     releases: Mapping[str, str]
     name: str = ""
+    folder: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,15 @@ def open_rollout(
     settings: Mapping[str, object],
     name: str = "",
     restart: bool = False,
+    folder: str = "",
 ) -> Journal:
     """Opens the journal, and takes the lock, of a rollout of `model` to `boards`.
 
     An interrupted rollout that was requested with the same `settings` is resumed. For a new one,
     `make` builds the bundle of each kind of board, given one board of that kind. BusyError if
     another process uses any of these boards; InputError if a different rollout to them was
-    interrupted, unless `restart` is set, which abandons that one.
+    interrupted, unless `restart` is set, which abandons that one. Boards fetch from `folder`,
+    unless it is empty.
     """
     planned = tuple(PlannedBoard(entry.name, entry.profile) for entry in boards)
     asked = _request_hash(model, planned, settings, name)
@@ -46,7 +48,7 @@ def open_rollout(
     kinds = {entry.profile: entry for entry in reversed(boards)}
     bundles = {kind: make(entry) for kind, entry in sorted(kinds.items())}
     releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
-    plan = RolloutPlan(new_id(), asked, model.name, planned, releases, name)
+    plan = RolloutPlan(new_id(), asked, model.name, planned, releases, name, folder)
     with beginning():
         if found := _find_interrupted(asked, planned, restart):  # started by another process
             return Journal(found.folder)

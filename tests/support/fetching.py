@@ -98,7 +98,13 @@ def fetching(tmp_path: Path, board_root: Path, now: float = BEGIN) -> Iterator[F
     folder.create(owner)
     server = ProfileServer(ProfileStore(tmp_path / "store"), ("127.0.0.1", 0), releases=folder)
     with serving(server):
-        board = Device(LocalTransport(board_root, NAME))
-        home = enroll(board, server.store, "127.0.0.1", server.port)
-        enroll_to_fetch(board, folder, FetchSettings(FAST, 600), start=False)
+        home = enroll_board(server, folder, board_root, NAME)
         yield Fetching(server, folder, owner, Store(board_root), home, clock)
+
+
+def enroll_board(server: ProfileServer, folder: ReleaseFolder, root: Path, name: str) -> PushTarget:
+    """Lets the board in the folder `root` fetch; returns its server."""
+    board = Device(LocalTransport(root, name))
+    home = enroll(board, server.store, "127.0.0.1", server.port)
+    enroll_to_fetch(board, folder, FetchSettings(FAST, 600), start=False)
+    return home

@@ -32,6 +32,7 @@ from edgekit.host.fleet.updates.metadata import (
     Offered,
     OwnerKeys,
     new_signed,
+    public_lines,
     read_signed,
     root_content,
     sign,
@@ -78,7 +79,7 @@ class ReleaseFolder:
         """Makes an empty folder whose metadata `owner` signs, unless it exists."""
         with self._changing():
             if not self.exists:
-                self._write_root(owner, (), 1)
+                self._write_root(owner, ())
                 self._write_targets(owner, {})
 
     def root(self) -> bytes:
@@ -97,7 +98,7 @@ class ReleaseFolder:
         with self._changing():
             if new_online:
                 shutil.rmtree(self.path / "online", ignore_errors=True)
-            self._write_root(owner, before.root, self._newest(ROOT) + 1)
+            self._write_root(owner, before.root, new_online)
             self._write_targets(owner, self._targets())
             self._renew(always=True)
 
@@ -105,13 +106,16 @@ class ReleaseFolder:
         """Offers releases, whose bundles are given unless they are here already. A board's earlier
         offer of the same model ends."""
         with self._changing():
+            self._check_owner(owner)
+            if _is_aged(self._signed(ROOT), self._now()):
+                self._write_root(owner, ())
             targets = self._targets()
             for bundle in bundles:
                 targets.setdefault(_path(bundle.manifest.id), self._add(bundle))
             for offer in offers:
                 boards = set(offer.boards)
                 for target in targets.values():
-                    _withdraw(target["custom"]["offers"], offer.name, boards)
+                    _withdraw(target["custom"]["offers"], {offer.name}, boards)
                 targets[_path(offer.release)]["custom"]["offers"].append(
                     {
                         "name": offer.name,
@@ -120,6 +124,18 @@ class ReleaseFolder:
                         "back": offer.back,
                     }
                 )
+            self._write_targets(owner, targets)
+
+    def withdraw(self, owner: OwnerKeys, rollout: str, boards: Sequence[str]) -> None:
+        """Ends a rollout's offers to boards, which keep what they run."""
+        with self._changing():
+            targets = self._targets()
+            for target in targets.values():
+                own = [one for one in target["custom"]["offers"] if one["rollout"] == rollout]
+                _withdraw(own, {one["name"] for one in own}, set(boards))
+                target["custom"]["offers"] = [
+                    one for one in target["custom"]["offers"] if one["boards"]
+                ]
             self._write_targets(owner, targets)
 
     def renew(self) -> None:
@@ -206,12 +222,27 @@ class ReleaseFolder:
     def _targets(self) -> dict[str, Any]:
         return dict(self._signed(TARGETS).get("targets", {}))
 
+    def _check_owner(self, owner: OwnerKeys) -> None:
+        known = public_lines(self._signed(ROOT), TARGETS)
+        if not all(key.public.line in known for key in owner.targets):
+            raise InputError(
+                f"{self.path}: expected releases to be offered with the key of the host that made "
+                f"this folder, found {owner.targets[0].public.fingerprint}; use that host, or "
+                "another folder"
+            )
+
     def _online(self) -> SigningKey:
         return signing_key(self.path / "online")
 
-    def _write_root(self, owner: OwnerKeys, before: Sequence[SigningKey], version: int) -> None:
-        content = root_content(owner, self._online())
-        signed = new_signed(ROOT, version, self._now(), **content)
+    def _write_root(
+        self, owner: OwnerKeys, before: Sequence[SigningKey], new_online: bool = False
+    ) -> None:
+        """Writes the next version; the server's key, which need not be here, stays the same unless
+        a new one is made."""
+        root, version = self._signed(ROOT), self._newest(ROOT) + 1
+        keep = root and not new_online
+        online = public_lines(root, TIMESTAMP)[0] if keep else self._online().public.line
+        signed = new_signed(ROOT, version, self._now(), **root_content(owner, online))
         keys = {key.public.line: key for key in (*owner.root, *before)}
         atomic_write(self._metadata / f"{version}.root.json", sign(signed, list(keys.values())))
 
@@ -241,7 +272,8 @@ class ReleaseFolder:
         if not (self.path / "online").exists():
             raise InputError(
                 f"{self.path / 'online'}: expected the server's key, found none; copy it from "
-                "where the folder was made, or make another: edgekit fleet deploy --new-online-key"
+                "where the folder was made, or make another there: edgekit profile server run "
+                f"--releases {self.path} --new-key"
             )
         atomic_write(self._metadata / name, sign(signed, [self._online()]))
 
@@ -280,10 +312,10 @@ def _path(release: str) -> str:
     return f"releases/{release}/manifest.json"
 
 
-def _withdraw(offers: list[dict[str, Any]], name: str, boards: set[str]) -> None:
-    """Removes boards from the offers of a model, and offers without boards."""
+def _withdraw(offers: list[dict[str, Any]], names: set[str], boards: set[str]) -> None:
+    """Removes boards from the offers of models, and offers without boards."""
     for offer in offers:
-        if offer["name"] == name:
+        if offer["name"] in names:
             offer["boards"] = [board for board in offer["boards"] if board not in boards]
     offers[:] = [offer for offer in offers if offer["boards"]]
 
@@ -292,6 +324,10 @@ def _is_old(signed: Mapping[str, Any], name: str, version: int, now: float) -> b
     """Whether metadata names another version than this, or a part of its time has passed."""
     if not signed or signed["meta"][name]["version"] != version:
         return True
-    role = signed["_type"]
+    return _is_aged(signed, now)
+
+
+def _is_aged(signed: Mapping[str, Any], now: float) -> bool:
+    """Whether a part of the time of metadata has passed, or its time is yet to come."""
     made = calendar.timegm(time.strptime(signed["signed_at"], "%Y-%m-%dT%H:%M:%SZ"))
-    return not made <= now < made + _RENEW * DAYS[role] * 86400
+    return not made <= now < made + _RENEW * DAYS[signed["_type"]] * 86400

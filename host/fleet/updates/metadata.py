@@ -79,21 +79,30 @@ def new_signed(role: str, version: int, now: float, **content: object) -> dict[s
     }
 
 
-def root_content(owner: OwnerKeys, online: SigningKey) -> dict[str, Any]:
-    """The keys of all roles."""
+def root_content(owner: OwnerKeys, online: str) -> dict[str, Any]:
+    """The keys of all roles; `online` is the public key of the server's."""
     keys: dict[str, Any] = {}
     roles: dict[str, Any] = {}
     for role, own, needed in (
-        (ROOT, owner.root, owner.root_needed),
-        (TARGETS, owner.targets, owner.targets_needed),
-        (SNAPSHOT, (online,), 1),
-        (TIMESTAMP, (online,), 1),
+        (ROOT, _lines(owner.root), owner.root_needed),
+        (TARGETS, _lines(owner.targets), owner.targets_needed),
+        (SNAPSHOT, [online], 1),
+        (TIMESTAMP, [online], 1),
     ):
-        objects = [key_object(key.public.line) for key in own]
+        objects = [key_object(line) for line in own]
         names = [key_id(one) for one in objects]
         keys.update(zip(names, objects, strict=True))
         roles[role] = {"keyids": sorted(names), "threshold": needed}
     return {"consistent_snapshot": True, "keys": keys, "roles": roles}
+
+
+def public_lines(root: Mapping[str, Any], role: str) -> list[str]:
+    """The public keys of a role in root metadata."""
+    return [root["keys"][name]["keyval"]["public"] for name in root["roles"][role]["keyids"]]
+
+
+def _lines(keys: Sequence[SigningKey]) -> list[str]:
+    return [key.public.line for key in keys]
 
 
 def read_signed(path: Path) -> dict[str, Any]:
