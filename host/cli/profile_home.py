@@ -101,7 +101,7 @@ def serve(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Receive profiles over HTTPS, or store those from NATS; offer releases."""
+    """Receive profiles and offer releases over HTTPS."""
     from edgekit.host.errors import InputError
 
     if store is not None:
