@@ -25,7 +25,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, sign_bundle, signing_key
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
-from edgekit.host.fleet.updates import OwnerKeys
+from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder
 from edgekit.host.fleet.updates.metadata import read_signed, sign
 from tests.support.fetching import BEGIN, NAME, Fetching, fetching, owner_keys
 from tests.support.patience import AMPLE
@@ -217,11 +217,20 @@ def rewrite(place: Fetching, name: str, change: Callable[[dict[str, object]], No
     path.write_bytes(sign(signed, [signing_key(place.folder.path / "online")]))
 
 
+class _Thief(ReleaseFolder):
+    """The program of someone who has the server's folder, but none of the owner's keys."""
+
+    def _check_owner(self, owner: OwnerKeys) -> None:
+        del owner
+
+
 def test_the_servers_key_cannot_offer_a_release(place: Fetching, tiny: TinyBundle) -> None:
     place.offer(tiny())
     place.poll()
     thief = OwnerKeys(place.owner.root, (signing_key(place.folder.path / "online"),))
-    place.folder.offer(thief, [tiny(counter=1)], [])
+    with pytest.raises(HostInputError, match="expected releases to be offered with the key of"):
+        place.folder.offer(thief, [tiny(counter=1)], [])
+    _Thief(place.folder.path, place.clock).offer(thief, [tiny(counter=1)], [])
     with pytest.raises(TransferError, match="targets metadata: expected signatures by 1 of its"):
         place.poll()
     assert place.current == tiny().manifest.id
