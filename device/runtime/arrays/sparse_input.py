@@ -227,11 +227,17 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
 def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
     """InputError if `out` cannot hold a result of `shape`, or overlaps x."""
     np = numpy()
-    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype
-    if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+    if not (isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype):
         raise InputError(
             f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "
             f"found {getattr(out, 'dtype', type(out).__name__)} {list(getattr(out, 'shape', []))}"
+        )
+    if not out.flags.writeable:
+        raise InputError("sparse matrix: expected out to be writable, found a read-only array")
+    if not (out.flags.c_contiguous and out.flags.aligned):
+        raise InputError(
+            "sparse matrix: expected out with adjacent, aligned elements, found strides "
+            f"{list(out.strides)} at {out.ctypes.data:#x}; use an array of its own"
         )
     if np.may_share_memory(out, x):
         raise InputError("sparse matrix: expected out and x to be separate, found shared memory")

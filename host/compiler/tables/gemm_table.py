@@ -295,8 +295,12 @@ class KnowledgeBase:
 def _build_answer(
     key: GemmKey, row: GemmRow, taken: bool, default: Method, rule: str, why: str
 ) -> GemmChoice:
-    if row.method is None or not taken:
-        return GemmChoice(key, default, rule, f"{why}; the analytic method", row.history_rows)
+    if row.method is None:
+        why += "; nothing beat the analytic method there"
+        return GemmChoice(key, default, rule, why, row.history_rows)
+    if not taken:
+        why += "; its method does not suit this product, so the analytic one"
+        return GemmChoice(key, default, rule, why, row.history_rows)
     return GemmChoice(key, row.method, rule, why, row.history_rows, row)
 
 

@@ -221,6 +221,14 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         (lambda: _wrong_csr().matvec(np.array([np.nan, 1])), "finite x, found nan at [0]"),
         (lambda: _wrong_csr().matvec(np.ones(2), 0), "expected 1 to 256 threads, found 0"),
         (lambda: _wrong_csr().matvec(np.ones(2), out=np.ones(2)), "expected out to be a writable"),
+        (
+            lambda: _wrong_csr().matvec(np.ones(2), out=np.broadcast_to(1.0, 1)),
+            "expected out to be writable, found a read-only array",
+        ),
+        (
+            lambda: SparseMatrix.from_dense(np.eye(2)).matvec(np.ones(2), out=np.ones(4)[::2]),
+            "expected out with adjacent, aligned elements, found strides [16]",
+        ),
         (lambda: _wrong_csr() @ np.ones((3, 2)), "expected X of float64 [2, 2]"),
         (lambda: _wrong_csr() * np.inf, "within float64, found larger ones"),
     ],
