@@ -10,7 +10,6 @@ from edgekit.device.runtime.agent.bpe import ALWAYS, BYTES, MARKS, NEVER, BpeSpe
 from edgekit.device.runtime.agent.language import SCHEMA, ChatSpec, LanguageSpec, language_of
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.device.runtime.record import asdict
-from edgekit.host.compiler.tasks.chat import chat_of
 from edgekit.host.errors import InputError
 
 # Token types of GGUF files.
@@ -132,5 +131,7 @@ def _chat(about: Mapping[str, Any], tokenizer: BpeSpec) -> tuple[ChatSpec | None
         number: Any = about.get(f"{_PREFIX}{name}_token_id")
         known = isinstance(number, int) and 0 <= number < len(tokenizer.pieces)
         return tokenizer.pieces[number] if known else ""
+
+    from edgekit.host.compiler.tasks.chat import chat_of  # imports Jinja
 
     return chat_of(template, piece("bos"), piece("eos"), bool(tokenizer.before))
