@@ -81,15 +81,14 @@ _Releases = Annotated[
 _Restart = Annotated[
     bool, typer.Option("--restart", help="Give up an interrupted rollout and start a new one.")
 ]
+_Batch = Annotated[str, _text_option("--batch", "N or P%", "Boards per batch after the canaries.")]
 
 
 def deploy(
     model: Model = None,
     select: Select = None,
     canary: _Canary = 1,
-    batch: Annotated[
-        str, _text_option("--batch", "N or P%", "Boards per batch after the canaries.")
-    ] = "20%",
+    batch: _Batch = "20%",
     pause: Annotated[str, _text_option("--pause", "TIME", "Time to watch each batch.")] = "10m",
     stop_at: _StopAt = "5%",
     fail_above: _FailAbove = "10%",
@@ -148,10 +147,8 @@ def deploy(
             else:
                 carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
-            note(
-                "edgekit: interrupted; run it again to resume, or undo it: "
-                f"{_rollback_command(journal)}"
-            )
+            undo = _rollback_command(journal)
+            note(f"edgekit: interrupted; run it again to resume, or undo it: {undo}")
             raise
         finally:
             _print_progress(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)

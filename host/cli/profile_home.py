@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
     from edgekit.host.fleet.updates import ReleaseFolder
 
 _PORT = 8470
-_FETCH_KBIT = 2000
+_FetchKilobits = Annotated[
+    int,
+    typer.Option(
+        "--fetch-kbit",
+        metavar="N",
+        min=1,
+        max=1_000_000,
+        help="Maximum rate of downloads in kbit/s.",
+    ),
+]
 Releases = Annotated[
     Path | None,
     typer.Option(
@@ -204,16 +214,7 @@ def enroll(
     poll: Annotated[
         str, typer.Option("--poll", metavar="TIME", help="Time between two looks for releases.")
     ] = "10m",
-    fetch_kilobits: Annotated[
-        int,
-        typer.Option(
-            "--fetch-kbit",
-            metavar="N",
-            min=1,
-            max=1_000_000,
-            help="Maximum rate of downloads in kbit/s.",
-        ),
-    ] = _FETCH_KBIT,
+    fetch_kilobits: _FetchKilobits = 2000,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Stop the board from sending its profiles here.")
     ] = False,
@@ -224,23 +225,41 @@ def enroll(
     from edgekit.device.runtime.agent.fetch import FetchSettings
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
-    from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
     from edgekit.host.fleet.updates import ReleaseFolder, enroll_to_fetch
 
     if revoke:
-        refuse_with(
-            context,
-            "--revoke",
-            "server",
-            "kilobits",
-            "releases",
-            "poll",
-            "fetch_kilobits",
-            "transport",
-        )
+        others = "server", "kilobits", "releases", "poll", "fetch_kilobits", "transport"
+        refuse_with(context, "--revoke", *others)
         _revoke_token(board, as_json)
         return
+    host, port = _address(server)
+    if releases is None:
+        refuse_without(context, "--releases", "poll", "fetch_kilobits")
+    store = profiles.ProfileStore()
+    settings = FetchSettings(fetch_kilobits * 1000, int(parse_seconds(poll, "--poll")))
+    folder = ReleaseFolder(releases) if releases is not None else None
+    if folder is not None:
+        folder.root()  # InputError before anything changes on the board
+    device = connect_to(board, transport)
+    home = profiles.enroll(device, store, host, port, kilobits * 1000)
+    started = enroll_to_fetch(device, folder, settings) if folder is not None else None
+    line = profiles.sender_line(device)
+    if as_json:
+        shown = {key: value for key, value in asdict(home).items() if key != "token"}
+        fetches = {key: started[key] for key in ("boot", "started", "line")} if started else None
+        emit({"schema": "edgekit.profile.enroll/1", **shown, "sender": line, "fetches": fetches})
+        return
+    print(f"enrolled {board}, which may send to {host}:{port}")
+    print("sends    an application's supervisor sends them; without one, run on the board:")
+    print(f"         {line or 'the command that this prints once a model is deployed there'}")
+    if started is not None:
+        _print_fetching(started, poll)
+
+
+def _address(server: str | None) -> tuple[str, int]:
+    from edgekit.host.errors import InputError
+
     if server is None:
         raise InputError(
             "expected --revoke, or --server HOST with the address of this host as seen from the "
@@ -249,29 +268,13 @@ def enroll(
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
-    if releases is None:
-        refuse_without(context, "--releases", "poll", "fetch_kilobits")
-    store = profiles.ProfileStore()
-    port = int(found[2] or _PORT)
-    settings = FetchSettings(fetch_kilobits * 1000, int(parse_seconds(poll, "--poll")))
-    folder = ReleaseFolder(releases) if releases is not None else None
-    if folder is not None:
-        folder.root()  # InputError before anything changes on the board
-    device = connect_to(board, transport)
-    home = profiles.enroll(device, store, found[1], port, kilobits * 1000)
-    started = enroll_to_fetch(device, folder, settings) if folder is not None else None
-    line = profiles.sender_line(device)
-    if as_json:
-        shown = {key: value for key, value in asdict(home).items() if key != "token"}
-        fetches = {key: started[key] for key in ("boot", "started", "line")} if started else None
-        emit({"schema": "edgekit.profile.enroll/1", **shown, "sender": line, "fetches": fetches})
-        return
-    print(f"enrolled {board}, which may send to {found[1]}:{port}")
-    print("sends    an application's supervisor sends them; without one, run on the board:")
-    print(f"         {line or 'the command that this prints once a model is deployed there'}")
-    if started and started["boot"]:
+    return found[1], int(found[2] or _PORT)
+
+
+def _print_fetching(started: Mapping[str, Any], poll: str) -> None:
+    if started["boot"]:
         print(f"fetches  releases every {poll}, started by {started['boot']}")
-    elif started:
+    else:
         print("fetches  releases with this command, which the board's start script needs:")
         print(f"         {started['line']}")
 

@@ -29,7 +29,6 @@ from edgekit.host.cli.options import (
     file_kind,
     model_file,
 )
-from edgekit.host.cli.results import STDOUT
 from edgekit.host.cli.run_text import (
     Ask,
     MaxTokens,
@@ -45,12 +44,9 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.cli.findings import FileResult
     from edgekit.host.cli.run_job import RunJob
     from edgekit.host.cli.run_stream import StreamOptions
-    from edgekit.host.compiler.inputs import ModelNotes
     from edgekit.host.deploy.board import Board
-    from edgekit.host.deploy.release import InferenceSession
 
 
 Input = Annotated[
@@ -233,21 +229,16 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a model on arrays, pictures, sound, text or folders of them."""
-    from edgekit.host.cli.classes import read_labels
-    from edgekit.host.cli.evaluate import read_truth
     from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.reading import recognizer_on
-    from edgekit.host.cli.run_job import RunJob
-    from edgekit.host.cli.run_print import print_results
-    from edgekit.host.cli.run_stream import StreamOptions
+    from edgekit.host.cli.run_inputs import Wanted, job_of
     from edgekit.host.cli.run_video import video_of
-    from edgekit.host.compiler.inputs import InputNotes, InputOptions, is_array
+    from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.deploy.api import connect
 
     texts = TextOptions(prompt, ask, max_tokens, temperature, top_k, top_p, seed, stop)
-    texts.check(
-        input=input_path, output=output, stream=stream, top=top, evaluate=evaluate, select=select
-    )
+    wanted = Wanted(input_path, output, top, evaluate, labels, stream, command, pixels, raw)
+    texts.check(**wanted.given(), select=select, recognizer=recognizer)
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     if select:
         refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
@@ -262,30 +253,13 @@ def run(
     if texts.wanted:
         _write_text(texts, device, path, options, (threads, cluster or ""), as_json)
         return
-    streaming = StreamOptions(stream, command, pixels, raw)
-    streaming.check(input_path or evaluate, output, as_json)
-    if output == STDOUT and as_json:
-        raise InputError("expected one document on stdout, found --json and --output -; use one")
-    if evaluate and (stream or output or top):
-        raise InputError("--evaluate: expected it without --stream, --output and --top, found one")
-    if recognizer and (stream or output or top or evaluate):
-        raise InputError(
-            "--recognizer: expected it without --stream, --output, --top and --evaluate, found one"
-        )
-    truth = read_truth(evaluate, input_path) if evaluate else None
-    files = [*truth.files] if truth else _find_input_files(input_path, output)
-    wanted = bool(top) or pixels or not all(map(is_array, files))
-    own = _read_model_notes(device, path, wanted)
-    notes = own.inputs[0] if own.inputs else InputNotes()
-    given = InputOptions(*scaling, channels, layout, sample_rate, resample, notes)
-    video = video_of(files, not (stream or output or as_json or top or evaluate or recognizer))
-    known = read_labels(labels) if labels else ()
-    job = RunJob(files, output, top, known, own, reset_each, given, signature, truth)
+    wanted.check(recognizer, as_json)
+    given = InputOptions(*scaling, channels, layout, sample_rate, resample)
+    job = job_of(wanted, device, path, given, signature, reset_each)
+    video = video_of(job.files, not (wanted.is_special or as_json or recognizer))
     with recognizer_on(device, recognizer) as reader:
-        work = _Work(replace(job, recognizer=reader), streaming, video, path, options)
-        found, session = work.run(device, threads, cluster or "")
-    if found is not None:
-        print_results(device, session, job, found, as_json)
+        work = _Work(replace(job, recognizer=reader), wanted.streaming, video, path, options)
+        work.run(device, (threads, cluster or ""), as_json)
 
 
 def _write_text(
@@ -313,23 +287,23 @@ class _Work:
     model: Path | None
     options: CompileOptions
 
-    def run(
-        self, device: Board, threads: int | None, cluster: str
-    ) -> tuple[list[FileResult] | None, InferenceSession]:
-        """The results of files; None for frames, which are printed as they come."""
+    def run(self, device: Board, where: tuple[int | None, str], as_json: bool) -> None:
+        """Prints results, those of frames as they come; `where`: threads and cluster."""
+        from edgekit.host.cli.run_print import print_results
         from edgekit.host.cli.run_stream import FrameStream
         from edgekit.host.cli.run_video import watch
 
         if self.model is not None:
             self._deploy(device, self.model)
-        with device.open(threads, cluster) as session:
+        with device.open(*where) as session:
             if self.streaming.wanted:
                 FrameStream(self.job, self.streaming).run(session, device)
-            elif self.video is not None:
+                return
+            if self.video is not None:
                 watch(self.video, self.job, session)
-            else:
-                return self.job.run(session), session
-        return None, session
+                return
+            found = self.job.run(session)
+        print_results(device, session, self.job, found, as_json)
 
     def _deploy(self, device: Board, model: Path) -> None:
         options, job, streams = self.options, self.job, self.streaming.wanted
@@ -349,40 +323,6 @@ def _guessing_task(options: CompileOptions, model: Path, files: list[Path]) -> C
     if options.task != "auto" or file_kind(model) is FileKind.BUNDLE:
         return options
     return replace(options, task="guess") if not all(map(is_array, files)) else options
-
-
-def _find_input_files(input_path: Path | None, output: str | None) -> list[Path]:
-    """The input files, none for a stream of frames; checks names before the board is contacted."""
-    from edgekit.host.cli.results import check_target
-    from edgekit.host.compiler.inputs import input_files, is_array, read_arrays
-
-    if input_path is None or str(input_path) == STDOUT:
-        return []
-    files = input_files(input_path)
-    if is_array(files[0]):
-        read_arrays(files[0])
-    if output is not None:
-        check_target(output, files, input_path.is_dir())
-    return files
-
-
-def _read_model_notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
-    """Metadata from the model's file: pixel format, rates, labels. For a deployed model, the file
-    named in edgekit.toml is used if its hash matches."""
-    import hashlib
-
-    from edgekit.host.compiler.inputs import ModelNotes, read_notes
-    from edgekit.host.deploy.inventory import read_project
-
-    if model is not None:
-        return read_notes(model)
-    named = read_project(Path.cwd()).model
-    if not wanted or named is None or not Path(named).is_file():
-        return ModelNotes()
-    current = device.status().current
-    with Path(named).open("rb") as file:
-        same = current and hashlib.file_digest(file, "sha256").hexdigest() == current.model_sha256
-    return read_notes(Path(named)) if same else ModelNotes()
 
 
 def numbers(option: str, text: str | None) -> tuple[float, ...]:

@@ -43,7 +43,7 @@ _KINDS = (CLASSIFY, POSE, SEGMENT, *BOXES)
 _LEAST = 0.02  # share of the pixels that is told of
 
 
-def video_of(files: list[Path], shows: bool) -> Path | None:
+def video_of(files: Sequence[Path], shows: bool) -> Path | None:
     """The video among the files of --input. InputError if anything but what is found in its frames
     is asked for, which is all that `shows` says."""
     if not files or not is_video(files[0]):
