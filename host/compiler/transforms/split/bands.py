@@ -79,7 +79,7 @@ def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator
     """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
-    bands: dict[tuple[str, Cut], _Band] = {}
+    parts = _Parts(graph)
     for first in range(worst, max(worst - _LONGEST, -1), -1):
         if graph.nodes[first].name in done:
             return
@@ -93,7 +93,7 @@ def candidate_plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator
             for axis in _axes(chain[-1], out):
                 for count in _COUNTS:
                     if count <= out.shape[axis]:
-                        plan = _estimate_plan(graph, live, chain, (first, end), axis, count, bands)
+                        plan = _estimate_plan(parts, live, chain, (first, end), axis, count)
                         if plan is None:
                             break
                         yield plan
@@ -129,7 +129,7 @@ def _find_chain(graph: Graph, live: Live, first: int, end: int) -> tuple[Node, .
     return tuple(reversed(chain))
 
 
-def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
+def _cut_members(parts: _Parts, chain: Sequence[Node], band: Cut) -> tuple[Node, ...]:
     """The nodes of a chain that can run in bands like `band` of its output.
 
     Nodes whose entire output each band reads, such as the keys and values of attention, run first.
@@ -144,14 +144,11 @@ def _cut_members(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[Node, 
             whole.update(node.inputs)
             continue
         cut = _union(wanted[t] for t in node.outputs if t in wanted)
-        site = site_of(graph.tensors, node)
-        if cut is not None and node is not chain[-1]:
-            cut = _in_whole_steps(site, cut)
-        part = None if cut is None else cut_node(site, cut)
-        if part is None:
+        step = None if cut is None else parts.step(node, cut, exact=node is chain[-1])
+        if step is None:
             return ()
         members.append(node)
-        for name, piece in zip(node.inputs, part.inputs, strict=True):
+        for name, piece in zip(node.inputs, step.part.inputs, strict=True):
             if name is None or name not in made:
                 continue
             if piece is None:
@@ -173,28 +170,27 @@ def _bytes_around(live: Live, chain: Sequence[Node], window: tuple[int, int]) ->
 
 
 def _estimate_plan(
-    graph: Graph,
+    parts: _Parts,
     live: Live,
     chain: tuple[Node, ...],
     window: tuple[int, int],
     axis: int,
     count: int,
-    bands: dict[tuple[str, Cut], _Band],
 ) -> BandPlan | None:
-    """Estimate a plan from its first, middle and last band; inner bands are like the middle one.
-    `bands` are those of shorter chains, by the last node."""
+    """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
+    graph = parts.graph
     out = graph.tensors[chain[-1].outputs[0]]
     around = _bytes_around(live, chain, window)
     if around >= live.peak:
         return None
     cuts = even_cuts(axis, out.shape[axis], -(-out.shape[axis] // count))
     places = (cuts[0], cuts[len(cuts) // 2], cuts[-1])
-    known = [bands.setdefault((chain[-1].name, c), _Band(graph, chain, c)) for c in places]
+    known = [parts.band(chain[-1], cut) for cut in places]
     found = [known[0].steps(chain)]
     if found[0] is None:
-        chain = _cut_members(graph, chain, cuts[0])
+        chain = _cut_members(parts, chain, cuts[0])
         around = _bytes_around(live, chain, window)
-        found = [_band_steps(graph, chain, cut) for cut in places] if chain else [None]
+        found = [_Band(parts, chain[-1], cut).steps(chain) for cut in places] if chain else [None]
     else:
         found += [band.steps(chain) for band in known[1:]]
     peak, done, calls = 0, dict.fromkeys((n.name for n in chain), 0.0), 0
@@ -209,14 +205,42 @@ def _estimate_plan(
     return BandPlan(*window, chain, tuple(cuts), around + peak, extra + CALL * calls)
 
 
+class _Parts:
+    """The parts of a graph's nodes, each made once however many bands share it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._steps: dict[tuple[str, Cut, bool], _Step | None] = {}
+        self._bands: dict[tuple[str, Cut], _Band] = {}
+
+    def band(self, last: Node, piece: Cut) -> _Band:
+        """The band that ends with a piece of the last node's output, shared by all its chains."""
+        key = last.name, piece
+        if key not in self._bands:
+            self._bands[key] = _Band(self, last, piece)
+        return self._bands[key]
+
+    def step(self, node: Node, cut: Cut, exact: bool) -> _Step | None:
+        """The part that computes a piece of the outputs, `exact` or the smallest possible one
+        around it; None if the node cannot be cut like that."""
+        key = node.name, cut, exact
+        if key not in self._steps:
+            site = site_of(self.graph.tensors, node)
+            piece = cut if exact else _in_whole_steps(site, cut)
+            part = cut_node(site, piece)
+            made = None if part is None else _step_of(self.graph, node, part, piece)
+            self._steps[key] = made
+        return self._steps[key]
+
+
 class _Band:
     """The parts that compute a piece of a tensor, found from the last one on: what is found for a
     chain serves longer ones with the same end."""
 
-    def __init__(self, graph: Graph, chain: Sequence[Node], piece: Cut) -> None:
-        self._graph = graph
-        self._last = chain[-1]
-        self._wanted: dict[str, Cut | None] = {self._last.outputs[0]: piece}  # None: impossible
+    def __init__(self, parts: _Parts, last: Node, piece: Cut) -> None:
+        self._parts = parts
+        self._last = last
+        self._wanted: dict[str, Cut | None] = {last.outputs[0]: piece}  # None: impossible
         self._walked = 0
         self._steps: list[_Step] = []
         self._failed = False
@@ -235,23 +259,15 @@ class _Band:
             return True  # this band would read only padding from it
         pieces = [piece for piece in wanted if piece is not None]
         cut = _union(pieces) if len(pieces) == len(wanted) else None
-        site = site_of(self._graph.tensors, node)
-        if cut is not None and node is not self._last:
-            cut = _in_whole_steps(site, cut)
-        part = None if cut is None else cut_node(site, cut)
-        if cut is None or part is None:
+        step = None if cut is None else self._parts.step(node, cut, exact=node is self._last)
+        if step is None:
             return False
-        self._steps.append(_step_of(self._graph, node, part, cut))
-        for name, piece in zip(node.inputs, part.inputs, strict=True):
+        self._steps.append(step)
+        for name, piece in zip(node.inputs, step.part.inputs, strict=True):
             if name is not None:
                 before = self._wanted.get(name, piece)
                 self._wanted[name] = _union((before, piece)) if before and piece else None
         return True
-
-
-def _band_steps(graph: Graph, chain: Sequence[Node], band: Cut) -> tuple[_Step, ...] | None:
-    """Return the parts that compute `band` of the chain's output, in execution order."""
-    return _Band(graph, chain, band).steps(chain)
 
 
 def _in_whole_steps(site: Site, cut: Cut) -> Cut:
@@ -272,6 +288,8 @@ def _in_whole_steps(site: Site, cut: Cut) -> Cut:
 def _union(cuts: Iterable[Cut]) -> Cut | None:
     """The smallest cut that contains all; None if there are none, or along different axes."""
     found = list(cuts)
+    if len(found) == 1:
+        return found[0]
     if len({c.axis for c in found}) != 1:
         return None
     return Cut(found[0].axis, min(c.begin for c in found), max(c.end for c in found))
@@ -298,7 +316,8 @@ def _band_peak(steps: Sequence[_Step]) -> int:
 
 def apply_plan(graph: Graph, plan: BandPlan, origin: dict[str, str]) -> Graph | None:
     """Return the banded graph; None if a band turns out to be impossible."""
-    bands = [_band_steps(graph, plan.chain, cut) for cut in plan.cuts]
+    nodes = _Parts(graph)
+    bands = [_Band(nodes, plan.chain[-1], cut).steps(plan.chain) for cut in plan.cuts]
     if None in bands:
         return None
     builder = SplitBuilder(graph)
