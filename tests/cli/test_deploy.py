@@ -219,6 +219,7 @@ def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     assert len(recorded()) == 1  # not kept: a bundle does not record its compile options
 
 
+@pytest.mark.slow
 def test_what_goes_into_the_history_was_measured_on_a_quiet_board(
     edgekit: Any, face_model: Path
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.detectors import best_boxes, detector, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
 from tests.support.patience import until
+from tests.support.places import few_or_all
 
 _SIZE = (64, 96)
 _PICTURE = (200, 100)  # width, height: letterboxed to 96 x 48, 8 pixels from the top
@@ -72,6 +73,7 @@ def test_boxes_are_shown_drawn_and_written(edgekit, scene, home):
     assert [row["label"] for row in rows] == [_NAMES[label] for label, *_ in expected]
 
 
+@pytest.mark.slow
 def test_a_head_that_shapes_do_not_show_is_asked_for(edgekit, home):
     """YOLOX has the picture in the corner of its input, which is not scaled to 0..1."""
     count = 8 * 12 + 4 * 6 + 2 * 3
@@ -115,13 +117,17 @@ def test_what_is_no_picture_is_one_line(edgekit, scene, home, name, make, said):
     assert done.code == 2 and said in done.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK", "I;16", "P", "1", "LA"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mode", few_or_all(["L", "RGBA", "CMYK", "I;16", "P", "1", "LA"], ["RGBA", "I;16"])
+)
 def test_pictures_of_all_modes_are_taken(edgekit, scene, home, mode):
     Image.new("RGB", _PICTURE, "gray").convert("L").convert(mode).save(home / "p.tiff")
     done = edgekit("run", scene[0], "--input", "p.tiff", "--json")
     assert done.code == 0 and done.document["inputs"][0]["boxes"]
 
 
+@pytest.mark.slow
 def test_programs_on_the_board_give_frames(edgekit, scene, home):
     path, expected = scene
     assert edgekit("deploy", path).code == 0
@@ -146,6 +152,7 @@ def test_programs_on_the_board_give_frames(edgekit, scene, home):
             model.classify(frame)
 
 
+@pytest.mark.slow
 def test_the_server_takes_pictures(edgekit, scene, home):
     path, expected = scene
     assert edgekit("deploy", path).code == 0
@@ -196,6 +203,7 @@ def _is_sent(connection, where: str, body: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_programs_get_the_best_classes(edgekit, home):
     """The classes of this model are its pixels."""
     size, labels = 3 * 8 * 6, {i: f"p{i}" for i in range(3 * 8 * 6)}

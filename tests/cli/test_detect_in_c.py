@@ -82,6 +82,7 @@ def _lines(program: Path, board: Path, frame, most: int) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+@pytest.mark.slow
 def test_boxes_are_those_of_python(edgekit, home, program):
     """Boxes are constant; scores also depend on the picture, which lies in a corner of the input
     with its colors reversed."""
@@ -167,6 +168,7 @@ def test_poses_are_those_of_python(edgekit, home, program):
                 assert lines[2:] == expected[:most]
 
 
+@pytest.mark.slow
 def test_classes_of_pixels_are_those_of_python(edgekit, home, program):
     scores = np.random.default_rng(3).normal(0, 1, (1, 21, *_SIZE)).astype(np.float32)
     path = detector(home, {"y": scores}, _SIZE)

@@ -15,6 +15,7 @@ from tests.support.detectors import detector
 from tests.support.onnx_models import model, node, save, value
 
 
+@pytest.mark.slow
 def test_pictures_are_compared_by_their_vectors(edgekit, home):
     """The vector is a product with the picture's pixels."""
     rng = np.random.default_rng(0)

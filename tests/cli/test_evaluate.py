@@ -81,6 +81,7 @@ def boxes(home: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_boxes_are_compared_with_annotations(edgekit, boxes, home):
     truth = "photos/instances.json"
     done = edgekit("run", boxes, "--input", "photos", "--evaluate", truth, "--json")
@@ -123,6 +124,7 @@ def colors(home: Path) -> Path:
     return _classifier(home)
 
 
+@pytest.mark.slow
 def test_classes_are_compared_with_folders_and_lines(edgekit, colors, home):
     done = edgekit("run", colors, "--evaluate", "colors")
     assert done.code == 0, done.err

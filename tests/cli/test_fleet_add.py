@@ -28,6 +28,7 @@ def write(home: Path, *lines: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_csv_becomes_boards_with_labels_and_pinned_keys(
     edgekit: Any, home: Path, server: Sshd, row: str
 ) -> None:

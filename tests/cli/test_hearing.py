@@ -140,6 +140,7 @@ def test_sound_of_any_form_is_converted(edgekit, home, rate, bits, channels):
     assert heard["start"] == pytest.approx(0.4, abs=0.1)
 
 
+@pytest.mark.slow
 def test_sound_that_is_none_is_one_line(edgekit, home):
     path = _words(home)
     for data in (b"", b"no sound", b"RIFF\x00\x00\x00\x00WAVE"):
@@ -214,6 +215,7 @@ def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
         assert there._asdict() == pytest.approx(heard, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_microphone_template_tells_of_words(edgekit, home):
     _wav(home / "x.wav", _melody())
     expected = _expected(_melody())
@@ -252,6 +254,7 @@ def _sounds() -> dict[str, np.ndarray]:
     return dict(np.load(Path(__file__).parents[1] / "support" / "wake_word.npz"))
 
 
+@pytest.mark.slow
 def test_the_wake_word_of_microwakeword_is_heard(edgekit, face_model, home):
     said = _sounds()
     parts = [said["open_the_door"], said["okay_nabu"], np.zeros(16000, "<i2")]

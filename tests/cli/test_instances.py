@@ -102,6 +102,7 @@ def test_objects_are_shown_drawn_and_written(edgekit, home, table):
         assert each.area == mask.sum()
 
 
+@pytest.mark.slow
 def test_a_server_gives_spans_and_detect_only_boxes(edgekit, home, table):
     path, expected = _model(home)
     assert edgekit("deploy", path).code == 0
@@ -118,6 +119,7 @@ def test_a_server_gives_spans_and_detect_only_boxes(edgekit, home, table):
     assert len(run["boxes"]) == len(expected) and "mask" not in run["boxes"][0]
 
 
+@pytest.mark.slow
 def test_without_metadata_the_shapes_show_it_and_misfits_are_told(edgekit, home, table):
     path, _ = _model(home, task="", names="")
     said = edgekit("inspect", path).out

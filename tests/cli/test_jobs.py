@@ -162,6 +162,7 @@ def test_models_are_estimated_on_several_boards(
     assert len(done.document["estimates"]) == 4
 
 
+@pytest.mark.exhaustive
 def test_of_one_that_failed_the_error_is_its_own(
     edgekit: Any, tmp_path: Path, face_model: Path
 ) -> None:

@@ -173,6 +173,7 @@ def test_deploy_takes_the_model_from_the_settings(edgekit: Any, home: Path) -> N
     assert edgekit("deploy", "--dry-run", "--json").document["unchanged"] is False
 
 
+@pytest.mark.slow
 def test_bundle_for_another_machine_is_refused(edgekit: Any, home: Path) -> None:
     assert edgekit("compile", f"models/{SMALL}.tflite", "--board", "rv64gc").code == 0
     done = edgekit("deploy", f"{SMALL}-rv64gc.ekb")
@@ -274,6 +275,7 @@ def test_bench_of_several_models_tells_of_failures_and_goes_on(
     assert [line.split()[0] for line in text.splitlines()] == ["model", SMALL, SMALL]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.peers
 @pytest.mark.slow
 def test_bench_with_peers(edgekit: Any, face_model: Path) -> None:
@@ -313,6 +315,7 @@ def limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 
+@pytest.mark.slow
 def test_disk_full_leaves_nothing_behind(
     edgekit_process: Any, small_bundle: Path, home: Path
 ) -> None:

@@ -31,6 +31,7 @@ from edgekit.host.deploy.explanations import recall
 from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.kb.targets.board import load_board
+from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
@@ -166,12 +167,15 @@ def test_each_changed_row_is_reported(edgekit, face_model, release, field):
 
 @pytest.mark.parametrize(
     "busy",
-    [
-        replace(_CALM, throttled=True),
-        replace(_CALM, others=2.0),
-        replace(_CALM, temperature_c=95.0),
-        replace(_CALM, frequency_mhz=600.0),
-    ],
+    few_or_all(
+        [
+            replace(_CALM, throttled=True),
+            replace(_CALM, others=2.0),
+            replace(_CALM, temperature_c=95.0),
+            replace(_CALM, frequency_mhz=600.0),
+        ],
+        [replace(_CALM, frequency_mhz=600.0)],
+    ),
     ids=["throttled", "others", "hot", "slowed"],
 )
 def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, field, busy):

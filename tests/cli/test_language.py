@@ -68,6 +68,7 @@ def test_texts_are_continued_and_questions_answered(edgekit: Any, home: Any, mod
     assert drawn[0].out == drawn[1].out != drawn[2].out
 
 
+@pytest.mark.slow
 def test_a_full_context_is_said(edgekit: Any, home: Any, model: Model) -> None:
     path = model.write(home / "llm.gguf")
     done = edgekit("run", path, "--prompt", _PROMPT, "--context", "9")
@@ -81,6 +82,7 @@ def test_a_full_context_is_said(edgekit: Any, home: Any, model: Model) -> None:
         assert [each.text for each in session.generate("a", most=1)][-1] is None
 
 
+@pytest.mark.slow
 def test_programs_on_the_board_generate(edgekit: Any, home: Any, model: Model) -> None:
     path = model.write(home / "llm.gguf")
     assert edgekit("deploy", path).code == 0
@@ -98,6 +100,7 @@ def test_programs_on_the_board_generate(edgekit: Any, home: Any, model: Model) -
             opened.embed("a")
 
 
+@pytest.mark.slow
 def test_a_prompt_is_read_in_steps_of_several_tokens(edgekit: Any, home: Any, model: Model) -> None:
     path = model.write(home / "llm.gguf")
     shapes = (option for n in (1, 4) for option in ("--input-shape", f"tokens=1,{n}"))
@@ -117,6 +120,7 @@ def test_a_prompt_is_read_in_steps_of_several_tokens(edgekit: Any, home: Any, mo
     assert done.code == 2 and "expected a variant that takes one token" in done.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_hugging_face_is_converted(edgekit: Any, home: Any) -> None:
     folder = hub_folder(home / "llm", random_model(tied=False))
     done = edgekit("compile", folder, "-o", "other.gguf")
@@ -132,6 +136,7 @@ def test_a_folder_of_hugging_face_is_converted(edgekit: Any, home: Any) -> None:
     assert done.code == 2 and "(.gguf for a language model)" in done.complaint
 
 
+@pytest.mark.slow
 def test_quantized_weights_take_their_size(edgekit: Any, home: Any) -> None:
     path = with_tokenizer(random_model(kind=Q8_0)).write(home / "llm.gguf")
     done = edgekit("compile", path, "-o", "llm.ekb", "--json")
@@ -150,6 +155,7 @@ def test_a_program_on_the_host_compiles_and_generates(home: Any, model: Model) -
     assert pieces[-1].finish == "context" and pieces[-1].tokens == 12 - 7 + 1
 
 
+@pytest.mark.slow
 def test_what_texts_need_is_said(edgekit: Any, home: Any, model: Model) -> None:
     for change, said in (
         ({"tokenizer.ggml.model": "t5"}, "expected gpt2 or llama, whose byte-pair encoding"),
@@ -196,6 +202,7 @@ def _events(body: str) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
+@pytest.mark.slow
 def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> None:
     path = model.write(home / "llm.gguf")
     assert edgekit("deploy", path).code == 0
@@ -235,6 +242,7 @@ def test_openais_clients_get_texts(edgekit: Any, home: Any, model: Model) -> Non
     assert [each["choices"][0]["finish_reason"] for each in events][-2:] == [None, "length"]
 
 
+@pytest.mark.slow
 def test_openais_clients_get_errors_in_its_form(edgekit: Any, home: Any, model: Model) -> None:
     assert edgekit("deploy", model.write(home / "llm.gguf")).code == 0
     ask = {"messages": [{"role": "user", "content": "a"}]}

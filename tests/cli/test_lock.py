@@ -50,6 +50,7 @@ def small(home: Path) -> Path:
     return save(model(parts, [value("x", (1, 64))], ["z"]), home, "small.onnx")
 
 
+@pytest.mark.slow
 def test_a_model_is_as_locked_until_it_costs_more(
     edgekit: Any, small: Path, home: Path, emulate: Callable[..., None]
 ) -> None:

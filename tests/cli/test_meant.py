@@ -97,6 +97,7 @@ def test_an_output_named_like_another_file_is_refused(
     assert not (home / name).exists()
 
 
+@pytest.mark.slow
 def test_names_that_are_something_else_are_said(edgekit: Any) -> None:
     for line, complaint in (
         (("status", "--board", ""), "--board: expected a name, found an empty one"),

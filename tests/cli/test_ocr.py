@@ -41,6 +41,7 @@ def stripes(text, width=_SIDE):
     return np.concatenate(parts, 1)
 
 
+@pytest.mark.slow
 def test_a_line_is_read(edgekit, home):
     path = line_reader(home)
     seen = ["é", "é", None, "é", "\u3000", "c", "c", None]

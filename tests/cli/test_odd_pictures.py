@@ -43,6 +43,7 @@ def _first(edgekit, sides: Path, name: str) -> str:
     return best
 
 
+@pytest.mark.slow
 def test_pictures_are_turned_and_only_the_first_of_several_counts(edgekit, sides, home):
     turned = Image.Exif()
     turned[0x0112] = 3  # by 180 degrees
@@ -54,6 +55,7 @@ def test_pictures_are_turned_and_only_the_first_of_several_counts(edgekit, sides
     assert edgekit("run", sides, "--input", "thin.png").code == 0
 
 
+@pytest.mark.slow
 def test_pictures_of_many_pixels(edgekit, sides, home):
     _half("lime", (9000, 5600)).save(home / "large.png", compress_level=1)
     assert _first(edgekit, sides, "large.png") == "green left"

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from edgekit.host.cli.app import app
 from edgekit.host.cli.meant import command_tree
 from edgekit.host.common.optional import EXTRAS
@@ -99,9 +97,8 @@ _COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
-    folder = tmp_path_factory.mktemp("home")
+def _answers(folder: Path) -> dict[str, tuple[int, str]]:
+    """Exit code and stderr of each command line, all from one process."""
     (folder / "m.onnx").write_bytes(b"\x08\x07")
     (folder / "m.prototxt").write_text("layer { }")
     (folder / "watcher").mkdir()
@@ -123,15 +120,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     return {line: (code, text) for line, (code, text) in zip(_COMMANDS, found, strict=True)}
 
 
-@pytest.mark.parametrize("line", _COMMANDS)
-def test_a_missing_package_is_one_line(line: str, answers: dict[str, tuple[int, str]]) -> None:
-    code, text = answers[line]
-    last = (text.splitlines() or [""])[-1]  # after lines of progress
-    assert code != 1 and "Traceback" not in text and "bug:" not in text, text
-    expected = [f"expected the Python package {name}, found none" for name in _COMMANDS[line]]
-    assert any(words in last for words in expected) == bool(expected), text
-    if expected:
-        assert code == 2 and last.startswith("edgekit: ") and "pip install" in last, text
+def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
+    for line, (code, text) in _answers(tmp_path).items():
+        last = (text.splitlines() or [""])[-1]  # after lines of progress
+        assert code != 1 and "Traceback" not in text and "bug:" not in text, (line, text)
+        expected = [f"expected the Python package {name}, found none" for name in _COMMANDS[line]]
+        assert any(words in last for words in expected) == bool(expected), (line, text)
+        if expected:
+            assert code == 2 and last.startswith("edgekit: "), (line, text)
+            assert "pip install" in last, (line, text)
 
 
 def test_all_commands_are_tried() -> None:

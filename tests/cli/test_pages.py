@@ -60,6 +60,7 @@ def test_lines_are_read_in_their_order(edgekit, home):
     assert "with --recognizer for /read" in served(home, root, body)["/read"][1]
 
 
+@pytest.mark.slow
 def test_models_that_do_not_fit_are_refused(edgekit, home):
     path, _ = _page(home)
     reader = line_reader(home)

@@ -103,6 +103,7 @@ def test_poses_of_persons_are_recognized_and_of_others_asked_for(edgekit, home, 
     assert "--task segment: expected one output with the classes of all pixels" in refused.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [21, 1])
 def test_classes_of_pixels_are_laid_over_the_picture(edgekit, home, street, classes):
     scores = np.random.default_rng(0).normal(0, 1, (1, classes, *_SIZE)).astype(np.float32)

@@ -15,6 +15,7 @@ for library in ("pyarrow", "duckdb", "nats"):
     pytest.importorskip(library)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
 def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Path) -> None:
     with running_nats(tmp_path / "nats") as nats:

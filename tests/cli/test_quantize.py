@@ -15,6 +15,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from tests.support.onnx_models import model, node, save, value
+from tests.support.places import few_or_all
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,9 @@ def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
-@pytest.mark.parametrize("file", ["net.int8.tflite", "net.int8.onnx"])
+@pytest.mark.parametrize(
+    "file", few_or_all(["net.int8.tflite", "net.int8.onnx"], ["net.int8.onnx"])
+)
 def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, file: str) -> None:
     path, data = classifier(home), save_samples(home)
     done = edgekit("quantize", path, "--samples", data, "-o", file, "--json")
@@ -237,7 +240,9 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     assert "compile the model without writing it" in done.complaint
 
 
-@pytest.mark.parametrize("file", ["net.int8.tflite", "net.int8.onnx", None])
+@pytest.mark.parametrize(
+    "file", few_or_all(["net.int8.tflite", "net.int8.onnx", None], ["net.int8.tflite", None])
+)
 def test_the_loss_of_held_out_samples_goes_with_the_release(
     edgekit: Any, home: Path, file: str | None
 ) -> None:

@@ -38,6 +38,7 @@ def harbor(home):
     return home / "harbor.png"
 
 
+@pytest.mark.slow
 def test_rotated_boxes_are_shown_drawn_and_written(edgekit, home, harbor):
     path, expected = rotated(home, _SIZE, task="obb", names=_NAMES)
     assert len(expected) > 5

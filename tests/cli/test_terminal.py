@@ -37,6 +37,7 @@ def test_deploy_draws_its_states(face_model: Path) -> None:
     assert "golden output matched" in shown
 
 
+@pytest.mark.slow
 def test_the_failure_of_a_board_is_shown_once(tmp_path: Path) -> None:
     file = tmp_path / "boards.csv"
     file.write_text("name,host\npi-1,127.0.0.1:1\n")
@@ -74,6 +75,7 @@ def _query(row: dict[str, str]) -> str:
     return shown_on_terminal("profile", "list", f"SELECT {sql}", columns=80)
 
 
+@pytest.mark.slow
 def test_columns_of_words_give_way() -> None:
     row = {"name": 37 * "n", "estimated µs": "0.2", "MMACs": "0.0000640"}
     shown = _query({**row, "peak": "11 %", "bound by": "store unit"})
@@ -81,6 +83,7 @@ def test_columns_of_words_give_way() -> None:
     assert max(map(len, _lines(shown))) <= 80
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_fit_are_lists() -> None:
     shown = _query({f"column {number}": 12 * "x" for number in range(9)})
     assert [line.split() for line in shown.splitlines() if line][8] == ["column", "8", 12 * "x"]

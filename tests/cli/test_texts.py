@@ -37,6 +37,7 @@ def _run(path: Any, tokens: list[int], length: int) -> Any:
     return session.run(None, {k: v.astype(np.int64) for k, v in given.items() if k in known})[0]
 
 
+@pytest.mark.slow
 def test_texts_are_compared_by_their_vectors(edgekit, home, lines):
     path = text_model(home)
     done = edgekit("run", path, "--input", lines, "--json")
@@ -65,6 +66,7 @@ def test_texts_are_compared_by_their_vectors(edgekit, home, lines):
     assert answers["/v1/embeddings?"][0] == 400
 
 
+@pytest.mark.slow
 def test_openai_asks_for_base64_and_gets_errors_in_its_form(edgekit, home):
     assert edgekit("deploy", text_model(home)).code == 0
     root = home.parent / "home/boards/local"
@@ -79,6 +81,7 @@ def test_openai_asks_for_base64_and_gets_errors_in_its_form(edgekit, home):
         assert "expected 'input' to be at most" in json.loads(said)["error"]["message"]
 
 
+@pytest.mark.slow
 def test_the_first_token_counts_where_the_configuration_says_so(edgekit, home):
     path = text_model(home)
     (home / "1_Pooling").mkdir()
@@ -91,6 +94,7 @@ def test_the_first_token_counts_where_the_configuration_says_so(edgekit, home):
         assert model.embed("cat") == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_texts_are_classified(edgekit, home, lines):
     path = text_model(home, classes=3)
     names = {"0": "bad", "1": "neutral", "2": "good"}
@@ -106,6 +110,7 @@ def test_texts_are_classified(edgekit, home, lines):
     assert [each["top"][0][0]["label"] for each in done.document["inputs"]]
 
 
+@pytest.mark.slow
 def test_short_texts_take_the_short_variant(edgekit, home):
     shapes = (option for n in (4, 16) for option in ("--input-shape", f"input_ids=1,{n}"))
     assert edgekit("deploy", text_model(home), *shapes).code == 0
@@ -114,6 +119,7 @@ def test_short_texts_take_the_short_variant(edgekit, home):
     assert found == {"cat": (1, 4), **dict.fromkeys(_TEXTS, (1, 16))}
 
 
+@pytest.mark.slow
 def test_what_texts_need_is_said(edgekit, home, lines):
     path = text_model(home)
     (home / "bytes.txt").write_bytes(b"\xff\xfe")

@@ -93,6 +93,7 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
     assert none.code == 2 and "expected rows of" in none.complaint
 
 
+@pytest.mark.exhaustive
 def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -> None:
     board = load_board("local")
     shipped = kit_table(board)
@@ -185,6 +186,7 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
     program = "from edgekit.host.cli.main import run; run()"
     command = [

@@ -23,6 +23,7 @@ def models(home: Path, face_model: Path) -> None:
     (home / "models").symlink_to(face_model.parent)
 
 
+@pytest.mark.slow
 def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -> None:
     model = f"models/{SMALL}.tflite"
     done = edgekit(

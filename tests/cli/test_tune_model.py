@@ -134,6 +134,7 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
     assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
 
 
+@pytest.mark.exhaustive
 def test_what_lost_in_another_model_is_not_measured_again(
     tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_board_that_is_lost_while_orders_run_leaves_the_methods(tune_small: An
         assert history.read_operators().measurements
 
 
+@pytest.mark.exhaustive
 def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
     tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path
 ) -> None:
@@ -264,6 +266,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
     assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
 
 
+@pytest.mark.exhaustive
 def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     tune: Any, clockwork: type[Clockwork], face_model: Path
 ) -> None:

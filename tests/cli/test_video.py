@@ -68,6 +68,7 @@ def test_frames_are_told_of_one_by_one(edgekit, home, ffmpeg, model):
     assert (home / "arguments").read_text().endswith("street.mp4 -f image2pipe -c:v ppm -")
 
 
+@pytest.mark.slow
 def test_classes_and_segments_of_frames(edgekit, home, ffmpeg):
     (home / "x.mkv").write_bytes(_pictures(np.zeros((50, 100, 3))))
     scores = np.float32([[0.1, 0.8, 0.1]])
@@ -100,6 +101,7 @@ def test_what_is_no_video_is_one_line(edgekit, home, ffmpeg, model, monkeypatch,
     assert done.code == 2 and said in done.err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_what_videos_need_is_said(edgekit, home, model, monkeypatch):
     (home / "x.mp4").write_bytes(b"")
     done = edgekit("run", model, "--input", "x.mp4", "--json")

@@ -270,6 +270,7 @@ def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
     assert done.code == 0 and "outliers:" not in done.err, done.err
 
 
+@pytest.mark.exhaustive
 def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer: Path) -> None:
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((17, 1, _ROWS, 6)) @ rng.standard_normal((6, _WIDTH))

@@ -79,7 +79,7 @@ def test_faults_hit_every_operation(tmp_path: Path) -> None:
     ("health", "fault"),
     few_or_all(
         itertools.product(["healthy", "sick"], FAULTS),
-        [("healthy", killed), ("sick", disk_fails_once)],
+        [("healthy", killed)],
     ),
 )
 def test_old_or_new_release_whole(

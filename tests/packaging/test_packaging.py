@@ -105,6 +105,7 @@ def test_sdist_leaves_out_what_is_not_the_package(checkout: Path, tmp_path: Path
     assert tops.isdisjoint({"models", "tests", ".ci"})
 
 
+@pytest.mark.exhaustive
 def test_installed_wheel_imports(wheel: Path, bare_python: Path, tmp_path: Path) -> None:
     install(bare_python, wheel)
     place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)

@@ -13,6 +13,7 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 SHIPPED = Path(__file__).parents[2] / "models"
 _FOLDERS = [SHIPPED, *([Path(_EXTRA) / "models"] if _EXTRA else [])]
 
+_LARGE = ("face_detection_back", "pose_detection")
 # It pools 128x128 pixels, which engines sum in f32, and random input amplifies the rounding.
 _LIMITS = {"selfie_segmentation": 5e-4}
 
@@ -20,6 +21,11 @@ _LIMITS = {"selfie_segmentation": 5e-4}
 def models(suffix: str) -> list[Path]:
     """The available models, deduplicated by file name."""
     return sorted({p.name: p for f in _FOLDERS for p in f.rglob(f"*{suffix}")}.values())
+
+
+def few(paths: list[Path]) -> list[Path]:
+    """A third of the models, without large ones."""
+    return [path for path in paths[::3] if path.stem not in _LARGE]
 
 
 def drawn_inputs(graph, rng):

@@ -43,8 +43,11 @@ def amx_boards() -> list[BoardProfile]:
 
 
 def product_params() -> list[Any]:
-    """x86_params() plus amx_boards()."""
-    return x86_params() + [pytest.param(board, id=board.simd) for board in amx_boards()]
+    """x86_params() plus amx_boards(), which are exhaustive."""
+    exhaustive = pytest.mark.exhaustive
+    return x86_params() + [
+        pytest.param(board, id=board.simd, marks=exhaustive) for board in amx_boards()
+    ]
 
 
 def x86_params() -> list[Any]:
@@ -105,6 +108,12 @@ def runs_here(
     finally:
         model.close()
 
+
+# Matches families whose kernels have no vector instructions.
+PLAIN_C = (
+    "auto_scale|channels$|detections|embedding|fixed_fourier|halves|logic|loop|max_roi|movement|"
+    "picking|poses|random_bits|roi_align|scatter|select_boxes|top_k|tree_ensemble|unit_length"
+)
 
 # Families whose kernels keep NaN. Others compare quantized values, skip weights that are 0 or take
 # a maximum, for which ONNX Runtime's results depend on the place of the NaN, too.

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
-from tests.support.export_models import SHIPPED, drawn_inputs, models, need_close
+from tests.support.export_models import SHIPPED, drawn_inputs, few, models, need_close
 from tests.support.places import few_or_all
 
 
@@ -30,7 +30,7 @@ _ALL = [*models(".tflite"), *models(".onnx")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", few_or_all(_ALL, _ALL[::3]), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", few_or_all(_ALL, few(_ALL)), ids=lambda p: p.stem)
 def test_an_exported_model_computes_the_same(path, tmp_path):
     """Bit-exact for float models; integer operators become floats between Q and DQ pairs."""
     graph = _imported(path)
@@ -50,7 +50,7 @@ def test_an_exported_model_computes_the_same(path, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.peers
-@pytest.mark.parametrize("path", few_or_all(_ALL, _ALL[::3]), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", few_or_all(_ALL, few(_ALL)), ids=lambda p: p.stem)
 def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
     """8-bit models are compared with the reference of the Q/DQ graph, since ONNX's single rounding
     in floats differs from TFLite's integer arithmetic."""

@@ -11,7 +11,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
 from edgekit.host.compiler.inputs import read_attached, read_notes
 from edgekit.host.compiler.ir.evaluate import evaluate
-from tests.support.export_models import SHIPPED, drawn_inputs, models, need_close
+from tests.support.export_models import SHIPPED, drawn_inputs, few, models, need_close
 from tests.support.places import few_or_all
 
 _SPARSE = {"face_detection_full_range_sparse": 46, "pose_detection": 38, "hand_landmark_lite": 0}
@@ -20,7 +20,7 @@ _ALL = models(".tflite")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", few_or_all(_ALL, _ALL[::3]), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", few_or_all(_ALL, few(_ALL)), ids=lambda p: p.stem)
 def test_an_exported_model_is_the_same_graph(path):
     graph = import_model(path)
     content = write_tflite(graph)
@@ -39,6 +39,7 @@ def test_an_exported_model_is_the_same_graph(path):
             np.testing.assert_array_equal(found.outputs[name], expected.outputs[name])
 
 
+@pytest.mark.slow
 def test_sparse_weights_and_those_of_f16_take_no_more_of_the_file():
     for name in ("face_detection_full_range_sparse", "pose_detection", "hand_landmark_lite"):
         path = SHIPPED / f"{name}.tflite"
@@ -53,7 +54,7 @@ def test_sparse_weights_and_those_of_f16_take_no_more_of_the_file():
 
 @pytest.mark.slow
 @pytest.mark.peers
-@pytest.mark.parametrize("path", few_or_all(_ALL, _ALL[::3]), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", few_or_all(_ALL, few(_ALL)), ids=lambda p: p.stem)
 def test_litert_runs_it(path, litert_session):
     graph = import_model(path)
     run = litert_session(write_tflite(graph))

@@ -154,6 +154,7 @@ def test_a_loop_may_end_by_a_counter_and_by_what_it_computes(until, tmp_path):
     np.testing.assert_allclose(made["y"], y, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proto", [_looped(0), _looped(0, 3.0), _looped(10**6, 3.0)])
 def test_a_loop_without_bound_is_refused(proto, tmp_path):
     with pytest.raises(InputError, match="expected a loop of at most 65536 steps"):
@@ -325,6 +326,7 @@ def test_a_branch_for_other_shapes_is_left_out(sign, tmp_path):
     assert len(graph.notes) == 1 and "If y" in graph.notes[0] and "dropped" in graph.notes[0]
 
 
+@pytest.mark.slow
 def test_a_branch_that_only_this_kit_cannot_compile_is_not_left_out(tmp_path):
     computed = [
         node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),

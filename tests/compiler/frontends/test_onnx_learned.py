@@ -240,6 +240,7 @@ def test_a_file_without_an_opset_of_onnx_itself(tmp_path):
     np.testing.assert_array_equal(found, (x["x"] - 1) * 2)
 
 
+@pytest.mark.slow
 def test_a_library_computes_what_the_reference_does(tmp_path):
     """A pipeline with a forest and a machine whose search for probabilities is a loop."""
     rng = np.random.default_rng(11)

@@ -46,6 +46,7 @@ def _chained(graph: Graph, board: BoardProfile) -> Graph:
     return chain_for_time(graph, board, board_table(board))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
 @pytest.mark.parametrize("board", x86_params())

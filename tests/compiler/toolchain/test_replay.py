@@ -37,6 +37,7 @@ def test_what_did_not_change_is_the_same(clone):
     assert "1 of 1 compiled models are the same, 0 not" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_change_of_the_generated_code_is_shown(clone):
     emit = clone / "host" / "compiler" / "codegen" / "emit.py"
     text = emit.read_text()

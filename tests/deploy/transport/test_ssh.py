@@ -80,6 +80,7 @@ def test_changed_host_key(server: Sshd, connect: Connect, tmp_path: Path) -> Non
     assert no_login_was_tried(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
 def test_host_key_of_another_type(
     server: Sshd, connect: Connect, tmp_path: Path, kind: str

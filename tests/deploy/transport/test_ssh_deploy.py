@@ -78,6 +78,7 @@ def test_deploy_run_and_go_back(board: Device, tiny: TinyBundle) -> None:
     assert status.current.id == deployed.release.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defines", ["TINY_CRASH", "TINY_HANG", "TINY_WRONG"])
 def test_unhealthy_release_goes_back_by_itself(
     board: Device, tiny: TinyBundle, defines: str
@@ -105,6 +106,7 @@ def test_again_costs_little(
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("tenth", few_or_all(range(1, 10), [2, 8]))
 def test_deploy_through_a_cut_link(
@@ -132,6 +134,7 @@ def test_deploy_through_a_cut_link(
     assert status.current.id == release.id == heavy.manifest.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["probe", "plan", "verify", "health"])
 def test_silent_link_names_the_state(
     server: Sshd, connect: Connect, board: Device, tiny: TinyBundle, state: str
@@ -161,6 +164,7 @@ def test_silent_link_names_the_state(
     assert status.current.id in (old.id, tiny(OTHER).manifest.id)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_transfer_leaves_the_old_release(
     board: Device, tiny: TinyBundle, heavy: Bundle
 ) -> None:

@@ -122,6 +122,7 @@ def test_thin_products(board, library, k, packed):
     check(products, run_here(library, products))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [-1, 0, 1])
 def test_large_operands(library, packed):
     """B larger than 1 MiB, whose next panel is prefetched, in place, copied and packed; C larger

@@ -154,8 +154,8 @@ def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
 @pytest.mark.parametrize(
     "simd",
     [
-        *("scalar", "avx2"),
-        *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("sse2", "avx512vnni")),
+        "scalar",
+        *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("sse2", "avx2", "avx512vnni")),
         pytest.param("avx512amx", marks=[_AMX, pytest.mark.exhaustive]),
     ],
 )

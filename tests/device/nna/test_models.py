@@ -73,6 +73,7 @@ def on_nna(made: Artifact) -> list[str]:
     return [o["name"] for o in made.explain["operators"] if o["unit"] == NNA]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["nna1", "nna2"])
 def test_a_model_is_bit_for_bit_the_reference_and_the_cores(model, chip, tmp_path):
     graph = import_model(model)
@@ -161,6 +162,7 @@ def emulated(node: Any, graph: Any) -> NnaAccount:
     return emulate_depthwise3x3(image, kernel[0], stride=stride, **options).account
 
 
+@pytest.mark.slow
 def test_the_account_of_each_layer_is_that_of_the_definition(explained):
     graph = tiny_graph()
     nodes = {node.name: node for node in graph.nodes}
@@ -205,6 +207,7 @@ def test_the_reason_why_a_layer_is_not_on_the_nna_is_reported(explained):
     assert why["layer1"] is None and why["sum"] is None
 
 
+@pytest.mark.slow
 def test_boards_without_one_have_no_account(model):
     document = compile_artifact(model, load_board("a53")).explain
     assert document["nna"] is None and nna_lines(document["nna"]) == ()

@@ -27,6 +27,7 @@ def test_products_and_rows_are_numpys(library, stored):
     check(cases, run_here(library, cases))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_each_run_gives_the_same_bits(library):
     rng = np.random.default_rng(5)

@@ -56,6 +56,7 @@ def count(store: ProfileStore, what: str) -> int:
     return int(query(store, f"SELECT {what}", 1).rows[0][0])
 
 
+@pytest.mark.slow
 def test_a_session_is_sampled_and_its_profile_comes_home_once(
     device: Device, tiny: TinyBundle, store: ProfileStore, tmp_path: Path
 ) -> None:

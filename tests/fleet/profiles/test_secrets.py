@@ -117,6 +117,7 @@ def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
     assert_none_of(leaks, unpacked)
 
 
+@pytest.mark.slow
 def test_a_push_takes_no_secret_along(board: Device, server: OpenServer, tmp_path: Path) -> None:
     leaks = [*infer(board), SECRET.encode(), str(tmp_path).encode()]
     with running_proxy("127.0.0.1", server.port) as proxy:

@@ -95,6 +95,7 @@ def test_nothing_is_sent_where_sampling_is_off(server: ProfileServer, beside: Be
     assert (beside.look(1), len(stored(server))) == (1, 3)
 
 
+@pytest.mark.slow
 def test_a_revoked_token_is_reported_once_and_nothing_is_lost(
     server: ProfileServer, beside: Beside
 ) -> None:

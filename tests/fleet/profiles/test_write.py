@@ -352,6 +352,7 @@ def test_a_folder_that_is_no_shared_store_is_named(tmp_path: Path) -> None:
         SharedStore("gs://x")
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_lost_or_doubled_whatever_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def numbers(store: SharedStore) -> list[int]:
     return [int(row[0], 16) for row in query(store, "SELECT uuid FROM batches ORDER BY 1", 99).rows]
 
 
+@pytest.mark.exhaustive
 def test_a_bucket_is_written_and_asked_as_a_folder_is(
     swift: Swift, bus: Bus, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.peers
 _MODELS = Path(__file__).parents[3] / "models"
 
 
+@pytest.mark.slow
 def test_the_rewritten_model_gives_the_same_outputs(tmp_path):
     model = _MODELS / "selfie_segmentation.tflite"
     rewritten = with_builtin_operators(model, tmp_path)

@@ -81,6 +81,7 @@ def test_a_benchmark_adds_what_remembered_orders_took_at_its_own_pace(graph):
     assert build_orders(_BOARD)[1] == rows
 
 
+@pytest.mark.slow
 def test_of_another_board_nothing_is_added(graph):
     with History() as history:
         for part in parts_of(graph, _BOARD):

@@ -84,6 +84,7 @@ def _read(path: Path) -> list[Measurement]:
         return history.read().measurements
 
 
+@pytest.mark.slow
 def test_two_writers_lose_nothing(tmp_path: Path):
     path = tmp_path / "h.sqlite"
     tests = str(Path(__file__).parent)

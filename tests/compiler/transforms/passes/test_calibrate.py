@@ -19,6 +19,7 @@ from edgekit.host.compiler.transforms.passes.mixed import Mixed, mixed, mixed_no
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here
+from tests.support.places import few_or_all
 
 _WIDTH, _ROWS = 96, 20
 
@@ -208,7 +209,9 @@ def _uneven_rows(k: int, count: int, seed: int) -> list[dict[str, Array]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bits", "group"), [("int8", None), ("int8", 128), ("int4", 32)])
+@pytest.mark.parametrize(
+    ("bits", "group"), few_or_all([("int8", None), ("int8", 128), ("int4", 32)], [("int4", 32)])
+)
 def test_rows_of_wide_products_have_several_scales(bits, group, tmp_path):
     floats, samples = _wide_layer(1536), _uneven_rows(1536, 8, 6)
     fitted = calibrate(floats, compress_weights(floats, bits, group), bits, samples)
@@ -251,6 +254,7 @@ def _mixed(floats: Graph, target: float) -> Mixed:
     return mixed(floats, compress_weights(floats, "int4", 32), fit, shown, held_out, target)
 
 
+@pytest.mark.slow
 def test_layers_that_4_bits_cost_most_get_8():
     floats = _uneven_layers()
     few = _mixed(floats, 0.5)
@@ -269,6 +273,7 @@ def test_layers_that_4_bits_cost_most_get_8():
     )
 
 
+@pytest.mark.slow
 def test_8_bits_among_4_run(tmp_path):
     floats, inputs = _uneven_layers(), _samples(1, 4)[0]
     graph = _mixed(floats, 0.9999).graph

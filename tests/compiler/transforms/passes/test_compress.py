@@ -18,6 +18,7 @@ from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 from tests.support.outlier_graphs import tied
+from tests.support.places import few_or_all
 
 _MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers with 8 bits per row
 
@@ -94,7 +95,9 @@ def _convolution(ic: int, size: int = 1, stride: int = 1) -> Graph:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2)])
+@pytest.mark.parametrize(
+    ("bits", "error"), few_or_all([("int8", 0.02), ("int4", 0.2)], [("int4", 0.2)])
+)
 def test_convolutions_of_pixels_are_products(bits, error, tmp_path):
     graph = _convolution(64)
     after = compress_weights(graph, bits)

@@ -199,6 +199,7 @@ def test_auto_decides_by_samples_if_there_are_some():
     assert run_pipeline(graph, target).exact is not None
 
 
+@pytest.mark.slow
 def test_auto_keeps_f32_where_they_do_not_and_says_so():
     board, options, golden = load_profile("a76"), CompileOptions(precision="auto"), cache_folder()
     target = Target(board, options, None, table_of(board), golden / "golden", half_loss=1e-6)
@@ -248,6 +249,7 @@ def test_a_board_without_half_precision_is_named():
         prepare(_MODEL, load_profile("a72"), _HALF)
 
 
+@pytest.mark.slow
 def test_what_boxes_are_selected_is_no_loss():
     """Selected rows change places where scores are much alike."""
     graph = _random_convolution()
@@ -263,6 +265,7 @@ def test_what_boxes_are_selected_is_no_loss():
     assert made.exact is not None
 
 
+@pytest.mark.slow
 def test_a_limit_of_memory_leaves_some_f16_convolutions_direct():
     """Their transformed weights may then take 1 MiB."""
     weights = np.random.default_rng(0).standard_normal((128, 3, 3, 128)).astype(np.float32)
@@ -277,6 +280,7 @@ def test_a_limit_of_memory_leaves_some_f16_convolutions_direct():
     assert found == [2, 1]
 
 
+@pytest.mark.slow
 def test_f16_convolutions_run_direct_if_threads_would_wait_for_transformed_weights():
     """On four A55 this takes 6.1 instead of 11.6 million cycles of simulated time."""
     weights = np.random.default_rng(0).standard_normal((128, 3, 3, 128)).astype(np.float32) / 34

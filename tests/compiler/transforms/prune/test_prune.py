@@ -66,6 +66,7 @@ def _noise(graph: Graph, other: Graph, samples: list[dict[str, Array]]) -> float
     return float(((a - b) ** 2).sum() / (a**2).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "sparsity"), [("free", 0.5), ("free", 0.8), ("block", 0.7), ("2:4", None)]
 )

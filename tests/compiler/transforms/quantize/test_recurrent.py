@@ -74,6 +74,7 @@ def test_a_written_file_keeps_weights_as_bytes(kind: str, tmp_path: Path) -> Non
     assert file.stat().st_size < 0.4 * path.stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _GATES)
 def test_a_file_that_is_read_again_computes_what_was_measured(kind: str, tmp_path: Path) -> None:
     """In the file gates are not rounded to 8 bits, so outputs are no further from the float
@@ -112,6 +113,7 @@ def test_onnx_runtime_runs_the_file(kind: str, tmp_path: Path) -> None:
         assert np.abs(found - evaluate(again, each).outputs["y"]).max() <= 1.01 * step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _GATES)
 def test_what_is_compiled_of_the_file_computes_it(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "net.int8.onnx"

@@ -66,6 +66,7 @@ def test_the_note_compares_equal_layouts(board: str, kib: int) -> None:
     assert re.search(r"; \+\d+\.\d% multiply-adds", note), note
 
 
+@pytest.mark.exhaustive
 def test_a_pruned_model_in_bands_computes_what_the_whole_model_does() -> None:
     made = _prepared(_FACE, "a57", 1500)
     inputs = inputs_of(made.imported)

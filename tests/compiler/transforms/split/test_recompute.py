@@ -101,6 +101,7 @@ def _normalized(b: Builder, x: str, groups: int) -> list[str]:
     return [b.classes(b.conv(b.add(ops.Transpose((0, 2, 3, 1)), x), 8, 3, 2))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [0, 4])
 def test_half_of_the_memory_is_enough_for_a_normalized_image(groups):
     graph = drawn("norm", lambda b, x: _normalized(b, x, groups), (16,), 1, DType.F32)
