@@ -130,12 +130,13 @@ def remember(key: str, made: CompiledBundle, most_bytes: int = MOST_BYTES) -> No
 
 
 def _remove_oldest(folder: Path, most_bytes: int) -> None:
-    uses = [(file.stat(), file) for file in folder.glob(f"*{_BUNDLE}")]
-    for status, file in sorted(uses, key=lambda use: use[0].st_mtime, reverse=True):
+    with os.scandir(folder) as entries:
+        uses = [(entry.stat(), entry.path) for entry in entries if entry.name.endswith(_BUNDLE)]
+    for status, path in sorted(uses, key=lambda use: use[0].st_mtime, reverse=True):
         most_bytes -= status.st_size
         if most_bytes < 0:
-            file.with_suffix(_ABOUT).unlink(missing_ok=True)
-            file.unlink(missing_ok=True)
+            Path(path).with_suffix(_ABOUT).unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
 
 
 def _paths(key: str) -> tuple[Path, Path]:
