@@ -182,14 +182,15 @@ def served(
     answers = {}
     words = [sys.executable, str(program), *arguments]
     with subprocess.Popen(words, cwd=home, env=environment) as server:
-        until((home / "serve.sock").exists)
-        for where, body in bodies.items():
-            connection = UnixConnection(home / "serve.sock")
-            until(lambda c=connection, w=where, b=body: _is_sent(c, w, b))
-            answer = connection.getresponse()
-            answers[where] = (answer.status, answer.read().decode())
-            connection.close()
-        server.terminate()
+        try:
+            for where, body in bodies.items():
+                connection = UnixConnection(home / "serve.sock")
+                until(lambda c=connection, w=where, b=body: _is_sent(c, w, b))
+                answer = connection.getresponse()
+                answers[where] = (answer.status, answer.read().decode())
+                connection.close()
+        finally:
+            server.terminate()
     return answers
 
 
@@ -197,7 +198,7 @@ def _is_sent(connection, where: str, body: bytes) -> bool:
     """False while the server does not listen yet."""
     try:
         connection.request("POST", where, body)
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, FileNotFoundError):  # of the server before, or none yet
         connection.close()
         return False
     return True
