@@ -170,6 +170,38 @@ def test_other_forms_stay_as_they_are_written(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [{"strides": [1, 2, 1], "pads": [1, 0, 1, 0, 1, 1]}, {"dilations": [2, 1, 1]}],
+    ids=["strides", "dilations"],
+)
+def test_a_convolution_of_volumes_is_what_onnx_says(attributes, tmp_path):
+    case = (_codes(np.uint8, 2, 3, 3), _ONE, np.uint8(99), (2, _C, 5, 7, 6), attributes)
+    x = _RNG.uniform(-2, 1, case[3]).astype(np.float32)
+    want = _wanted(x, case)
+    graph = run_passes(import_model(save(_net(case), tmp_path)))[0]
+    found = evaluate(graph, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(("groups", "depth", "window"), [(2, 40, (5, 3)), (1, 60, (31,))])
+def test_sums_beyond_what_floats_hold_are_exact(groups, depth, window, tmp_path):
+    """A sum of up to 255 · 255 · 600 in each of several groups."""
+    axes, shape = len(window), (1, groups * depth, *(n + 2 for n in window))
+    w = _RNG.integers(200, 256, (groups, depth, *window)).astype(np.uint8)
+    x = _RNG.integers(200, 256, shape).astype(np.uint8)
+    nodes = [node("ConvInteger", ["x", "w"], ["y"], group=groups)]
+    graph = import_model(save(model(nodes, [value("x", shape, "u8")], ["y"], {"w": w}), tmp_path))
+    found = evaluate(run_passes(graph)[0], {"x": x}).outputs["y"]
+    parts = x.astype(np.int64).reshape(groups, depth, *shape[2:])
+    windows = np.lib.stride_tricks.sliding_window_view(parts, window, tuple(range(2, 2 + axes)))
+    want = (np.moveaxis(windows, 1, axes + 1) * w[:, *(None,) * axes].astype(np.int64)).sum(
+        axis=tuple(range(axes + 1, 2 * axes + 2))
+    )
+    assert want.max() > 1 << 24
+    assert np.array_equal(found[0], want)
+
+
 @pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER"])
 def test_windows_that_skip_pixels_are_of_codes_of_the_whole_image(kind, tmp_path):
     """ONNX Runtime's automatic padding is negative there; the range is of all pixels."""

@@ -46,7 +46,7 @@ def _weights(rng, kind, shape, per_channel):
     return stored, *(v if per_channel else v.reshape(()) for v in (scale, zero))
 
 
-def _net(rng, weights, channels, groups):
+def _net(rng, weights, channels, groups, shape=None, pads=(1, 0, 1, 1), strides=(1, 2)):
     stored, scale, zero = weights
     bias = rng.integers(-3000, 3000, len(stored)).astype(np.int32)
     constants = {"xs": _IN[0], "xz": _IN[1], "ys": _OUT[0], "yz": _OUT[1]}
@@ -55,10 +55,10 @@ def _net(rng, weights, channels, groups):
     ins = ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
     nodes = [
         node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
-        node("QLinearConv", ins, ["c"], group=groups, pads=[1, 0, 1, 1], strides=[1, 2]),
+        node("QLinearConv", ins, ["c"], group=groups, pads=pads, strides=strides),
         node("DequantizeLinear", ["c", "ys", "yz"], ["y"]),
     ]
-    proto = model(nodes, [value("x", (1, channels, 9, 11))], ["y"], constants)
+    proto = model(nodes, [value("x", shape or (1, channels, 9, 11))], ["y"], constants)
     return proto, bias
 
 
@@ -97,6 +97,26 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     np.testing.assert_allclose(got, want, atol=1.01 * _OUT[0])
     local = build(graph, load_board("local"), tmp_path / "local")
     check(graph, run_here(local, inputs), inputs)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("known", [True, False])
+def test_a_convolution_of_volumes_is_what_onnx_runtime_says(rng, known, tmp_path):
+    """The quantization of x is known by its Q, or the graph's input is of bytes."""
+    import onnxruntime
+
+    weights, shape = _weights(rng, "u8", (5, 3, 2, 3, 3), True), (1, 3, 5, 9, 11)
+    proto, _ = _net(rng, weights, 3, 1, shape, pads=[1, 0, 1, 1, 0, 1], strides=[1, 2, 1])
+    inputs = {"x": rng.uniform(0, 2, shape).astype(np.float32)}
+    if not known:
+        proto.graph.input[0].CopyFrom(value("q", shape, "u8"))
+        del proto.graph.node[0]
+        inputs = {"q": rng.integers(0, 256, shape).astype(np.uint8)}
+    path = save(proto, tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, inputs)
+    found = evaluate(integer_form(import_model(path)), inputs).outputs["y"]
+    assert np.ptp(want) > 20 * _OUT[0]
+    np.testing.assert_allclose(found, want, atol=1.01 * _OUT[0])
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -132,7 +132,7 @@ def conv_computed_weights(
     """Weights [oc, kh, kw, ic/groups] on an NHWC image; at least one operand is computed."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[0], w.shape[3]
-    _need_groups(x, oc, depth, groups)
+    need_groups(x, oc, depth, groups)
     if groups > 1 and depth == 1:
         op = ops.DepthwiseConv2D(stride, dilation, padding_of(s), oc // groups)
         return convolved(call, op, x, call.transpose(w, (3, 1, 2, 0)), bias)
@@ -145,7 +145,7 @@ def conv_computed_weights(
     return made[0] if groups == 1 else call.emit(ops.Concat(3), *made)
 
 
-def _need_groups(x: Tensor, oc: int, depth: int, groups: int) -> None:
+def need_groups(x: Tensor, oc: int, depth: int, groups: int) -> None:
     if x.shape[3] != depth * groups or oc % groups or not oc:
         raise MisfitError(
             f"expected {groups} groups of {x.shape[3] // groups} channels, "
@@ -172,7 +172,7 @@ def grouped(
     """Weights [oc, ic/groups, kh, kw] on an NHWC image; `quant`: quantization of w, if known."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[:2]
-    _need_groups(x, oc, depth, groups)
+    need_groups(x, oc, depth, groups)
     if groups > 1 and depth == 1:
         data = call.quantized(w.transpose(1, 2, 3, 0), _of_channels(quant, slice(None), 3))
         op = ops.DepthwiseConv2D(stride, dilation, padding_of(s), oc // groups)

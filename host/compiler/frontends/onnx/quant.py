@@ -11,24 +11,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx.call import OnnxCall
-from edgekit.host.compiler.frontends.onnx.conv import (
-    Sliding,
-    as_image,
-    conv,
-    grouped,
-    groups_of,
-    sliding_over,
-)
+from edgekit.host.compiler.frontends.onnx.integer_conv import integer_sums
 from edgekit.host.compiler.frontends.onnx.product import product
+from edgekit.host.compiler.frontends.onnx.volume import conv
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import quantized_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 _QUANTIZED_TYPES = (DType.U8, DType.I8, DType.U16, DType.I16)
 _EXACT = 1 << 24  # f32 is exact for integers below this
-_LARGEST_PRODUCT = 256 * 256
 _Made = TypeVar("_Made")
 
 
@@ -268,44 +260,13 @@ def matmul_integer(call: OnnxCall) -> Tensor:
 def conv_integer(call: OnnxCall) -> Tensor:
     x = without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
     w = without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
-    return _integer_sums(call, x, _constant_weights(w))
+    return integer_sums(call, x, _constant_weights(w))
 
 
 def _constant_weights(w: Tensor) -> Array:
     if w.data is None:
         raise ShapeError("expected constant weights as input 1, found a computed tensor")
     return w.data
-
-
-def _integer_sums(call: OnnxCall, x: Tensor, w: Array) -> Tensor:
-    """s32 sums of an NCHW convolution of integers held in f32."""
-    need_rank(x, 3, 4)
-    if w.ndim != len(x.shape):
-        raise ShapeError(f"expected weights of rank {len(x.shape)}, found {list(w.shape)}")
-    x, s = sliding_over(call, x, w.shape[2:])
-    kernel = w if w.ndim == 4 else w[:, :, None, :]
-    image = call.nhwc(as_image(call, x))
-    y = call.nchw(_exact_conv(call, image, kernel, s))
-    return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
-
-
-def _exact_conv(call: OnnxCall, image: Tensor, w: Array, s: Sliding) -> Tensor:
-    groups, taps = groups_of(call), int(w.shape[2] * w.shape[3])
-    step = max((_EXACT // _LARGEST_PRODUCT) // max(taps, 1), 1)
-    if taps * _LARGEST_PRODUCT > _EXACT or (groups > 1 and w.shape[1] > step):
-        raise ShapeError(f"expected fewer taps per channel, found {taps} in {groups} groups")
-    if groups > 1 or w.shape[1] <= step:
-        return call.convert(grouped(call, image, w, None, groups, s), DType.I32)
-    total: Tensor | None = None
-    for start in range(0, w.shape[1], step):
-        count = min(step, w.shape[1] - start)
-        begin, extent = (0, 0, 0, start), (*image.shape[:3], count)
-        part = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), image)
-        sums = grouped(call, part, w[:, start : start + count], None, 1, s)
-        sums = call.convert(sums, DType.I32)
-        total = sums if total is None else call.emit(ops.Add(), total, sums)
-    assert total is not None
-    return total
 
 
 def _requantize(call: OnnxCall, sums: Tensor, factor: Array, index: int) -> Tensor:
@@ -385,7 +346,7 @@ def qlinear_conv(call: OnnxCall) -> Tensor:
         return y
     x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
     w = _constant_weights(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
-    sums = _integer_sums(call, x, w)
+    sums = integer_sums(call, x, w)
     if call.maybe(8) is not None:
         shape = (-1, *(1,) * (len(sums.shape) - 2))
         bias = call.value(8, "bias").astype(np.int32).reshape(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from edgekit.host.compiler.frontends.onnx import conv as onnx_conv
 from edgekit.host.compiler.frontends.onnx import transposed_conv as onnx_transpose
@@ -32,6 +32,33 @@ def conv(call: OnnxCall) -> Tensor:
     _check_window(call, w)
     x, s = sliding_over(call, x, w.shape[2:])
     groups, flat = groups_of(call), _of_images(s)
+    parts = _depth_taps(call, x, s)
+    if w.data is None or (term is not None and term.data is None):
+        return _summed(call, parts, _computed_weights(call, w, term, groups, flat), x.shape[0])
+    weights, bias = _read_weights(call)
+    if groups == 1:
+        image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
+        stacked = weights.transpose(0, 2, 1, 3, 4).reshape(len(weights), -1, *w.shape[3:])
+        return _unfold_depth(call, grouped(call, image, stacked, bias, 1, flat), x.shape[0])
+
+    def of_tap(part: Tensor, k: int) -> Tensor:
+        return grouped(call, part, weights[:, :, k], None if k else bias, groups, flat)
+
+    return _summed(call, parts, of_tap, x.shape[0])
+
+
+def summed_over_depth(
+    call: OnnxCall, x: Tensor, s: Sliding, of_tap: Callable[[Tensor, int, Sliding], Tensor]
+) -> Tensor:
+    """The sum of `of_tap(slices, tap, window)` over all depth taps, as [n, c, d, h, w]; slices are
+    NHWC images."""
+    flat = _of_images(s)
+    parts = _depth_taps(call, x, s)
+    return _summed(call, parts, lambda part, k: of_tap(part, k, flat), x.shape[0])
+
+
+def _depth_taps(call: OnnxCall, x: Tensor, s: Sliding) -> list[Tensor]:
+    """For each depth tap the slices that it meets, as images [n · depth, h, w, c]."""
     volume = _channels_last(call, x)
     if s.before[0] or s.after[0]:
         ends = ((0, s.before[0], 0, 0, 0), (0, s.after[0], 0, 0, 0))
@@ -45,33 +72,31 @@ def conv(call: OnnxCall) -> Tensor:
         begin, stride = (0, k * s.dilation[0], 0, 0, 0), (1, s.stride[0], 1, 1, 1)
         op = ops.StridedSlice(begin, stride, (n, steps, *rest), (n * steps, *rest))
         parts.append(call.emit(op, volume))
-    if w.data is None or (term is not None and term.data is None):
-        return _unfold_depth(call, _computed_weights(call, parts, w, term, groups, flat), n)
-    weights, bias = _read_weights(call)
-    if groups == 1:
-        image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
-        stacked = weights.transpose(0, 2, 1, 3, 4).reshape(len(weights), -1, *w.shape[3:])
-        return _unfold_depth(call, grouped(call, image, stacked, bias, 1, flat), n)
-    y = grouped(call, parts[0], weights[:, :, 0], bias, groups, flat)
+    return parts
+
+
+def _summed(
+    call: OnnxCall, parts: list[Tensor], of_tap: Callable[[Tensor, int], Tensor], n: int
+) -> Tensor:
+    y = of_tap(parts[0], 0)
     for k, part in enumerate(parts[1:], 1):
-        y = call.emit(ops.Add(), y, grouped(call, part, weights[:, :, k], None, groups, flat))
+        y = call.emit(ops.Add(), y, of_tap(part, k))
     return _unfold_depth(call, y, n)
 
 
 def _computed_weights(
-    call: OnnxCall, parts: Sequence[Tensor], w: Tensor, bias: Tensor | None, groups: int, s: Sliding
-) -> Tensor:
-    """The images of all depth taps, convolved with weights [oc, ic/groups, kd, kh, kw] and added;
-    at least one operand is computed."""
+    call: OnnxCall, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
+) -> Callable[[Tensor, int], Tensor]:
+    """The convolution of a depth tap by weights [oc, ic/groups, kd, kh, kw]; at least one operand
+    is computed."""
     oc, depth, kd, *window = w.shape
     taps = call.split(call.transpose(w, (0, 3, 4, 2, 1)), 3, (1,) * kd)
-    y: Tensor | None = None
-    for part, tap in zip(parts, taps, strict=True):
-        tap = call.reshape(tap, (oc, *window, depth))
-        made = conv_computed_weights(call, part, tap, bias if y is None else None, groups, s)
-        y = made if y is None else call.emit(ops.Add(), y, made)
-    assert y is not None
-    return y
+
+    def of_tap(part: Tensor, k: int) -> Tensor:
+        tap = call.reshape(taps[k], (oc, *window, depth))
+        return conv_computed_weights(call, part, tap, None if k else bias, groups, s)
+
+    return of_tap
 
 
 def conv_transpose(call: OnnxCall) -> Tensor:
