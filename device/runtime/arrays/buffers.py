@@ -41,8 +41,52 @@ def has_numpy(*values: Any) -> bool:
     return False
 
 
+def refuse_masked(value: Any, what: str) -> None:
+    """InputError, beginning with `what`, for an array with a mask: masked elements would count."""
+    masked = sys.modules.get("numpy.ma")  # without it nothing is masked
+    if masked is not None and isinstance(value, masked.MaskedArray):
+        raise InputError(
+            f"{what}: expected an array without a mask, found a masked one; give its .filled(0)"
+        )
+
+
+def as_array(np: Any, value: Any, what: str) -> Any:
+    """Returns a NumPy array of an array or of nested lists; InputError, beginning with `what`, for
+    what cannot be one, and for a mask."""
+    refuse_masked(value, what)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{what}: expected an array of numbers, found {type(value).__name__}"
+        ) from None
+
+
+def empty_array(np: Any, shape: Any, dtype: Any, what: str) -> Any:
+    """Returns a new NumPy array; InputError, beginning with `what`, if memory is too small."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):
+        raise _too_little(what, "a result", shape) from None
+
+
+def dense_array(np: Any, array: Any, what: str) -> Any:
+    """Returns a NumPy array in C order, copied if necessary; InputError likewise."""
+    try:
+        return np.ascontiguousarray(array)
+    except MemoryError:
+        raise _too_little(what, "a copy", array.shape) from None
+
+
+def _too_little(what: str, of: str, shape: Any) -> InputError:
+    return InputError(
+        f"{what}: expected memory for {of} of {list(shape)}, found too little; multiply in parts"
+    )
+
+
 def view_of(value: Any, what: str) -> memoryview:
     """Returns a view of `value`; InputError, beginning with `what`, if it has no buffer."""
+    refuse_masked(value, what)
     try:
         return memoryview(value)
     except TypeError:
@@ -50,6 +94,8 @@ def view_of(value: Any, what: str) -> memoryview:
             f"{what}: expected an array, found {type(value).__name__}; give a NumPy array, "
             "an array.array or bytes"
         ) from None
+    except ValueError:
+        raise InputError(f"{what}: expected an array, found a released memoryview") from None
 
 
 def readable(value: Any, what: str) -> Buffer:

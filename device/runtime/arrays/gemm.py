@@ -143,6 +143,8 @@ def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Produ
     """The product of NumPy arrays."""
     import numpy as np
 
+    for name, value in (("a", a), ("b", b), ("out", out), ("bias", bias)):
+        buffers.refuse_masked(value, f"gemm: {name}")
     dtype = _check_operands(np, a, b)
     m, n, k = _check_sizes(a.shape, b.shape, threads)
     result = np.dtype(BY_NAME[_SUMS[dtype]].npy)
@@ -162,7 +164,7 @@ def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Produ
     a, b = _make_aligned(np, a), _make_aligned(np, b)
     if dtype == HALF:  # reads rows of a, and writes rows
         a, direct = _with_rows(np, a), direct and out.strides[1] == out.itemsize
-    target: Any = out if direct else _allocate_result(np, (m, n), result)
+    target: Any = out if direct else buffers.empty_array(np, (m, n), result, "gemm")
     at = 0 if bias is None else bias.ctypes.data
     product = Product(dtype, m, n, k, _to_operand(a), _to_operand(b), _to_operand(target), at)
     return product, _Result(target if out is None else out, target, (a, b, bias))
@@ -271,28 +273,18 @@ def _takes_directly(np: Any, out: Any, others: Any) -> bool:
 def _make_aligned(np: Any, array: Any) -> Any:
     """Returns the array, or a copy if its strides are not multiples of the element size."""
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
-    return array if array.flags.aligned and whole else np.ascontiguousarray(array)
+    return array if array.flags.aligned and whole else buffers.dense_array(np, array, "gemm")
 
 
 def _with_rows(np: Any, array: Any) -> Any:
     """Returns the array, or a copy if the elements of a row are not adjacent."""
     adjacent = array.shape[1] < 2 or array.strides[1] == array.itemsize
-    return array if adjacent else np.ascontiguousarray(array)
+    return array if adjacent else buffers.dense_array(np, array, "gemm")
 
 
 def _to_operand(array: Any) -> Operand:
     row, col = (stride // array.itemsize for stride in array.strides)
     return Operand(array.ctypes.data, row, col)
-
-
-def _allocate_result(np: Any, shape: Any, dtype: Any) -> Any:
-    try:
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError):
-        raise InputError(
-            f"gemm: expected memory for a result of {_format_shape(shape)}, found too little; "
-            "multiply in parts"
-        ) from None
 
 
 def _format_shape(shape: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
-from edgekit.device.runtime.arrays.buffers import readable
+from edgekit.device.runtime.arrays.buffers import empty_array, readable, refuse_masked
 from edgekit.device.runtime.arrays.nna_account import (
     NnaAccount,
     NnaEvent,
@@ -168,7 +168,7 @@ def emulate_matmul(
     a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
     check_inner(a.shape, f.shape)
     (m, k), n = a.shape, f.shape[1]
-    sums = np.empty((m, n), np.int32)
+    sums = empty_array(np, (m, n), np.int32, "nna")
     if emulator == "python":
         counted = _python_matmul(chip, a, f, sums, trace)
     else:
@@ -346,6 +346,7 @@ def _data_addresses(*arrays: Array) -> Tuple[int, ...]:
 
 def _bytes_of(name: str, given: Array, rank: int) -> Array:
     """Returns the array, contiguous; InputError unless it is non-empty s8 of this rank."""
+    refuse_masked(given, f"nna: {name}")
     array: Optional[Array] = given if isinstance(given, np.ndarray) else None
     if array is None or array.dtype != np.int8:
         found = type(given).__name__ if array is None else array.dtype

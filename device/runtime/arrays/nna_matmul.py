@@ -32,7 +32,7 @@ def nna_matmul(a: Any, f: Any, account: bool = False, *, chip: Optional[NnaChip]
     check_inner(left.shape, right.shape)
     shape = left.shape[0], right.shape[1]
     if buffers.has_numpy(a, f):
-        sums = sys.modules["numpy"].empty(shape, "int32")
+        sums = buffers.empty_array(sys.modules["numpy"], shape, "int32", "nna")
         address = sums.ctypes.data
     else:
         sums, result = buffers.fresh("s32", shape)

@@ -126,7 +126,7 @@ class OutlierWeights:
         in the low half, and float32 scales [k / group, n]: one per group of k and column."""
         np = _import_numpy()
         w = _check_matrix(np, "w", w, ("uint8",))
-        scale = _as_scales(np, scale)
+        scale = buffers.as_array(np, scale, "outlier weights: scale")
         if scale.ndim != 2 or (not len(scale) and len(w)):
             raise InputError(
                 "outlier weights: expected scales [groups, n] for 4-bit weights, "
@@ -152,7 +152,8 @@ class OutlierWeights:
         """Returns rows of W as float32 [channels, n]: the given channels, or all."""
         np = _import_numpy()
         k, n = self.shape
-        channels = np.arange(k) if channels is None else np.asarray(channels)
+        given = np.arange(k) if channels is None else channels
+        channels = buffers.as_array(np, given, "outlier weights: channels")
         if channels.ndim != 1 or channels.dtype.kind not in "iu":
             raise InputError(f"outlier weights: expected integer channels, found {channels.dtype}")
         for wrong in channels[(channels < 0) | (channels >= k)][:1]:
@@ -171,7 +172,7 @@ class OutlierWeights:
             y, result = buffers.fresh("f32", (m, n))
             rows, at = DenseRows(x.address, m, k, x.dtype == "f16"), result.address
         else:
-            y = _import_numpy().empty((m, n), "float32")
+            y = buffers.empty_array(_import_numpy(), (m, n), "float32", "outlier_matmul")
             rows, at = _describe_rows(x), address_of(y)
         with _ALONE:
             library = _open_library(os.getpid())
@@ -317,13 +318,16 @@ def _checked_x(x: Any) -> Any:
     np = _import_numpy()
     if not isinstance(x, np.ndarray):
         raise InputError(f"outlier_matmul: expected x to be an array, found {type(x).__name__}")
+    buffers.refuse_masked(x, "outlier_matmul: x")
     if x.ndim != 2 or x.dtype not in (np.float32, np.float16) or not x.dtype.isnative:
         raise InputError(
             "outlier_matmul: expected x of 2 dimensions, float32 or float16, "
             f"found {_format_shape(x.shape)} {x.dtype}"
         )
     contiguous = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
-    return x if contiguous and x.flags.aligned else np.ascontiguousarray(x)
+    if contiguous and x.flags.aligned:
+        return x
+    return buffers.dense_array(np, x, "outlier_matmul")
 
 
 def _parse_threshold(value: Any) -> float:
@@ -351,6 +355,7 @@ def _parse_integer(name: str, value: Any, least: int, most: int) -> int:
 
 
 def _check_matrix(np: Any, name: str, value: Any, types: Any) -> Any:
+    buffers.refuse_masked(value, f"outlier weights: {name}")
     if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.name not in types:
         found = getattr(value, "dtype", type(value).__name__)
         shape = _format_shape(getattr(value, "shape", ()))
@@ -366,18 +371,9 @@ def _check_matrix(np: Any, name: str, value: Any, types: Any) -> Any:
     return value
 
 
-def _as_scales(np: Any, scale: Any) -> Any:
-    try:
-        return np.asarray(scale)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"outlier weights: expected scales as an array of floats, found {type(scale).__name__}"
-        ) from None
-
-
 def _convert_scales(np: Any, scale: Any, shape: Any) -> Any:
     """Converts scales of a shape to float32; InputError unless all are positive and finite."""
-    scale = _as_scales(np, scale)
+    scale = buffers.as_array(np, scale, "outlier weights: scale")
     if scale.shape != shape or scale.dtype.kind != "f":
         raise InputError(
             f"outlier weights: expected scales {_format_shape(shape)} of floats, "

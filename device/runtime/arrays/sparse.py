@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from edgekit.device.runtime.arrays import sampling
 from edgekit.device.runtime.arrays.address import address_of
-from edgekit.device.runtime.arrays.buffers import has_numpy
+from edgekit.device.runtime.arrays.buffers import as_array, has_numpy
 from edgekit.device.runtime.arrays.calls import SPMV, Call, settings_text, spmv_text
 from edgekit.device.runtime.arrays.sampling import CallSampler, TimedCall
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -137,7 +137,7 @@ class SparseMatrix:
     def from_dense(array: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
         """Makes a matrix from a 2-D array; zeros are left out."""
         np = numpy()
-        dense = np.asarray(array)
+        dense = as_array(np, array, "sparse matrix")
         if dense.ndim != 2:
             raise InputError(f"sparse matrix: expected 2 dimensions, found {list(dense.shape)}")
         rows, cols = np.nonzero(dense)

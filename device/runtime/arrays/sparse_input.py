@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Tuple
 
+from edgekit.device.runtime.arrays.buffers import as_array, dense_array, refuse_masked
 from edgekit.device.runtime.arrays.sparse_library import CsrRows, SparseLibrary
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.runtime.errors import IncompatibleError, InputError
@@ -212,6 +213,7 @@ def numpy_type(name: str) -> Any:
 def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -> Any:
     """Returns the array in C order; InputError for another shape or type."""
     np = numpy()
+    refuse_masked(value, f"sparse matrix: {name}")
     if not isinstance(value, np.ndarray):
         raise InputError(
             f"sparse matrix: expected {name} to be an array, found {type(value).__name__}"
@@ -221,12 +223,13 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
             f"sparse matrix: expected {name} of {dtype} {list(shape)}, "
             f"found {value.dtype} {list(value.shape)}"
         )
-    return np.ascontiguousarray(value)
+    return dense_array(np, value, "sparse matrix")
 
 
 def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
     """InputError if `out` cannot hold a result of `shape`, or overlaps x."""
     np = numpy()
+    refuse_masked(out, "sparse matrix: out")
     if not (isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype):
         raise InputError(
             f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "
@@ -268,7 +271,7 @@ def checked_shape(shape: Any) -> Tuple[int, int]:
     try:
         rows, cols = (int(extent) for extent in shape)
         whole = (rows, cols) == tuple(shape)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         whole = False
     if not whole or not (0 <= rows <= _LARGEST and 0 <= cols <= _LARGEST):
         raise InputError(
@@ -278,7 +281,7 @@ def checked_shape(shape: Any) -> Tuple[int, int]:
 
 
 def _check_values(np: Any, values: Any) -> Any:
-    array = np.asarray(values)
+    array = as_array(np, values, "sparse matrix: values")
     if array.ndim != 1:
         raise InputError(
             f"sparse matrix: expected values in 1 dimension, found {list(array.shape)}"
@@ -291,7 +294,7 @@ def _check_values(np: Any, values: Any) -> Any:
 
 
 def _whole_numbers(np: Any, name: str, value: Any, dtype: Any) -> Any:
-    array = np.asarray(value)
+    array = as_array(np, value, f"sparse matrix: {name}")
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise InputError(
             f"sparse matrix: expected {name} of whole numbers in 1 dimension, "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from edgekit.device.runtime.arrays import sampling
+from edgekit.device.runtime.arrays.buffers import as_array, empty_array
 from edgekit.device.runtime.arrays.calls import SPMM, Call, spmm_text
 from edgekit.device.runtime.arrays.sampling import TimedCall
 from edgekit.device.runtime.arrays.sparse_input import (
@@ -71,7 +72,7 @@ class SparseWeights:
         weights (naming output and input), or values too large for f16.
         """
         np = numpy()
-        dense = np.asarray(weights)
+        dense = as_array(np, weights, "sparse weights")
         if dense.ndim != 2:
             raise InputError(
                 f"sparse weights: expected [outputs, inputs], found {list(dense.shape)}"
@@ -130,7 +131,7 @@ class SparseWeights:
         if vectors not in (0, 1, 2, 4, 8):
             raise InputError(f"sparse matrix: expected 0, 1, 2, 4 or 8 vectors, found {vectors!r}")
         shape = (self.shape[0], x.shape[1])
-        y = np.empty(shape, sums) if out is None else out
+        y = empty_array(np, shape, sums, "sparse matrix") if out is None else out
         if out is not None:
             checked_out(out, shape, sums, given)
         product = self._build_product(given, y, bias, low, high, vectors)

@@ -300,7 +300,7 @@ _S = np.ones(3, np.float32)
         (lambda: OutlierWeights.from_int8(_W, [1.0, [1.0], 1.0]), "found list"),
         (
             lambda: OutlierWeights.from_int4(_W[:2].view(np.uint8), [[1.0], [1.0, 2.0]]),
-            "expected scales as an array of floats",
+            "scale: expected an array of numbers",
         ),
         (lambda: OutlierWeights.from_float(np.full((4, 3), 1e300)), "found inf at channel 0"),
         (lambda: OutlierWeights.from_int8(_W.astype(np.int16), _S), "expected w [k, n] of int8"),
