@@ -310,13 +310,14 @@ static const row *row_for(const ek_gemm_table *t, const query *q, int *rule) {
 static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
     const row *found = row_for(t, q, rule);
     const ek_gemm_method analytic = ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
-    if (!found)
-        *rule = EK_GEMM_ANALYTIC;
-    else if (found->how.mr && fits(&found->how, q) &&
-             (*rule == EK_GEMM_EXACT
-                  ? within_radius(t, found, q)
-                  : found->relaxes && is_transposed(&found->how) == is_transposed(&analytic)))
+    const int taken =
+        found && (*rule == EK_GEMM_EXACT
+                      ? within_radius(t, found, q)
+                      : found->relaxes && is_transposed(&found->how) == is_transposed(&analytic));
+    if (taken && found->how.mr && fits(&found->how, q))
         return found->how;
+    if (*rule != EK_GEMM_EXACT || !taken || found->how.mr)
+        *rule = EK_GEMM_ANALYTIC;
     return analytic;
 }
 

@@ -132,11 +132,10 @@ def _explanation(library: GemmLibrary, shape: Any, how: GemmMethod, rule: str) -
     if row is None:
         return GemmExplanation("analytic", None, how, "no row shares the scale, m, n or k")
     of = f"the row of {row[0]} x {row[1]} . {row[1]} x {row[2]}"
-    if how != library.default(*shape):
-        return GemmExplanation(rule, row, how, f"{rule}: {of}")
-    if rule == "exact":
-        return GemmExplanation(rule, row, how, f"exact: {of}, with the analytic method")
-    return GemmExplanation("analytic", row, how, f"{of} is the nearest, and does not apply here")
+    if rule == "analytic":
+        return GemmExplanation(rule, row, how, f"{of} is the nearest, and does not apply here")
+    analytic = ", with the analytic method" if how == library.default(*shape) else ""
+    return GemmExplanation(rule, row, how, f"{rule}: {of}{analytic}")
 
 
 def _of_arrays(a: Any, b: Any, threads: int, out: Any, bias: Any) -> Tuple[Product, _Result]:

@@ -189,7 +189,7 @@ def _without_row(
         return cheapest, Choice("analytic", f"{why}; lowest cost")
     answer = table.choose(board, form.shape, form.dtype, packed="b")
     tile = (answer.method.mr, answer.method.nr)
-    for each in candidates if answer.rule != "analytic" else ():
+    for each in candidates if answer.nearest is not None else ():
         how = each.method
         if each.proven and how.family == "in_place" and (how.mr, how.nr) == tile:
             rule = "analytic" if answer.row is None else answer.rule

@@ -141,7 +141,11 @@ class OperatorIndex(Index[OperatorRow]):
 
 @dataclass(frozen=True)
 class GemmChoice:
-    """The result of a lookup: the method, the rule that found it, and the reason."""
+    """The result of a lookup: the method, the rule that found it, and the reason.
+
+    The rule is "analytic" if the row that was found does not apply; "exact" also if the analytic
+    method was the best one measured for this key.
+    """
 
     key: GemmKey
     method: Method
@@ -149,6 +153,7 @@ class GemmChoice:
     why: str
     history_rows: int
     row: GemmRow | None = None  # the source of the method; None: the analytic one
+    nearest: GemmRow | None = None  # the row that was found, even if it does not apply
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,7 @@ class KnowledgeBase:
     operators: tuple[OperatorRow, ...] = ()
     operator_sequences: Sequences | None = None
     _products: Index[GemmRow] = field(init=False, repr=False, compare=False)
+    _groups: frozenset[tuple[int, str, Packed]] = field(init=False, repr=False, compare=False)
     _operators: OperatorIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -180,6 +186,8 @@ class KnowledgeBase:
             if not 0 <= key.platform < len(self.platforms):
                 raise ValueError(f"expected a known platform index, found {key.platform}")
         object.__setattr__(self, "_products", Index(self.rows))
+        groups = frozenset((r.key.platform, r.key.dtype, r.key.packed) for r in self.rows)
+        object.__setattr__(self, "_groups", groups)
         object.__setattr__(self, "_operators", OperatorIndex(self.operators))
 
     def key(
@@ -222,8 +230,10 @@ class KnowledgeBase:
             best, name, why = found
             taken = _method_fits(best, shape) and _can_relax(best, default, vl)
             return _build_answer(key, best, taken, default, f"relaxed:{name}", why)
-        known = platform in self.platforms
-        why = "no row shares a feature" if known else f"no rows for the platform {platform}"
+        why = "no row shares a feature"
+        if (key.platform, dtype, packed) not in self._groups:
+            side = "" if packed == "none" else f" with {packed} packed"
+            why = f"no rows for {dtype} products{side} on {platform}"
         return GemmChoice(key, default, "analytic", f"{why}; from the board's caches", 0)
 
     def choose(
@@ -295,13 +305,15 @@ class KnowledgeBase:
 def _build_answer(
     key: GemmKey, row: GemmRow, taken: bool, default: Method, rule: str, why: str
 ) -> GemmChoice:
+    if row.method is not None and taken:
+        return GemmChoice(key, row.method, rule, why, row.history_rows, row, row)
     if row.method is None:
         why += "; nothing beat the analytic method there"
-        return GemmChoice(key, default, rule, why, row.history_rows)
-    if not taken:
+        rule = rule if rule == "exact" and taken else "analytic"
+    else:
         why += "; its method does not suit this product, so the analytic one"
-        return GemmChoice(key, default, rule, why, row.history_rows)
-    return GemmChoice(key, row.method, rule, why, row.history_rows, row)
+        rule = "analytic"
+    return GemmChoice(key, default, rule, why, row.history_rows, nearest=row)
 
 
 def _method_fits(row: GemmRow, shape: GemmShape) -> bool:
