@@ -31,6 +31,15 @@ def test_a_cut_library_is_named(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("variable", ["EDGEKIT_KERNELS", "EDGEKIT_GEMM_TABLE"])
+def test_a_variable_that_names_no_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(IncompatibleError, match=f"{variable}=.*: expected a .*, found no file"):
+        find_library()
+
+
 def test_the_board_needs_no_library_and_says_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,8 +51,8 @@ def find_library(packages: Optional[Iterable[str]] = None) -> Tuple[Path, Option
 def find_spmv_table(library: Path) -> Optional[Path]:
     """Returns the table of sparse matrices for a library: EDGEKIT_SPMV_TABLE, else the one that
     belongs to it."""
-    if named := os.environ.get(SPMV_TABLE_VARIABLE):
-        return Path(named)
+    if named := _named_file(SPMV_TABLE_VARIABLE, "a table of sparse matrices"):
+        return named
     if _release and (found := _release()).library == library:
         return found.spmv
     return _sibling(library, ".spmv")
@@ -64,18 +64,23 @@ def find_nna_chip() -> Optional[Path]:
 
 
 def _find_files(packages: Optional[Iterable[str]]) -> KernelFiles:
-    named = os.environ.get(LIBRARY_VARIABLE)
-    if named and not Path(named).is_file():
-        raise IncompatibleError(
-            f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
-            "name one that was built for this machine"
-        )
+    named = _named_file(LIBRARY_VARIABLE, "a library")
     if _release and not named:
         return _release()
-    path = Path(named) if named else _find_in_packages(packages)
-    table = os.environ.get(TABLE_VARIABLE)
-    found = Path(table) if table else _sibling(path, ".table")
-    return KernelFiles(path, found, _sibling(path, ".spmv"))
+    path = named or _find_in_packages(packages)
+    table = _named_file(TABLE_VARIABLE, "a table of products") or _sibling(path, ".table")
+    return KernelFiles(path, table, _sibling(path, ".spmv"))
+
+
+def _named_file(variable: str, what: str) -> Optional[Path]:
+    """The file that an environment variable names; IncompatibleError if it does not exist."""
+    named = os.environ.get(variable)
+    if named and not Path(named).is_file():
+        raise IncompatibleError(
+            f"{variable}={named}: expected {what}, found no file; "
+            "name one that was built for this machine"
+        )
+    return Path(named) if named else None
 
 
 def _sibling(library: Path, suffix: str) -> Optional[Path]:
