@@ -21,10 +21,11 @@ from edgekit.host.cli.options import (
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
-    from edgekit.device.runtime.arrays.sparse_table import SpmvRow
+    from edgekit.device.runtime.arrays.sparse_table import Key, SpmvRow
     from edgekit.host.cli.tune_estimated import SettingsEstimate
     from edgekit.host.deploy.board import Board
     from edgekit.host.lab.tune.spmv import TunedMatrix
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import BoardProfile
 
 
@@ -46,6 +47,7 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit lab tune sparse --matrix bcsstk13.mtx",
             "edgekit lab tune sparse --board a57 --matrix banded:10000:5",
+            "edgekit lab tune sparse --board rpi5 --threads 4    # no board: by estimate",
         ),
     )(tune_spmv)
 
@@ -76,19 +78,48 @@ def tune_spmv(
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Measure sparse block settings on a board, and keep the best."""
+    """Measure or estimate sparse block settings, and keep the best."""
+    from edgekit.host.cli.bench_board import board_or_core
     from edgekit.host.compiler.tables.spmv import user_spmv_table
-    from edgekit.host.deploy.connections import check_counting, connect_to
-    from edgekit.host.lab.bench.spmv_matrices import STANDARD
+    from edgekit.host.lab.bench.spmv_matrices import STANDARD, TUNED
+    from edgekit.host.simulator.target import SimulatedCore
     from edgekit.kb.targets.board import load_board
 
-    device = connect_to(board_name(board), transport)
-    check_counting(device)
-    profile = load_board(device.profile)
+    where = board_or_core(board_name(board), transport)
+    estimated = isinstance(where, SimulatedCore)
+    profile = where.board if isinstance(where, SimulatedCore) else load_board(where.profile)
     path = output or user_spmv_table(profile)
-    work = SpmvWork(tuple(matrix or STANDARD), dtype, threads, seconds, allow_noise)
-    found, estimates = tune_on(device, work, path)
+    matrices = tuple(matrix or (TUNED if estimated else STANDARD))
+    work = SpmvWork(matrices, dtype, threads, seconds, allow_noise)
+    if isinstance(where, SimulatedCore):
+        show_tuned(profile, path, tune_by_estimate(where, work, path), [], as_json)
+        return
+    found, estimates = tune_on(where, work, path)
     show_tuned(profile, path, found, estimates, as_json)
+
+
+def tune_by_estimate(target: SimulatedCore, work: SpmvWork, path: Path) -> list[TunedMatrix]:
+    """Adds settings in simulated time to the table at `path`, one row for all matrices with the
+    same key, which must not lose on all cores of the fastest cluster either."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.compiler.placement import check_placement
+    from edgekit.host.compiler.tables.spmv import add_spmv_rows
+    from edgekit.host.lab.bench.spmv_matrices import open_matrix
+    from edgekit.host.lab.tune.estimating import FormEstimator
+    from edgekit.host.lab.tune.spmv import SharedMatrix, shared_row, tune_matrix
+    from edgekit.kb.targets.clusters import clusters_of
+
+    check_placement(target.board, work.threads, "")
+    counts = tuple({work.threads: None, clusters_of(target.board)[0].cores: None})
+    alike: dict[Key, list[SharedMatrix]] = {}
+    for name in work.matrices:
+        given, measurer = open_matrix(name, work.dtype), FormEstimator(target)
+        tuned = tune_matrix(measurer, target.board, name, given, work.threads, show=note)
+        known = alike.setdefault(tuned.row.key, [])
+        known.append(SharedMatrix(measurer, given, tuned))
+        row = shared_row(known, counts)
+        add_spmv_rows(target.board, [row], path)  # now: Ctrl-C loses at most one
+    return [each.tuned for known in alike.values() for each in known]
 
 
 def tune_on(

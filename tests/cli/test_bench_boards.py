@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,29 @@ def test_hot_spots_need_a_board(edgekit: Any, files: Path) -> None:
     assert "expected a board that can be reached for --hotspots, found only" in done.complaint
 
 
-@pytest.mark.cross
-@pytest.mark.slow
-@pytest.mark.skipif(
+_estimates = pytest.mark.skipif(
     not shutil.which("qemu-aarch64"),
     reason="QEMU's user emulators are not installed: apt-get install qemu-user",
 )
+
+
+@pytest.mark.cross
+@pytest.mark.slow
+@_estimates
+def test_settings_of_sparse_matrices_are_tuned_without_a_board(edgekit: Any, home: Path) -> None:
+    tune = ("lab", "tune", "sparse", "--board", "a72", "--output", "t.json")
+    found = edgekit(*tune, "--matrix", "blocks:64:64:4:0.2", "--json").document
+    (row,) = found["rows"]
+    assert row["matrix"] == "blocks:64:64:4:0.2" and row["tried"] > 5 and 0 < row["ratio"] <= 1
+    kept = json.loads((home / "t.json").read_text())
+    assert kept["platform"] == "cortex-a72" and [r["key"] for r in kept["rows"]] == [row["key"]]
+    refused = edgekit(*tune, "--threads", "100")
+    assert (refused.code, refused.out) == (2, "") and "--threads: expected at" in refused.complaint
+
+
+@pytest.mark.cross
+@pytest.mark.slow
+@_estimates
 @pytest.mark.parametrize("words", _PRODUCTS)
 def test_products_are_estimated(edgekit: Any, files: Path, words: tuple[str, ...]) -> None:
     bench = ("lab", "bench", *words, "--board", "a72")

@@ -40,7 +40,7 @@ from edgekit.device.runtime.arrays.sparse_trial import compare_settings
 from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 from edgekit.device.runtime.errors import InputError
 
-_WORTH_THREADS = 65536  # non-zeros: smaller products finish before another thread wakes up
+WORTH_THREADS = 65536  # non-zeros: smaller products finish before another thread wakes up
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class SparseMatrix:
 
     def _multiply(self, x: int, y: int, threads: int) -> bool:
         """Computes y at an address from x; returns whether all of it is finite."""
-        if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
+        if threads != 1 and checked_threads(threads) and self.nnz < WORTH_THREADS:
             threads = 1
         with ALONE:
             sampler = sampling.due(threads)

@@ -42,12 +42,28 @@ ESTIMATED = (
     "dense:1024:512:0.3",
 )
 
+# Those that settings are estimated for: stencils, graphs, pruned layers, and pruned blocks.
+TUNED = (
+    *("banded:300:3", "banded:300:9", "banded:1000:5", "banded:3000:5", "banded:3000:21"),
+    *("banded:10000:3", "banded:10000:9", "banded:30000:3"),
+    *("poisson2:20", "poisson2:50", "poisson2:100", "poisson2:150"),
+    *("poisson3:8", "poisson3:15", "poisson3:22"),
+    *("random:300:0.05", "random:300:0.3", "random:1000:0.01", "random:1000:0.05"),
+    *("random:3000:0.003", "random:3000:0.01", "random:10000:0.0005"),
+    *("uniform:1000:4", "uniform:3000:10", "uniform:10000:4", "uniform:10000:10"),
+    *("power:300:8", "power:1000:8", "power:3000:8", "power:3000:20", "power:10000:6"),
+    *("dense:64:576:0.1", "dense:128:256:0.3", "dense:256:256:0.1", "dense:256:1024:0.1"),
+    *("dense:512:512:0.05", "dense:1000:512:0.1", "dense:512:2048:0.05", "dense:128:1152:0.3"),
+    *("blocks:256:256:4:0.2", "blocks:512:512:8:0.1", "blocks:1024:256:4:0.1"),
+    "blocks:128:1024:16:0.2",
+)
+
 
 def open_matrix(name: str, dtype: str = "float32") -> Csr:
     """Reads a .mtx or .npz file, or generates a matrix of a class. Raises InputError.
 
     Classes: random:N:DENSITY, uniform:N:PER_ROW, power:N:MEAN, banded:N:DIAGONALS, poisson2:SIDE,
-    poisson3:SIDE, dense:ROWS:COLUMNS:DENSITY.
+    poisson3:SIDE, dense:ROWS:COLUMNS:DENSITY, blocks:ROWS:COLUMNS:SIDE:DENSITY.
     """
     path = Path(name)
     try:
@@ -100,6 +116,16 @@ def _dense_pattern(rows: float, cols: float, density: float) -> Pattern:
     rng = np.random.default_rng(2)
     places = rng.choice(int(rows) * int(cols), wanted, replace=False)
     return places // int(cols), places % int(cols), (int(rows), int(cols))
+
+
+def _block_pattern(rows: float, cols: float, side: float, density: float) -> Pattern:
+    """Dense blocks of side x side at random places, as pruning by blocks leaves them."""
+    size = int(side)
+    across, down, shape = _dense_pattern(rows // size, cols // size, density)
+    of_block = np.arange(size * size)
+    whole_rows = across[:, None] * size + of_block // size
+    whole_cols = down[:, None] * size + of_block % size
+    return whole_rows.ravel(), whole_cols.ravel(), (shape[0] * size, shape[1] * size)
 
 
 def _random_pattern(n: float, density: float) -> Pattern:
@@ -155,6 +181,7 @@ def _poisson_pattern(side: float, dimensions: int) -> Pattern:
 _CLASSES: dict[str, tuple[Callable[..., Pattern], int]] = {
     "random": (_random_pattern, 2),
     "dense": (_dense_pattern, 3),
+    "blocks": (_block_pattern, 4),
     "uniform": (_uniform_pattern, 2),
     "power": (_power_law_pattern, 2),
     "banded": (_banded_pattern, 2),

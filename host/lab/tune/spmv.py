@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
+from edgekit.device.runtime.arrays.sparse import WORTH_THREADS
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.runtime.arrays.sparse_input import Csr, library
 from edgekit.device.runtime.arrays.sparse_library import VALUE_BYTES
 from edgekit.device.runtime.arrays.sparse_table import SparseChoice, SpmvRow, key_of
 from edgekit.host.compiler.lowering.sparse.strips import strip_height
 from edgekit.host.compiler.tables.spmv import spmv_table_of
-from edgekit.host.lab.tune.spmv_board import BoardResult, SpmvMeasurer
+from edgekit.host.lab.tune.spmv_board import BoardResult
 from edgekit.kb.targets.board import BoardProfile
 
 _WINDOWS = (0, 512, 4096, 65536)
@@ -20,7 +23,24 @@ _WIDE = (0, 1, 64)
 _WIDTHS = (8, 64)
 _COLUMNS = (0, 1 << 17, 1 << 18)  # per part; x then fills half or all of a common L2
 _BETTER = 0.97  # of the best time so far; smaller gains are noise
+_HARMED = 1.03  # ratio to the rule above which a matrix is harmed
 _DIGITS = 4
+
+
+class FormMeasurer(Protocol):
+    """Measures a matrix in several formats, on a board or by estimate. `unit`: "seconds" or
+    "instructions"."""
+
+    @property
+    def unit(self) -> str: ...
+
+    def send(self, matrix: Csr) -> None: ...
+
+    def measure(
+        self, settings: Sequence[BlockSettings], threads: int = 1, seconds: float = 1.0
+    ) -> BoardResult: ...
+
+    def forget(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ def settings_for(board: BoardProfile, matrix: Csr) -> SparseChoice:
 
 
 def tune_matrix(
-    measurer: SpmvMeasurer,
+    measurer: FormMeasurer,
     board: BoardProfile,
     name: str,
     matrix: Csr,
@@ -60,16 +80,57 @@ def tune_matrix(
         for step in _search_steps(rule, measurer.unit, found.cols):
             candidates = [how for how in (step(best, value) for value in step.values)
                           if how != best]  # fmt: skip
+            if not candidates:
+                continue
             best = _choose_settings(measurer.measure([*candidates, best], threads, seconds), best)
             tried += len(candidates)
             show(f"{name}: {step.name}: {len(candidates)} tried")
         last = measurer.measure([best, rule], threads, seconds)
     finally:
         measurer.forget()
-    ratio = float(f"{last.forms[0].median / last.forms[1].median:.{_DIGITS}g}")
+    ratio = _rounded(last.forms[0].median / last.forms[1].median)
     better = best != rule and ratio < _BETTER
     row = SpmvRow(key_of(found), best if better else None, name, ratio if better else 1.0)
     return TunedMatrix(row, rule, tried)
+
+
+@dataclass(frozen=True)
+class SharedMatrix:
+    """One of several matrices whose features have the same key, as it was tuned by `measurer`."""
+
+    measurer: FormMeasurer
+    matrix: Csr
+    tuned: TunedMatrix
+
+
+def shared_row(found: Sequence[SharedMatrix], counts: Sequence[int] = (1,)) -> SpmvRow:
+    """The row of matrices with the same key, for these counts of threads, small ones for the first:
+    of their settings those with the least geometric mean of ratios to the rule's, if they gain and
+    harm none. Raises what the measurers raise."""
+    best = SpmvRow(found[0].tuned.row.key, None, found[0].tuned.row.matrix, 1.0)
+    for row in (each.tuned.row for each in found):
+        if row.settings is None:
+            continue
+        ratios = [
+            _ratio_to_rule(each, row.settings, threads)
+            for each in found
+            for threads in counts
+            if threads == counts[0] or len(each.matrix.data) >= WORTH_THREADS
+        ]
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        if mean < min(best.ratio, _BETTER) and max(ratios) < _HARMED:
+            best = replace(row, ratio=_rounded(mean))
+    return best
+
+
+def _ratio_to_rule(of: SharedMatrix, how: BlockSettings, threads: int) -> float:
+    of.measurer.send(of.matrix)
+    tried, rule = of.measurer.measure([how, of.tuned.rule], threads).forms
+    return tried.median / rule.median
+
+
+def _rounded(ratio: float) -> float:
+    return float(f"{ratio:.{_DIGITS}g}")
 
 
 @dataclass(frozen=True)
