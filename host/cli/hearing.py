@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.device.runtime.agent.listening import Heard, Listener
+from edgekit.device.runtime.agent.transcribe import transcribe
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.wake_words import RATE, wake_word
 from edgekit.host.compiler.inputs import read_sound
 
 if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.lines import Line
     from edgekit.device.runtime.agent.task import TaskSpec
     from edgekit.host.deploy.release import InferenceSession
     from edgekit.host.deploy.release.inference import ServedVariant
@@ -31,8 +33,38 @@ def hear(
     """What is heard in a file, and the milliseconds of each run. `rate` and `labels` of the user
     replace those of the task; a model without one takes features of sound. Raises InputError if it
     is no WAV file."""
-    specs = {spec.name: spec for spec in variant.inputs}
     times: list[float] = []
+    run = _running(session, variant, times)
+    if task is None:
+        word = wake_word(variant.inputs, variant.outputs, variant.stateful, labels)
+        assert word is not None
+        return word.hear(read_sound(file, RATE), run), times
+    own = replace(task, rate=rate or task.rate, labels=tuple(labels) or task.labels)
+    listener = Listener(own, variant.inputs, variant.outputs, run, variant.stateful)
+    found = listener.feed(read_sound(file, own.rate).tolist())
+    return found + listener.finish(), times
+
+
+def write_down(
+    file: Path,
+    session: InferenceSession,
+    variant: ServedVariant,
+    task: TaskSpec,
+    rate: int | None,
+) -> tuple[Line, list[float]]:
+    """What is said in a file, and the milliseconds of each run; as for `hear`."""
+    times: list[float] = []
+    samples = read_sound(file, rate or task.rate).tolist()
+    run = _running(session, variant, times)
+    ends = variant.inputs, variant.outputs
+    return transcribe(samples, task, *ends, run, lambda v: session.line(np.asarray(v))), times
+
+
+def _running(
+    session: InferenceSession, variant: ServedVariant, times: list[float]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Runs the model on flat inputs, and notes the milliseconds."""
+    specs = {spec.name: spec for spec in variant.inputs}
 
     def run(inputs: dict[str, Any]) -> dict[str, Any]:
         arrays = {
@@ -43,14 +75,7 @@ def hear(
         times.append(timings.latency_ms)
         return outputs
 
-    if task is None:
-        word = wake_word(variant.inputs, variant.outputs, variant.stateful, labels)
-        assert word is not None
-        return word.hear(read_sound(file, RATE), run), times
-    own = replace(task, rate=rate or task.rate, labels=tuple(labels) or task.labels)
-    listener = Listener(own, variant.inputs, variant.outputs, run, variant.stateful)
-    found = listener.feed(read_sound(file, own.rate).tolist())
-    return found + listener.finish(), times
+    return run
 
 
 def heard_lines(found: Sequence[Heard]) -> list[str]:

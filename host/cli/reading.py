@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.device.runtime.agent.lines import Line, ocr_task
+from edgekit.device.runtime.agent.lines import Line, reading_task
 from edgekit.device.runtime.agent.pages import Crop, TextLine, read_line
+from edgekit.device.runtime.agent.task import OCR
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
@@ -38,7 +39,7 @@ class LineReader:
 
     def read(self, line: Crop, name: str) -> Line:
         """The text of a line of any length; `name` is that of its picture, for errors."""
-        task = ocr_task(self.session.served.task)
+        task = reading_task(self.session.served.task, OCR)
         spec = next(s for s in self.session.served.variants[0].inputs if s.name == task.input)
         options = self.options.for_task(task)
         width, height = picture_size(name, spec, options)
@@ -67,7 +68,7 @@ def recognizer_on(device: Board, wanted: str | None) -> Iterator[LineReader | No
         put_into_service(device.named(name), load_bundle(file, device.profile, options=options))
     with device.named(name).open() as session:
         try:
-            ocr_task(session.served.task)
+            reading_task(session.served.task, OCR)
         except DeviceInputError as error:
             raise InputError(f"--recognizer {wanted}: {error}") from None
         yield LineReader(session, InputOptions())

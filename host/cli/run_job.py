@@ -21,13 +21,14 @@ from edgekit.device.runtime.agent.task import (
     SOUNDS,
     STRETCH,
     TaskSpec,
+    TRANSCRIBE,
 )
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
-from edgekit.host.cli.hearing import hear
+from edgekit.host.cli.hearing import hear, write_down
 from edgekit.host.cli.output import note
 from edgekit.host.cli.reading import LineReader, crop_of
 from edgekit.host.cli.results import STDOUT, Outputs, results
@@ -200,6 +201,9 @@ class RunJob:
     @property
     def _draws(self) -> bool:
         return self.output is None and self.truth is None
+        if task and task.kind == TRANSCRIBE:
+            line, times = write_down(file, session, variant, task, self.options.sample_rate)
+            return FileResult(file, tuple(times), (), line=line)
 
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""

@@ -25,6 +25,7 @@ Task = Literal[
     "ocr",
     "keyword",
     "vad",
+    "transcribe",
     "generate",
 ]
 Shapes = Mapping[str, tuple[int, ...]]

@@ -18,7 +18,10 @@ COMMON_LABELS = (
 )  # fmt: skip
 CONFIG, PIXELS, POOLING = "config.json", "preprocessor_config.json", "1_Pooling/config.json"
 TOKENIZER, VOCABULARY, TOKENIZER_CONFIG = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
-_CONFIGS = (CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG)
+SPEECH_VOCABULARY = "vocab.json"
+_CONFIGS = (
+    CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY,
+)  # fmt: skip
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
 _MOST_BYTES = 64 << 20
 _ONNX = "onnx"  # folder in which some exporters put the model alone

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Sequence
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.release_files import ReleaseFiles
 from edgekit.device.runtime.agent.strict import bad, each, keys_of
-from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, OCR, TaskSpec
+from edgekit.device.runtime.agent.task import CHARACTER_FIELDS, OCR, TRANSCRIBE, TaskSpec
 from edgekit.device.runtime.errors import InputError
 
 SCHEMA = "edgekit.characters/1"
@@ -26,7 +26,7 @@ class Characters:
     classification)."""
 
     def __init__(self, manifest: Manifest, files: ReleaseFiles) -> None:
-        path = ocr_task(manifest.task).characters
+        path = reading_task(manifest.task).characters
         self._known = ("", *characters_of(files.read(path), path))
 
     def line(self, values: Sequence[float]) -> Line:
@@ -35,7 +35,7 @@ class Characters:
         found, scores, before = [], [], 0
         for at in range(0, len(values), CHARACTER_FIELDS):
             number = int(values[at])
-            if number not in (0, before) and number < len(self._known):
+            if number != before and number < len(self._known) and self._known[number]:
                 found.append(self._known[number])
                 scores.append(values[at + 1])
             before = number
@@ -54,11 +54,13 @@ def characters_of(data: bytes, where: str) -> Sequence[str]:
     return each(keys["characters"], f"{where}.characters", _character)
 
 
-def ocr_task(task: Optional[TaskSpec]) -> TaskSpec:
-    """The task of a model that reads lines; InputError for others."""
-    if task is None or task.kind != OCR:
+def reading_task(task: Optional[TaskSpec], *kinds: str) -> TaskSpec:
+    """The task of a model that reads lines or writes down speech, or only of `kinds`; InputError
+    for others."""
+    wanted = kinds or (OCR, TRANSCRIBE)
+    if task is None or task.kind not in wanted:
         raise InputError(
-            f"expected a model that was compiled with --task {OCR}, found "
+            f"expected a model that was compiled with --task {' or '.join(wanted)}, found "
             f"{task.kind if task else 'no task'}; compile it so"
         )
     return task

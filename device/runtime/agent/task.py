@@ -9,14 +9,17 @@ from edgekit.device.runtime.record import Record
 
 CLASSIFY, DETECT, POSE, SEGMENT = "classify", "detect", "pose", "segment"
 LETTERBOX, CORNER, STRETCH, CROP, LINE = "letterbox", "corner", "stretch", "crop", "line"
+NORMALIZED = "normalized"  # sound of mean 0 and variance 1
 RGB, BGR = "rgb", "bgr"
 EMBED, OCR, KEYWORD, VAD, GENERATE = "embed", "ocr", "keyword", "vad", "generate"
-PICTURES, SOUNDS = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
+TRANSCRIBE = "transcribe"
+PICTURES, HEARD = (CLASSIFY, DETECT, POSE, SEGMENT, EMBED, OCR), (KEYWORD, VAD)
+SOUNDS = (*HEARD, TRANSCRIBE)
 INSTANCES = "instances"  # --task segment where a model tells objects apart
 OBB = "obb"  # --task detect where boxes are rotated
 KINDS, CHANNELS = (*PICTURES, *SOUNDS, INSTANCES, OBB, GENERATE), (RGB, BGR)
 BOXES = (DETECT, INSTANCES, OBB)  # outputs begin with rows of FIELDS
-FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE)
+FITS = (LETTERBOX, CORNER, STRETCH, CROP, LINE, NORMALIZED)
 
 _MOST_RATE = 1_000_000
 FIELDS = 7  # of a detection: image, class, score, left, top, right, bottom
@@ -41,7 +44,8 @@ class TaskSpec(Record):
     each place along a line of text; `characters` is a file of the release with all of them.
     `labels` name the classes, in order; empty if unknown. For `keyword` and `vad`, the input is a
     window of samples, -1 to 1, of which `rate` are a second, and the output a score from 0 to 1 for
-    each class, f32.
+    each class, f32. For `transcribe` the input is such a window, too, NORMALIZED if `fit` says so,
+    and the output has CHARACTER_FIELDS f32 for each place along it, as for `ocr`.
 
     A model of texts has a `tokenizer`, a file of the release: `input` takes the tokens, `mask` (if
     it has that input) 1 for each that counts, `segments` 0 for each. It gives a vector, or scores.

@@ -14,6 +14,7 @@ from edgekit.device.runtime.agent.segments import Segments
 from edgekit.device.runtime.application import pictures
 from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.application.pictures import Class
+from edgekit.device.runtime.application.speech import write_down
 from edgekit.device.runtime.application.texts import Text
 
 Result = TypeVar("Result")
@@ -92,6 +93,11 @@ class Results:
     def ocr(self, frame: Any, width: int = 0, height: int = 0) -> Line:
         """The line of text in a picture; `frame` as in `detect`."""
         return self._on_current(lambda loaded: pictures.ocr(loaded, frame, width, height))
+
+    def transcribe(self, samples: Sequence[float]) -> Line:
+        """The text of what is said in `samples`: -1 to 1, of one channel, `model.task.rate` a
+        second. InputError if the model is not for that."""
+        return self._on_current(lambda loaded: write_down(loaded, samples))
 
     def read(
         self, frame: Any, recognizer: Results, width: int = 0, height: int = 0

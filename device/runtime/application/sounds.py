@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgekit.device.runtime.agent.listening import Listener
-from edgekit.device.runtime.agent.task import SOUNDS
+from edgekit.device.runtime.agent.task import HEARD
 from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.errors import InputError
 
@@ -15,9 +15,9 @@ def listen(model: Model) -> Listener:
     InputError if the model is not for that.
     """
     task = model.task
-    if task is None or task.kind not in SOUNDS:
+    if task is None or task.kind not in HEARD:
         raise InputError(
-            f"expected a model compiled with --task {' or '.join(SOUNDS)}, found "
+            f"expected a model compiled with --task {' or '.join(HEARD)}, found "
             f"{task.kind if task else 'no task'}"
         )
     return Listener(task, model.inputs, model.outputs, model.run, model.is_stateful)

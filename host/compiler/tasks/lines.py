@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,20 +48,9 @@ def line_reader(model: KnownModel) -> Prepared | None:
     characters, source, blank = found
     graph = model.ends.graph
     to = Appender(graph, _OUTPUT)
-    length = max(scores.shape[:2])
-    shares = to.add(ops.Reshape((1, length, count)), to.floats(scores.name))
-    if blank:  # as the first, which it is on the board
-        order = np.array([blank, *(i for i in range(count) if i != blank)])
-        shares = to.add(ops.Gather(2), shares, to.constant(order, DType.I64))
-    if not model.ends.is_from(scores.name, ops.Softmax.kind):
-        shares = to.add(ops.Softmax(), shares)
-    places = (1, length, 1)
-    best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), shares))
-    parts = (
-        to.add(ops.Reshape(places), part) for part in (best, to.add(ops.ReduceMax((2,)), shares))
-    )
+    is_shares = model.ends.is_from(scores.name, ops.Softmax.kind)
     name = free_name(graph, _OUTPUT)
-    made = to.with_output(to.add(ops.Concat(2), *parts), name)
+    made = to.with_output(characters_seen(to, scores, blank, is_shares), name)
     spec = TaskSpec(
         OCR,
         model.ends.image.name,
@@ -74,9 +63,33 @@ def line_reader(model: KnownModel) -> Prepared | None:
         characters=FILE,
     )
     note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
-    document = json.dumps({"schema": SCHEMA, "characters": characters}, ensure_ascii=False)
     noted = replace(made, notes=(*made.notes, note))
-    return Prepared(noted, spec, f"with the characters of {source}", {FILE: document.encode()})
+    files = {FILE: character_document(characters)}
+    return Prepared(noted, spec, f"with the characters of {source}", files)
+
+
+def characters_seen(to: Appender, scores: Tensor, blank: int, is_shares: bool = False) -> str:
+    """The number of the best character at each place and its score, f32 [1, places, 2]; `blank` is
+    the number of the one that is none, which becomes 0. `is_shares`: a softmax made the scores."""
+    count, length = scores.shape[2], max(scores.shape[:2])
+    shares = to.add(ops.Reshape((1, length, count)), to.floats(scores.name))
+    if blank:  # as the first, which it is on the board
+        order = np.array([blank, *(i for i in range(count) if i != blank)])
+        shares = to.add(ops.Gather(2), shares, to.constant(order, DType.I64))
+    if not is_shares:
+        shares = to.add(ops.Softmax(), shares)
+    places = (1, length, 1)
+    best = to.add(ops.Convert(DType.F32), to.add(ops.ArgExtreme(2), shares))
+    parts = (
+        to.add(ops.Reshape(places), part) for part in (best, to.add(ops.ReduceMax((2,)), shares))
+    )
+    return to.add(ops.Concat(2), *parts)
+
+
+def character_document(characters: Sequence[str]) -> bytes:
+    """The file of a release that lists the characters from number 1."""
+    document = {"schema": SCHEMA, "characters": list(characters)}
+    return json.dumps(document, ensure_ascii=False).encode()
 
 
 def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:

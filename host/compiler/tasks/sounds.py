@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import KEYWORD, SOUNDS, VAD, TaskSpec
+from edgekit.device.runtime.agent.task import KEYWORD, SOUNDS, TRANSCRIBE, VAD, TaskSpec
 from edgekit.host.compiler.inputs import read_notes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Tensor
@@ -17,6 +17,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.features import on_samples, stated_features
 from edgekit.host.compiler.tasks.label_file import read_label_file
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
+from edgekit.host.compiler.tasks.speech import transcriber
 from edgekit.host.errors import InputError
 
 _RATE = 16000
@@ -35,15 +36,16 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
 
     Raises InputError if the options name a task that the model does not fit.
     """
-    asked = options.task if options.task in SOUNDS else ""
-    if not asked and options.task != "guess":
-        return None
-    made = _vad(graph, bool(asked)) if asked != KEYWORD else None
-    if made is None and asked != VAD:
-        made = _keyword(path, graph, bool(asked))
-    if made is None and asked:
-        raise _misfit(asked, graph)
-    return made or _of_features(graph)
+    task, guesses, made = options.task, options.task == "guess", None
+    if task in ("auto", "guess", TRANSCRIBE):
+        made = transcriber(path, graph, task == TRANSCRIBE, guesses)
+    if made is None and (guesses or task == VAD):
+        made = _vad(graph, task == VAD)
+    if made is None and (guesses or task == KEYWORD):
+        made = _keyword(path, graph, task == KEYWORD)
+    if made is None and task in SOUNDS:
+        raise _misfit(task, graph)
+    return made or (_of_features(graph) if guesses else None)
 
 
 def feature_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | None:
@@ -159,6 +161,7 @@ def _length(tensor: Tensor) -> int:
 def _misfit(task: str, graph: Graph) -> InputError:
     wanted = {
         KEYWORD: f"an input of at least {_LEAST} samples and an output with a score for each word",
+        TRANSCRIBE: f"an input of at least {_LEAST} samples and an output [1, places, characters]",
         VAD: f"an input of {_FRAMES[0]} to {_FRAMES[-1]} samples and an output with one score",
     }[task]
     ends = (f"'{n}' {list(graph.tensors[n].shape)}" for n in (*graph.inputs, *graph.outputs))

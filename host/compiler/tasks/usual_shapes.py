@@ -15,6 +15,7 @@ from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
 from edgekit.host.compiler.tasks.label_file import listed_characters
 from edgekit.host.compiler.tasks.lines import HEIGHTS
+from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
 from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
@@ -56,6 +57,10 @@ def _proposals(path: Path, asked: Sequence[OpenInput], reads: bool) -> Iterator[
     kinds = [(each.name, each.dtype, len(each.shape or ())) for each in asked]
     if takes_tokens(kinds) and any((folder / n).is_file() for n in (TOKENIZER, VOCABULARY)):
         yield {each.name: (1, _TOKENS) for each in asked}, "for texts of as many tokens"
+    is_sound = not others and first.dtype is DType.F32 and len(first.shape or ()) == 2
+    if is_sound and (speech := read_speech(path)) and speech.stated:
+        length = SECONDS * speech.rate
+        yield {first.name: (1, length)}, f"{SECONDS} s of sound"
     if window := _silero_window(path):
         yield (
             {each.name: _silero_shape(each, window) for each in asked},
