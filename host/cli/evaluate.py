@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Result, Truth, plain
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.fitting import Pose
     from edgekit.device.runtime.agent.task import TaskSpec
-    from edgekit.host.cli.classes import Class
     from edgekit.host.compiler.tasks.precision import TrueBox
 
 Evaluated = Annotated[
@@ -25,58 +23,21 @@ Evaluated = Annotated[
         "--evaluate",
         metavar="FILE or FOLDER",
         show_default=False,
-        help="Score by instances.json (COCO), lines of file,label or folders of classes.",
+        help="Score by instances.json (COCO), lines of file,label or file,text, or folders.",
     ),
 ]
 
-_TOP = 5
 _MOST_BYTES = 1 << 30
 
 
-class Result(Protocol):
-    """What was found in a picture: classes of each run, best first, or boxes."""
-
-    @property
-    def classes(self) -> tuple[list[Class], ...]: ...
-
-    @property
-    def poses(self) -> tuple[Pose, ...] | None: ...
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The figures as lines for people, and for --json."""
-
-    lines: tuple[str, ...]
-    document: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ModelClasses:
-    """The classes of a model: `labels`, and how many scores it gives, which are `count`."""
-
-    labels: Sequence[str]
-    count: int
-
-
-class Truth(Protocol):
-    """What is right in the pictures `files`."""
-
-    @property
-    def files(self) -> Sequence[Path]: ...
-
-    def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
-        """Raises InputError if a model of this task and classes cannot be compared with it."""
-
-    def score(self, found: Sequence[Result], classes: ModelClasses) -> Evaluation: ...
-
-
 def read_truth(source: Path, folder: Path | None) -> Truth:
-    """Reads what is right; pictures are in `folder`, or next to the file. Raises InputError."""
+    """Reads what is right; files are in `folder`, or next to `source`. Raises InputError."""
+    from edgekit.host.cli.evaluate_named import NamedTruth
+
     if source.is_dir():
         if folder is not None and folder.resolve() != source.resolve():
             raise InputError(f"--evaluate: expected pictures in {source}, found --input {folder}")
-        return _ClassTruth(source, tuple(_in_folders(source)), in_folders=True)
+        return NamedTruth(source, tuple(_in_folders(source)), in_folders=True)
     if folder is not None and not folder.is_dir():
         raise InputError(f"--input: expected a folder with the pictures of {source}, found a file")
     try:
@@ -88,59 +49,7 @@ def read_truth(source: Path, folder: Path | None) -> Truth:
     where = folder or source.parent
     if source.suffix.lower() == ".json":
         return _box_truth(source, text, where)
-    return _ClassTruth(source, tuple(_in_lines(source, text, where)))
-
-
-@dataclass(frozen=True)
-class _ClassTruth:
-    """Pictures with the name or number of their class."""
-
-    source: Path
-    named: tuple[tuple[Path, str], ...]
-    in_folders: bool = False
-
-    @property
-    def files(self) -> list[Path]:
-        return [file for file, _ in self.named]
-
-    def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
-        from edgekit.device.runtime.agent.task import CLASSIFY
-
-        _need(task, (CLASSIFY,), self.source)
-        self._numbers(classes)
-
-    def score(self, found: Sequence[Result], classes: ModelClasses) -> Evaluation:
-        best, among, numbers = 0, 0, self._numbers(classes)
-        for result, (_, name) in zip(found, self.named, strict=True):
-            ranked = [each.index for each in result.classes[0]]
-            best += ranked[0] == numbers[name]
-            among += numbers[name] in ranked[:_TOP]
-        share, wide = best / len(found), among / len(found)
-        return Evaluation(
-            (f"top-1    {share:.2%} of {len(found)} pictures", f"top-5    {wide:.2%}"),
-            {"pictures": len(found), "top1": share, "top5": wide},
-        )
-
-    def _numbers(self, classes: ModelClasses) -> dict[str, int]:
-        """The class of each name: a label, or a number. Folders that have other names are the
-        classes in alphabetical order, as PyTorch's ImageFolder has them."""
-        labels, count = classes.labels, classes.count
-        names = sorted({name for _, name in self.named})
-        known: dict[str, int] = {}
-        for number, label in reversed([*enumerate(labels)]):
-            # Some lists have several words for a class.
-            known |= {_plain(label.split(",")[0]): number, _plain(label): number}
-        known |= {str(n): n for n in range(count) if str(n) not in known}
-        missing = [name for name in names if _plain(name) not in known]
-        if self.in_folders and len(missing) == len(names) == count:
-            return {name: number for number, name in enumerate(names)}
-        if missing:
-            some = f"such as '{labels[0]}'" if labels else "which it has not"
-            raise InputError(
-                f"{self.source}: expected labels of the model, {some}, or numbers below {count}, "
-                f"found '{missing[0]}'; name the labels with --labels"
-            )
-        return {name: known[_plain(name)] for name in names}
+    return NamedTruth(source, tuple(_in_lines(source, text, where)))
 
 
 @dataclass(frozen=True)
@@ -186,9 +95,9 @@ class _BoxTruth:
     def _categories(self, labels: Sequence[str]) -> dict[int, int]:
         """The category of each class that has one, by its label."""
         made = {
-            number: self.names[_plain(label)]
+            number: self.names[plain(label)]
             for number, label in enumerate(labels)
-            if _plain(label) in self.names
+            if plain(label) in self.names
         }
         if not made:
             raise InputError(
@@ -204,7 +113,7 @@ def _box_truth(source: Path, text: str, folder: Path) -> _BoxTruth:
     try:
         raw = json.loads(text)
         boxes = true_boxes(raw["annotations"])
-        names = {_plain(str(each["name"])): int(each["id"]) for each in raw["categories"]}
+        names = {plain(str(each["name"])): int(each["id"]) for each in raw["categories"]}
         pictures = [(int(each["id"]), str(each["file_name"])) for each in raw["images"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _unreadable(source, "other JSON") from None
@@ -215,47 +124,48 @@ def _box_truth(source: Path, text: str, folder: Path) -> _BoxTruth:
 
 
 def _in_folders(source: Path) -> Iterator[tuple[Path, str]]:
-    """The pictures in the folders of classes."""
-    from edgekit.host.compiler.inputs import is_picture
+    """The pictures or sounds in the folders of classes."""
+    from edgekit.host.compiler.inputs import is_picture, is_sound
 
     folders = sorted(each for each in source.iterdir() if each.is_dir())
-    files = [(f, each.name) for each in folders for f in sorted(each.iterdir()) if is_picture(f)]
+    every = [(file, each.name) for each in folders for file in sorted(each.iterdir())]
+    files = [(file, name) for file, name in every if is_picture(file) or is_sound(file)]
     if not files:
-        raise InputError(f"{source}: expected a folder of pictures for each class, found none")
+        raise InputError(f"{source}: expected a folder of files for each class, found none")
     yield from files
 
 
 def _in_lines(source: Path, text: str, folder: Path) -> Iterator[tuple[Path, str]]:
-    """The pictures that lines of CSV, or of a name and a label, name."""
-    is_csv = "," in text
-    rows = (
-        csv.reader(text.splitlines()) if is_csv else (s.split(None, 1) for s in text.splitlines())
-    )
+    """The files and texts in lines: after the first comma or tab, in quotes or not, else after the
+    name of the file."""
+    separator = "\t" if "\t" in text else "," if "," in text else None
     count = 0
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
             continue
+        cells = [cell.strip() for cell in line.split(separator, 1)]
         if len(cells) != 2 or not all(cells):
-            raise _unreadable(source, f"'{','.join(row)[:60]}' in line {number}")
+            raise _unreadable(source, f"'{line[:60]}' in line {number}")
         if number == 1 and not (folder / cells[0]).is_file() and not Path(cells[0]).suffix:
             continue  # the names of the columns
         count += 1
-        yield _existing(source, folder / cells[0]), cells[1]
+        yield _existing(source, folder / _unquoted(cells[0])), _unquoted(cells[1])
     if not count:
         raise _unreadable(source, "none")
+
+
+def _unquoted(cell: str) -> str:
+    """A cell of CSV."""
+    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 def _existing(source: Path, file: Path) -> Path:
     if file.is_file():
         return file
     raise InputError(
-        f"{source}: expected the picture {file}, found none there; name the folder with --input"
+        f"{source}: expected the file {file}, found none there; name the folder with --input"
     )
-
-
-def _plain(label: str) -> str:
-    return " ".join(label.replace("_", " ").lower().split())
 
 
 def _need(task: TaskSpec | None, kinds: Sequence[str], source: Path) -> None:
@@ -268,6 +178,6 @@ def _need(task: TaskSpec | None, kinds: Sequence[str], source: Path) -> None:
 
 def _unreadable(source: Path, found: str) -> InputError:
     return InputError(
-        f"{source}: expected COCO's instances.json, lines of file and label, or a folder of each "
-        f"class, found {found}"
+        f"{source}: expected COCO's instances.json, lines of file and label or text, or a "
+        f"folder of each class, found {found}"
     )

@@ -16,17 +16,18 @@ from edgekit.device.runtime.agent.task import (
     BOXES,
     CLASSIFY,
     EMBED,
+    KEYWORD,
     OCR,
     POSE,
     SOUNDS,
     STRETCH,
-    TaskSpec,
     TRANSCRIBE,
+    TaskSpec,
 )
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.boxes import FORMS, box_csv, coco_json
 from edgekit.host.cli.classes import Class, best, class_output
-from edgekit.host.cli.evaluate import Evaluation, ModelClasses, Truth
+from edgekit.host.cli.evaluation import Evaluation, ModelClasses, Truth
 from edgekit.host.cli.findings import FileResult, PlacedPicture, with_findings
 from edgekit.host.cli.hearing import hear, write_down
 from edgekit.host.cli.output import note
@@ -86,7 +87,7 @@ class RunJob:
         variants = variants_of_signature(every, self.signature)
         self._find_class_output(variants[0].outputs)
         task = _task_for(task, variants[0])
-        self._check_task(task, variants[0])
+        self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
         for file in self.files[: 1 if self.truth else None]:
             if self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes)):
                 read_sound(file, 1)
@@ -100,7 +101,7 @@ class RunJob:
         variants = session.served.of(self.signature)
         task = _task_for(session.served.task, variants[0])
         self._find_class_output(variants[0].outputs)
-        self._check_task(task, variants[0])
+        self._check_task(task, variants[0], variants[0].stateful)
         options = self._fitted_to(task)
         variant = variants[0]
         if not any(self._hears(task, file, variant, variant.stateful) for file in self.files):
@@ -141,11 +142,11 @@ class RunJob:
     ) -> Evaluation | None:
         """How good the results are, if that was asked for."""
         (variant, *_), task = session.served.of(self.signature), session.served.task
-        if self.truth is None or task is None:
+        if self.truth is None:
             return None
-        return self.truth.score(found, self._model_classes(task, variant))
+        return self.truth.score(found, self._model_classes(task, variant, variant.stateful))
 
-    def _check_task(self, task: TaskSpec | None, variant: HasOutputs) -> None:
+    def _check_task(self, task: TaskSpec | None, variant: HasOutputs, stateful: bool) -> None:
         """Raises InputError if the user's labels, or what is right, do not fit the model."""
         if task is not None and task.kind == CLASSIFY and self.labels:
             scores = [spec for spec in variant.outputs if spec.name == task.output]
@@ -156,12 +157,17 @@ class RunJob:
                 f"{task.kind if task else 'no known task'}; see --task"
             )
         if self.truth is not None:
-            classes = self._model_classes(task, variant) if task else ModelClasses((), 0)
-            self.truth.check(task, classes)
+            self.truth.check(task, self._model_classes(task, variant, stateful))
 
-    def _model_classes(self, task: TaskSpec, variant: HasOutputs) -> ModelClasses:
+    def _model_classes(
+        self, task: TaskSpec | None, variant: HasOutputs, stateful: bool
+    ) -> ModelClasses:
+        if task is None:
+            word = wake_word(variant.inputs, variant.outputs, stateful, self.labels)
+            return ModelClasses(word.labels, word.classes, KEYWORD) if word else ModelClasses((), 0)
         count = next(math.prod(s.shape) for s in variant.outputs if s.name == task.output)
-        return ModelClasses(self.labels or task.labels, count)
+        reads = self.recognizer is not None
+        return ModelClasses(self.labels or task.labels, count, task.kind, reads)
 
     def _fitted_to(self, task: TaskSpec | None) -> InputOptions:
         return self.options.for_task(task) if task else self.options
@@ -195,15 +201,15 @@ class RunJob:
 
     def _heard_in(self, file: Path, session: InferenceSession, task: TaskSpec | None) -> FileResult:
         variant = session.served.of(self.signature)[0]
+        if task and task.kind == TRANSCRIBE:
+            line, times = write_down(file, session, variant, task, self.options.sample_rate)
+            return FileResult(file, tuple(times), (), line=line)
         heard, times = hear(file, session, variant, task, self.options.sample_rate, self.labels)
         return FileResult(file, tuple(times), (), heard=tuple(heard))
 
     @property
     def _draws(self) -> bool:
         return self.output is None and self.truth is None
-        if task and task.kind == TRANSCRIBE:
-            line, times = write_down(file, session, variant, task, self.options.sample_rate)
-            return FileResult(file, tuple(times), (), line=line)
 
     def _writes_boxes(self, task: TaskSpec | None) -> bool:
         """Whether the output file lists boxes instead of all values."""

@@ -142,8 +142,8 @@ def test_classes_are_compared_with_folders_and_lines(edgekit, colors, home):
     [
         ("colors/red/0.png,pink\n", "expected labels of the model, such as 'red', or numbers"),
         ("colors/red/0.png,7\n", "or numbers below 7, found '7'"),
-        ("colors/none.png,red\n", "expected the picture"),
-        ("colors/red/0.png\n", "lines of file and label, or a folder of each class, found"),
+        ("colors/none.png,red\n", "expected the file"),
+        ("colors/red/0.png\n", "lines of file and label or text, or a folder of each class, found"),
         ("", "found none"),
     ],
 )
@@ -158,7 +158,7 @@ def test_other_files_and_options_are_refused(edgekit, colors, home):
     for arguments, said in (
         (("--evaluate", "x.json"), "instances.json, lines of file and label"),
         (("--evaluate", "none.json"), "found No such file or directory"),
-        (("--evaluate", "colors/red"), "expected a folder of pictures for each class"),
+        (("--evaluate", "colors/red"), "expected a folder of files for each class"),
         (("--evaluate", "colors", "--top", "3"), "expected it without --stream, --output and"),
     ):
         done = edgekit("run", colors, *arguments)

@@ -116,6 +116,12 @@ def test_words_are_heard_in_files_and_on_the_board(edgekit, home):
     _same(done.document["inputs"][0]["heard"], expected)
     shown = edgekit("run", "--input", "x.wav").out
     assert "heard    x.wav: 2\n" in shown and shown.rstrip().endswith("high")
+    (home / "right.csv").write_text("file,label\nx.wav,Low\n")
+    scored = edgekit("run", "--evaluate", "right.csv", "--json").document["evaluation"]
+    assert scored == {"sounds": 1, "precision": 0.5, "recall": 1, "f1": pytest.approx(2 / 3)}
+    (home / "right.csv").write_text("x.wav,middle\n")
+    done = edgekit("run", "--evaluate", "right.csv")
+    assert done.code == 2 and "expected labels of the model, such as '_silence_'" in done.err
     with open_on_board(root=home.parent / "home/boards/local") as deployed:
         assert deployed.task is not None and deployed.task.rate == _RATE
         ear, heard = listen(deployed), []
@@ -213,6 +219,14 @@ def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
         ear = listen(deployed)
         (there,) = [*ear.feed(sound.tolist()), *ear.finish()]
         assert there._asdict() == pytest.approx(heard, abs=1e-4)
+    if window == 512:
+        (home / "right.csv").write_text(f"x.wav,{heard['start']},{2 * heard['end']}\n")
+        scored = edgekit("run", "--evaluate", "right.csv", "--json").document["evaluation"]
+        share = (heard["end"] - heard["start"]) / (2 * heard["end"] - heard["start"])
+        assert scored["precision"] == 1 and scored["recall"] == pytest.approx(share, abs=0.01)
+        (home / "right.csv").write_text("x.wav,0.5\n")
+        refused = edgekit("run", "--evaluate", "right.csv")
+        assert refused.code == 2 and "expected start and end of speech in seconds" in refused.err
 
 
 @pytest.mark.slow

@@ -71,6 +71,10 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
     assert "text     quiet.wav: AAB\n" in edgekit("run", "--input", "quiet.wav").out
     _wav(home / "none.wav", np.zeros(8000))
     assert "text     none.wav: none\n" in edgekit("run", "--input", "none.wav").out
+    (home / "right.csv").write_text('a.wav,"aab, éa béé ab aaéb b!"\nquiet.wav,AAB\n')
+    done = edgekit("run", "--evaluate", "right.csv", "--json")
+    wrong = {"files": 2, "words": 7, "wer": pytest.approx(1 / 7), "cer": pytest.approx(17 / 25)}
+    assert done.document["evaluation"] == wrong
     with open_on_board(root=home.parent / "home/boards/local") as heard:
         line = heard.transcribe(spoken(text).tolist())
         assert (line.text, line.score) == (text, pytest.approx(found["line"]["score"], abs=1e-3))

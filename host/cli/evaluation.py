@@ -1,0 +1,71 @@
+"""What results are compared with, and the figures that follow, for `edgekit run --evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.fitting import Pose
+    from edgekit.device.runtime.agent.lines import Line
+    from edgekit.device.runtime.agent.listening import Heard
+    from edgekit.device.runtime.agent.pages import TextLine
+    from edgekit.device.runtime.agent.task import TaskSpec
+    from edgekit.host.cli.classes import Class
+
+
+class Result(Protocol):
+    """What was found in a file: classes of each run, best first, boxes, what is heard, a text."""
+
+    @property
+    def classes(self) -> tuple[list[Class], ...]: ...
+
+    @property
+    def poses(self) -> tuple[Pose, ...] | None: ...
+
+    @property
+    def heard(self) -> tuple[Heard, ...] | None: ...
+
+    @property
+    def line(self) -> Line | None: ...
+
+    @property
+    def lines(self) -> tuple[TextLine, ...] | None: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures as lines for people, and for --json."""
+
+    lines: tuple[str, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelClasses:
+    """The classes of a model of the task `kind`: `labels`, and how many scores it gives, which are
+    `count`. `reads`: another model reads what is in its boxes."""
+
+    labels: Sequence[str]
+    count: int
+    kind: str = ""
+    reads: bool = False
+
+
+class Truth(Protocol):
+    """What is right in the pictures or sounds `files`."""
+
+    @property
+    def files(self) -> Sequence[Path]: ...
+
+    def check(self, task: TaskSpec | None, classes: ModelClasses) -> None:
+        """Raises InputError if a model of this task and classes cannot be compared with it."""
+
+    def score(self, found: Sequence[Result], classes: ModelClasses) -> Evaluation: ...
+
+
+def plain(label: str) -> str:
+    """A label as it is compared."""
+    return " ".join(label.replace("_", " ").lower().split())
