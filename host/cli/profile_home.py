@@ -226,7 +226,7 @@ def enroll(
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.fleet import profiles
-    from edgekit.host.fleet.updates import ReleaseFolder, enroll_to_fetch
+    from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder, enroll_to_fetch
 
     if revoke:
         others = "server", "kilobits", "releases", "poll", "fetch_kilobits", "transport"
@@ -240,7 +240,7 @@ def enroll(
     settings = FetchSettings(fetch_kilobits * 1000, int(parse_seconds(poll, "--poll")))
     folder = ReleaseFolder(releases) if releases is not None else None
     if folder is not None:
-        folder.root()  # InputError before anything changes on the board
+        folder.create(OwnerKeys.of_host())  # InputError before anything changes on the board
     device = connect_to(board, transport)
     home = profiles.enroll(device, store, host, port, kilobits * 1000)
     started = enroll_to_fetch(device, folder, settings) if folder is not None else None

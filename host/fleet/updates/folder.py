@@ -87,8 +87,8 @@ class ReleaseFolder:
         version = self._newest(ROOT)
         if not version:
             raise InputError(
-                f"{self.path}: expected a folder of releases, found none; make one: edgekit fleet "
-                "deploy MODEL --releases FOLDER --select SELECTION"
+                f"{self.path}: expected a folder of releases, found none; make one: edgekit "
+                "profile server enroll BOARD --server HOST --releases FOLDER"
             )
         return read_file(self._metadata / f"{version}.root.json")
 
