@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,23 @@ Releases = Annotated[
 ]
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?::([0-9]{1,5}))?")
 
+
+class _Replaced(StrEnum):
+    SERVER = "server"
+    CERTIFICATE = "certificate"
+    TARGETS = "targets"
+    ROOT = "root"
+
+
+_NewKey = Annotated[
+    list[_Replaced] | None,
+    typer.Option(
+        "--new-key",
+        metavar="WHICH",
+        show_default=False,
+        help="First replace: server, certificate, targets, root. Repeatable.",
+    ),
+]
 BoardName = Annotated[
     str,
     typer.Argument(
@@ -105,10 +123,7 @@ def serve(
     once: Once = False,
     replicas: Replicas = 3,
     releases: Releases = None,
-    new_key: Annotated[
-        bool,
-        typer.Option("--new-key", help="First replace the server's key of that folder."),
-    ] = False,
+    new_key: _NewKey = None,
     as_json: Json = False,
 ) -> None:
     """Receive profiles and offer releases over HTTPS."""
@@ -123,19 +138,20 @@ def serve(
     refuse_without(context, "--store", "every", "once")
     if releases is None:
         refuse_without(context, "--releases", "new_key")
-    folder = _open_releases(releases, new_key) if releases is not None else None
+    folder = _open_releases(releases, new_key or ()) if releases is not None else None
     _receive(address, port, max_size, nats, replicas, folder, as_json)
 
 
-def _open_releases(path: Path, new_key: bool) -> ReleaseFolder:
+def _open_releases(path: Path, new_keys: Sequence[_Replaced]) -> ReleaseFolder:
     """The folder of releases, with metadata that boards accept now."""
-    from edgekit.host.fleet.updates import OwnerKeys, ReleaseFolder
+    from edgekit.host.fleet.profiles import ProfileStore, renew_certificate
+    from edgekit.host.fleet.updates import ReleaseFolder, replace_key
 
     folder = ReleaseFolder(path)
     folder.root()  # InputError if it is none
-    if new_key:
-        owner = OwnerKeys.of_host()
-        folder.rotate(owner, owner, new_online=True)
+    for which in dict.fromkeys(new_keys):
+        new = renew_certificate(ProfileStore()) if which == _Replaced.CERTIFICATE else ""
+        replace_key(folder, which.value, new)
     folder.renew()
     return folder
 

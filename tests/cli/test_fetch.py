@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +20,44 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from edgekit.host.deploy.bundle.sign import host_key
 from edgekit.host.deploy.inventory import add_boards
+from edgekit.host.fleet.profiles import ProfileStore
+from edgekit.host.fleet.profiles.server import certificate_of
 from tests.support.board_farm import Farm, running_farm
 from tests.support.init_systems import board_with
 from tests.support.patience import until
-from tests.support.profile_servers import end_server, start_server
+from tests.support.profile_servers import end_server, start_edgekit
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.slow
 
 
+@dataclass
+class Field:
+    """Boards that fetch, and their server, a process with a fixed port."""
+
+    farm: Farm
+    port: int
+    server: subprocess.Popen[bytes]
+
+    def restart(self, *options: str) -> None:
+        """Starts the server again, with options of `profile server run`."""
+        end_server(self.server)
+        self.server = _serve(self.port, *options)
+
+    def runs(self) -> list[str | None]:
+        return [Store(board.root).links().current for board in self.farm.boards]
+
+
+def _serve(port: int, *options: str) -> subprocess.Popen[bytes]:
+    run = ("profile", "server", "run", "--address", "127.0.0.1", "--port", str(port), "--json")
+    server = start_edgekit(data_folder(), *run, "--releases", "releases", *options)
+    assert server.stdout is not None and server.stdout.readline()
+    return server
+
+
 @pytest.fixture
-def farm(edgekit: Any, home: Path, monkeypatch: Any, tmp_path: Path) -> Iterator[Farm]:
-    """Two enrolled boards that cron has started, and their server in a process of its own."""
+def field(edgekit: Any, home: Path, monkeypatch: Any, tmp_path: Path) -> Iterator[Field]:
+    """Two enrolled boards that cron has started."""
     init = board_with(tmp_path / "init", monkeypatch, cron=True)
     with running_farm(tmp_path / "farm", 2) as found:
         for board in found.boards:
@@ -36,31 +65,34 @@ def farm(edgekit: Any, home: Path, monkeypatch: Any, tmp_path: Path) -> Iterator
             store.create()
             enroll(store, host_key().public.line)
         add_boards(found.entries(site="field"), home / "edgekit.toml")
-        name = found.boards[0].name
-        releases = ("--releases", "releases", "--poll", "1s", "--fetch-kbit", "1000000")
-        enrolling = ("profile", "server", "enroll", name, *releases, "--server")
-        done = edgekit(*enrolling, "localhost")
-        assert "fetches  releases every 1s, started by cron" in done.out, done.err
-        server, port = start_server(data_folder(), "--releases", "releases")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        for board in found.boards:
+            done = edgekit(
+                *("profile", "server", "enroll", board.name, "--server", f"localhost:{port}"),
+                *("--releases", "releases", "--poll", "1s", "--fetch-kbit", "1000000"),
+            )
+            assert "fetches  releases every 1s, started by cron" in done.out, done.err
+        place = Field(found, port, _serve(port))
         try:
-            for board in found.boards:
-                enrolling = ("profile", "server", "enroll", board.name, *releases, "--server")
-                assert edgekit(*enrolling, f"localhost:{port}").code == 0
             for row in (init / "table").read_text().splitlines():
                 if row.startswith("* * * * * "):  # what cron does each minute
                     subprocess.run(["sh", "-c", row.removeprefix("* * * * * ")], check=True)
-            yield found
+            yield place
         finally:
-            end_server(server)
+            end_server(place.server)
             for board in found.boards:
                 os.kill(agent_of(board.root), signal.SIGKILL)
 
 
-def test_boards_fetch_what_is_rolled_out_and_go_back(
-    edgekit: Any, farm: Farm, home: Path, tiny: Callable[..., Bundle]
+def test_boards_fetch_follow_new_keys_and_go_back(
+    edgekit: Any, field: Field, home: Path, tiny: Callable[..., Bundle]
 ) -> None:
-    old, new = sign_bundle(tiny()), sign_bundle(tiny(counter=1))
-    for bundle in (old, new):
+    for counter in (0, 1):
+        if counter:
+            keys = ("server", "certificate", "targets", "root")
+            field.restart(*(word for key in keys for word in ("--new-key", key)))
+        bundle = sign_bundle(tiny(counter=counter))  # by the key of now
         bundle.write(home / f"{bundle.manifest.id}.ekb")
         found = edgekit(
             *("fleet", "deploy", home / f"{bundle.manifest.id}.ekb", "--select", "site=field"),
@@ -68,11 +100,16 @@ def test_boards_fetch_what_is_rolled_out_and_go_back(
         )
         assert found.code == 0, found.err
         assert [row["state"] for row in found.document["boards"]] == ["done", "done"]
-        assert runs(farm) == [bundle.manifest.id] * 2
+        assert field.runs() == [bundle.manifest.id] * 2
     assert "2 done" in edgekit("status", "--rollout", "newest").out
     back = edgekit("rollback", "--rollout", "newest")
     assert back.code == 0, back.err
-    assert runs(farm) == [old.manifest.id] * 2
+    assert field.runs() == [tiny().manifest.id] * 2
+    pinned = {
+        json.loads((board.root / "spool" / "home.json").read_bytes())["certificate"]
+        for board in field.farm.boards
+    }
+    assert pinned == {certificate_of(ProfileStore())[1]}
 
 
 def agent_of(root: Path) -> int:
@@ -80,7 +117,3 @@ def agent_of(root: Path) -> int:
     file = root / "fetch" / "agent"
     until(lambda: file.exists() and file.read_text().endswith("\n"))
     return int(file.read_text())
-
-
-def runs(farm: Farm) -> list[str | None]:
-    return [Store(board.root).links().current for board in farm.boards]

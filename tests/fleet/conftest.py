@@ -19,6 +19,7 @@ from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import Policy, RolloutProgress, Share
 from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
+from tests.support.fetching import Fetching, fetching
 
 BOARDS = 6
 POLICY = Policy(1, Share(2, False), Share(1, False))
@@ -86,3 +87,9 @@ def rollouts(
             store.create()
             enroll(store, trusted.public.line)
         yield Rollouts(farm, tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path: Path, board_root: Path) -> Iterator[Fetching]:
+    with fetching(tmp_path, board_root) as found:
+        yield found

@@ -17,6 +17,7 @@ from edgekit.host.deploy.bundle import Bundle, signing_key
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll
 from edgekit.host.fleet.updates import Offered, OwnerKeys, ReleaseFolder, enroll_to_fetch
+from edgekit.host.fleet.updates.metadata import read_signed, sign
 from tests.support.patience import AMPLE
 from tests.support.profile_servers import serving
 
@@ -108,3 +109,11 @@ def enroll_board(server: ProfileServer, folder: ReleaseFolder, root: Path, name:
     home = enroll(board, server.store, "127.0.0.1", server.port)
     enroll_to_fetch(board, folder, FetchSettings(FAST, 600), start=False)
     return home
+
+
+def rewrite(place: Fetching, name: str, change: Callable[[dict[str, object]], None]) -> None:
+    """Changes metadata and signs it with the server's own key, as a thief would."""
+    path = place.folder.path / "metadata" / name
+    signed = read_signed(path)
+    change(signed)
+    path.write_bytes(sign(signed, [signing_key(place.folder.path / "online")]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 
 _CHUNK = 16384
@@ -161,6 +163,39 @@ def running_proxy(host: str, port: int, *faults: Fault, delay: float = 0.0) -> I
         yield proxy
     finally:
         proxy.close()
+
+
+@contextlib.contextmanager
+def http_proxy() -> Iterator[tuple[int, list[str]]]:
+    """A proxy for HTTPS, as in companies: its port, and the places that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            asked.append(self.path)
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as other:
+                self.send_response(200)
+                self.end_headers()
+                sides = {self.connection: other, other: self.connection}
+                while True:
+                    for side in select.select(list(sides), [], [])[0]:
+                        data = side.recv(_CHUNK)
+                        if not data:
+                            return
+                        sides[side].sendall(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, asked
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import random
-import re
 import shutil
 import subprocess
 import time
@@ -29,26 +28,24 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from edgekit.device.runtime.agent import states
 from edgekit.device.runtime.agent.manifest import (
     MANIFEST,
-    MAX_MANIFEST_BYTES,
     SIGNATURE,
     Manifest,
     parse_manifest,
 )
+from edgekit.device.runtime.agent.offers import Offer, offers_for
 from edgekit.device.runtime.agent.push import Bandwidth, PushTarget
 from edgekit.device.runtime.agent.release import HealthCheck, OnState, apply, preview, rollback
+from edgekit.device.runtime.agent.renewal import Renewal, keep_certificate
 from edgekit.device.runtime.agent.retry import waits
 from edgekit.device.runtime.agent.server_link import ServerLink
 from edgekit.device.runtime.agent.session import alone
-from edgekit.device.runtime.agent.signing import MAX_SIGNATURE_BYTES, check_signature
+from edgekit.device.runtime.agent.signing import check_signature
 from edgekit.device.runtime.agent.status import application_in_service
 from edgekit.device.runtime.agent.store import Store, committed, copy_synced, write_synced
 from edgekit.device.runtime.agent.strict import (
-    bad,
     distinct_keys,
-    each,
     integer,
     keys_of,
-    matching,
     short,
 )
 from edgekit.device.runtime.agent.trusted import TrustedMetadata
@@ -67,10 +64,6 @@ log = logging.getLogger("edgekit.fetch")
 BACK = "back"  # an end: the board runs the release before, as the offer asks
 FAILED = "failed"  # an end: tried again at the next poll
 _SETTLED = (states.COMMITTED, states.UNCHANGED, states.ROLLED_BACK, BACK)
-_TARGET = re.compile(r"releases/([0-9a-f]{16})/manifest\.json")
-_HEX = re.compile("[0-9a-f]{64}")
-_ROLLOUT = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_NAME = re.compile(r"[a-z0-9_-]{0,32}")
 
 
 class FetchSettings(Record):
@@ -78,25 +71,6 @@ class FetchSettings(Record):
 
     bits_per_second: int
     period_seconds: int
-
-
-class SizedFile(Record):
-    """A file on the server."""
-
-    sha256: str
-    length: int
-
-
-class Offer(Record):
-    """The release of model `name` that this board should run; with `back`, the board should
-    return from it to the release before."""
-
-    release: str
-    name: str
-    rollout: str
-    back: bool
-    manifest: SizedFile
-    signature: Optional[SizedFile]
 
 
 class Ended(Record):
@@ -142,36 +116,6 @@ def read_settings(store: Store) -> FetchSettings:
     )
 
 
-def offers_for(targets: Dict[str, Any], board: str) -> List[Offer]:
-    """What verified targets metadata offers to `board`; InputError if that contradicts itself."""
-    found: Dict[str, Offer] = {}
-    for path, raw in targets.items():
-        where = _TARGET.fullmatch(path)
-        if where is None:
-            continue
-        custom = raw["custom"]
-        for offer in each(custom["offers"], "offers", lambda one, _: one):
-            if board not in offer["boards"]:
-                continue
-            name = matching(offer["name"], "name", _NAME, "the name of a model")
-            if name in found:
-                raise bad("targets", f"one release of '{name}' for this board", "two")
-            found[name] = Offer(
-                where[1],
-                name,
-                matching(offer["rollout"], "rollout", _ROLLOUT, "the id of a rollout"),
-                offer["back"] is True,
-                _sized(raw["hashes"]["sha256"], raw["length"], MAX_MANIFEST_BYTES),
-                custom["signature"]
-                and _sized(
-                    custom["signature"]["sha256"],
-                    custom["signature"]["length"],
-                    MAX_SIGNATURE_BYTES,
-                ),
-            )
-    return sorted(found.values(), key=lambda offer: offer.name)
-
-
 def fetch(
     store: Store,
     home: PushTarget,
@@ -183,15 +127,14 @@ def fetch(
     """One poll: follows what the server offers this board and reports it; returns what was
     reported. Raises the first error afterwards; what was not settled is tried again next time."""
     folder = fetch_folder(store)
-    with _alone(folder), ServerLink(home, bandwidth) as link:
-        targets = TrustedMetadata(folder, clock).update(link.metadata)
-        try:
-            offers = offers_for(targets, home.board)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise TransferError(
-                f"targets metadata: expected offers, found {short(repr(error))}; see the server"
-            ) from None
-        return _Poll(store, link, check, on_state).run(offers)
+    with _alone(folder):
+        metadata = TrustedMetadata(folder, clock)
+        renewal = Renewal(store, folder, metadata.root)
+        with ServerLink(home, bandwidth, metadata.certificate) as link:
+            targets = metadata.update(link.metadata)
+            keep_certificate(store, home, link.certificate)
+            renewal.follow_keys(metadata.root)
+            return _Poll(store, link, check, on_state).run(offers_for(targets, home.board))
 
 
 class _Poll:
@@ -323,13 +266,6 @@ def _place(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         copy_synced(source, target)
-
-
-def _sized(sha256: object, length: object, most: int) -> SizedFile:
-    return SizedFile(
-        matching(sha256, "sha256", _HEX, "64 hexadecimal digits"),
-        integer(length, "length", 1, most),
-    )
 
 
 def _read_state(path: Path) -> Dict[str, Any]:

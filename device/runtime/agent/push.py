@@ -7,16 +7,16 @@ be unset. A host that answers 200 has stored the batches; only then does the boa
 from __future__ import annotations
 
 import hashlib
-import hmac
 import http.client
 import json
 import logging
+import os
 import random
 import re
 import time
 import zlib
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 from edgekit.device.runtime.agent.retry import LONGEST_WAIT, waits
 from edgekit.device.runtime.agent.spool import Fetched, Spool
@@ -124,7 +124,7 @@ def push(spool: Spool, home: PushTarget, bandwidth: Bandwidth) -> int:
         while (found := spool.fetch(_MOST_BYTES)).data:
             if connection is None:
                 bandwidth.take(_CONNECT_BYTES)
-                connection = connect(home)
+                connection, _ = connect(home)
             _post_profiles(connection, home, found, bandwidth)
             spool.acknowledge(found.spool, found.through)
             sent += len(found.data)
@@ -163,8 +163,15 @@ def push_for_ever(
         sleep(waits(failures, asked, period, chance))
 
 
-def connect(home: PushTarget) -> http.client.HTTPConnection:
-    """Connects to the server, which must have the pinned certificate; InputError if not."""
+def server_name(certificate: str) -> str:
+    """The name by which a server with several certificates is asked for one of them."""
+    return f"{certificate[:32]}.edgekit"
+
+
+def connect(home: PushTarget, announced: str = "") -> Tuple[http.client.HTTPConnection, str]:
+    """Connects to the server, through a proxy if the environment names one. Returns the SHA-256 of
+    its certificate as well, which must be the pinned one, or the one that verified metadata has
+    `announced`; InputError if not."""
     try:
         import ssl
     except ImportError:
@@ -176,22 +183,42 @@ def connect(home: PushTarget) -> http.client.HTTPConnection:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # no dates or authorities; the certificate is pinned
-    connection = http.client.HTTPSConnection(
-        home.host, home.port, timeout=_SECONDS, context=context
-    )
+    connection = _plain_connection(home)
     connection.auto_open = 0  # it would connect again without comparing the certificate
     connection.connect()
-    assert isinstance(connection.sock, ssl.SSLSocket)
-    certificate = connection.sock.getpeercert(binary_form=True) or b""
+    try:
+        name = server_name(announced or home.certificate)
+        sock = context.wrap_socket(connection.sock, server_hostname=name)
+        connection.sock = sock
+        certificate = sock.getpeercert(binary_form=True) or b""
+    except BaseException:
+        connection.close()
+        raise
     found = hashlib.sha256(certificate).hexdigest()
-    if not hmac.compare_digest(found, home.certificate):
+    if found not in (home.certificate, announced):
         connection.close()
         raise InputError(
             f"{home.host}:{home.port}: expected the certificate {home.certificate[:16]}..., found "
             f"{found[:16]}...; nothing was sent. If the certificate was replaced: edgekit profile "
             "server enroll BOARD"
         )
-    return connection
+    return connection, found
+
+
+def _plain_connection(home: PushTarget) -> http.client.HTTPConnection:
+    """A connection that is not open yet."""
+    if any(name.lower() == "https_proxy" for name in os.environ):
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies_environment, proxy_bypass
+
+        proxy = urlsplit(getproxies_environment().get("https", ""))
+        if proxy.hostname and not proxy_bypass(home.host):
+            connection = http.client.HTTPConnection(
+                proxy.hostname, proxy.port or 80, timeout=_SECONDS
+            )
+            connection.set_tunnel(home.host, home.port)
+            return connection
+    return http.client.HTTPConnection(home.host, home.port, timeout=_SECONDS)
 
 
 def _post_profiles(

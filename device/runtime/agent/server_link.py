@@ -29,10 +29,13 @@ _RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15})")
 
 class ServerLink:
     """Requests of one poll, over one connection that is opened when first needed. LaterError if
-    the server cannot be reached or breaks off, InputError if it rejects this board."""
+    the server cannot be reached or breaks off, InputError if it rejects this board. `announced` is
+    a certificate that the server may have besides the pinned one, `certificate` the one that it
+    has presented."""
 
-    def __init__(self, home: PushTarget, bandwidth: Bandwidth) -> None:
-        self._home, self._bandwidth = home, bandwidth
+    def __init__(self, home: PushTarget, bandwidth: Bandwidth, announced: str = "") -> None:
+        self._home, self._bandwidth, self._announced = home, bandwidth, announced
+        self.certificate = home.certificate
         self._connection: Optional[http.client.HTTPConnection] = None
 
     def __enter__(self) -> ServerLink:
@@ -128,7 +131,7 @@ class ServerLink:
     ) -> http.client.HTTPResponse:
         self._bandwidth.take(_REQUEST_BYTES + len(body or b""))
         if self._connection is None or self._connection.sock is None:
-            self._connection = connect(self._home)
+            self._connection, self.certificate = connect(self._home, self._announced)
         own = {"Authorization": f"Bearer {self._home.token}"}
         if start:
             own["Range"] = f"bytes={start}-"

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import struct
 from pathlib import Path
-from typing import Iterator, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from edgekit.device.runtime.agent.store import Store, write_synced
 from edgekit.device.runtime.errors import InputError, TransferError
@@ -82,9 +82,19 @@ def enroll(store: Store, line: str, only: bool = False) -> Trust:
         store.remove_note(store.unsigned)
     known = [] if only else list(_read_trusted_keys(store))
     if key not in known:
-        rows = [f'{PRINCIPAL} namespaces="{NAMESPACE}" {k.line}\n' for k in (*known, key)]
-        write_synced(store.trusted_keys, "".join(rows).encode("ascii"))
+        _write_trusted_keys(store, [*known, key])
     return trust(store)
+
+
+def replace_keys(store: Store, old: List[str], new: List[str]) -> None:
+    """Removes trusted keys and adds others, unless this board accepts unsigned bundles. The deploy
+    lock is held."""
+    if store.unsigned.exists():
+        return
+    wanted = [parse_key(line) for line in new]
+    dropped = [parse_key(line) for line in old]
+    kept = [key for key in _read_trusted_keys(store) if key not in (*dropped, *wanted)]
+    _write_trusted_keys(store, [*kept, *wanted])
 
 
 def enroll_unsigned(store: Store) -> Trust:
@@ -115,6 +125,11 @@ def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) ->
             f"{expected}, found one that does not match these bytes; deploy again, or build the "
             "bundle again: edgekit compile"
         )
+
+
+def _write_trusted_keys(store: Store, keys: List[PublicKey]) -> None:
+    rows = [f'{PRINCIPAL} namespaces="{NAMESPACE}" {key.line}\n' for key in keys]
+    write_synced(store.trusted_keys, "".join(rows).encode("ascii"))
 
 
 def _read_trusted_keys(store: Store) -> Iterator[PublicKey]:

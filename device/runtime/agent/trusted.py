@@ -98,6 +98,17 @@ class TrustedMetadata:
             )
 
     @property
+    def root(self) -> Dict[str, Any]:
+        """The root metadata that is trusted now."""
+        return self._held[ROOT].signed
+
+    @property
+    def certificate(self) -> str:
+        """SHA-256 of the server's certificate that root announces; empty if it names none."""
+        found = self.root.get("certificate", "")
+        return found if isinstance(found, str) and _HEX.fullmatch(found) else ""
+
+    @property
     def targets(self) -> Dict[str, Any]:
         """The targets of the last successful update."""
         found = self._held.get(TARGETS)
@@ -182,7 +193,7 @@ class TrustedMetadata:
         self, root: Dict[str, Any], new: Meta, signatures: Dict[str, bytes], role: str
     ) -> None:
         """TransferError unless enough different keys of the role signed."""
-        keys, needed = _keys_of(root, role)
+        keys, needed = role_keys(root, role)
         data = canonical(new.signed)
         good = set()
         for name, line in keys.items():
@@ -228,7 +239,7 @@ def _parse(data: bytes, role: str) -> Tuple[Meta, Dict[str, bytes]]:
         )
         if role == ROOT:
             for each in ROLES:
-                _keys_of(signed, each)
+                role_keys(signed, each)
         elif role == TARGETS:
             if not isinstance(signed["targets"], dict):
                 raise ValueError("no targets")
@@ -240,7 +251,7 @@ def _parse(data: bytes, role: str) -> Tuple[Meta, Dict[str, bytes]]:
     return meta, signatures
 
 
-def _keys_of(root: Dict[str, Any], role: str) -> Tuple[Dict[str, str], int]:
+def role_keys(root: Dict[str, Any], role: str) -> Tuple[Dict[str, str], int]:
     """The public keys of a role by id, and how many must sign."""
     own = root["roles"][role]
     names: List[str] = list(own["keyids"])

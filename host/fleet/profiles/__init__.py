@@ -14,7 +14,7 @@ from edgekit.host.fleet.profiles.query import (
     export,
     query,
 )
-from edgekit.host.fleet.profiles.server import ProfileServer
+from edgekit.host.fleet.profiles.server import ProfileServer, renew_certificate
 from edgekit.host.fleet.profiles.shared import SharedStore
 from edgekit.host.fleet.profiles.store import ProfileStore, StoredBatches
 from edgekit.host.fleet.profiles.writer import ProfileWriter, WriterCounts
@@ -41,6 +41,7 @@ __all__ = [
     "export",
     "pull",
     "query",
+    "renew_certificate",
     "revoke",
     "sender_line",
     "switch",

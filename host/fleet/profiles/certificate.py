@@ -7,6 +7,7 @@ import hashlib
 import ssl
 from pathlib import Path
 
+from edgekit.device.runtime.agent.push import server_name
 from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
 from edgekit.host.common.optional import missing_package
 from edgekit.host.errors import InputError
@@ -30,8 +31,36 @@ def certificate(path: Path) -> str:
         ) from None
 
 
+def replace_certificate(path: Path) -> str:
+    """Makes another certificate; the one before is presented to those who do not ask for the new
+    one by its name. Returns its SHA-256."""
+    certificate(path)
+    with locked(path.with_suffix(".lock")):
+        atomic_write(_before(path), read_file(path))
+        atomic_write(path, _create_certificate())
+    return certificate(path)
+
+
 def server_context(path: Path) -> ssl.SSLContext:
-    """TLS context of a server with that certificate."""
+    """TLS context of a server with that certificate, and with the one before it if there is."""
+    context = _context_of(path)
+    if not _before(path).exists():
+        return context
+    older, name = _context_of(_before(path)), server_name(certificate(path))
+
+    def choose(connection: ssl.SSLObject, asked: str | None, _: ssl.SSLContext) -> None:
+        if asked == name:
+            connection.context = context
+
+    older.sni_callback = choose
+    return older
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-before{path.suffix}")
+
+
+def _context_of(path: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -29,7 +29,7 @@ from edgekit.device.runtime.exposition import CONTENT_TYPE
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.fleet.profiles.admission import ConnectionLimits, Crowd, Known, Quota
 from edgekit.host.fleet.profiles.bus import Bus
-from edgekit.host.fleet.profiles.certificate import certificate, server_context
+from edgekit.host.fleet.profiles.certificate import certificate, replace_certificate, server_context
 from edgekit.host.fleet.profiles.connection import (
     LINGER_SECONDS,
     Connection,
@@ -78,6 +78,12 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
     """The path of the store's server certificate, and its SHA-256."""
     path = store.folder / "server.pem"
     return path, certificate(path)
+
+
+def renew_certificate(store: ProfileStore) -> str:
+    """Replaces the store's server certificate; returns its SHA-256. Boards that have not heard of
+    it are still served with the one before."""
+    return replace_certificate(store.folder / "server.pem")
 
 
 class ProfileServer:

@@ -3,5 +3,13 @@
 from edgekit.host.fleet.updates.enroll import enroll_to_fetch
 from edgekit.host.fleet.updates.folder import BoardReport, ReleaseFolder
 from edgekit.host.fleet.updates.metadata import Offered, OwnerKeys
+from edgekit.host.fleet.updates.rotation import replace_key
 
-__all__ = ["BoardReport", "Offered", "OwnerKeys", "ReleaseFolder", "enroll_to_fetch"]
+__all__ = [
+    "BoardReport",
+    "Offered",
+    "OwnerKeys",
+    "ReleaseFolder",
+    "enroll_to_fetch",
+    "replace_key",
+]

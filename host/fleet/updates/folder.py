@@ -23,14 +23,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from edgekit.device.runtime.agent.signing import NAMESPACE as BUNDLE_NAMESPACE
 from edgekit.device.runtime.agent.trusted import ROOT, SNAPSHOT, TARGETS, TIMESTAMP
 from edgekit.host.common.files import atomic_write, locked, private_folder, read_file
-from edgekit.host.deploy.bundle import Bundle, SigningKey, signing_key
+from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_data, signing_key
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.updates.metadata import (
     DAYS,
     Offered,
     OwnerKeys,
+    is_signed,
     new_signed,
     public_lines,
     read_signed,
@@ -92,15 +94,29 @@ class ReleaseFolder:
             )
         return read_file(self._metadata / f"{version}.root.json")
 
-    def rotate(self, owner: OwnerKeys, before: OwnerKeys, new_online: bool = False) -> None:
+    def rotate(
+        self, owner: OwnerKeys, before: OwnerKeys, new_online: bool = False, certificate: str = ""
+    ) -> None:
         """Writes the next root metadata with the keys of `owner`, signed also by those of `before`;
-        with `new_online`, also replaces the server's key. Targets are signed again."""
+        with `new_online`, also replaces the server's key. A `certificate` of the server is
+        announced to boards. Targets, and the manifests that they name, are signed again."""
         with self._changing():
+            targets = self._targets(before)
             if new_online:
                 shutil.rmtree(self.path / "online", ignore_errors=True)
-            self._write_root(owner, before.root, new_online)
-            self._write_targets(owner, self._targets())
+            self._write_root(owner, before.root, new_online, certificate)
+            for target in targets.values():
+                if target["custom"]["signature"]:
+                    manifest = self._read_file(target["hashes"]["sha256"])
+                    signature = sign_data(manifest, owner.targets[0], BUNDLE_NAMESPACE)
+                    target["custom"]["signature"] = self._store(signature)
+            self._write_targets(owner, targets)
             self._renew(always=True)
+
+    def signed_by(self, keys: Sequence[SigningKey], role: str) -> tuple[SigningKey, ...]:
+        """Those of the keys that the newest root metadata names for a role."""
+        known = public_lines(self._signed(ROOT), role)
+        return tuple(key for key in keys if key.public.line in known)
 
     def offer(self, owner: OwnerKeys, bundles: Sequence[Bundle], offers: Sequence[Offered]) -> None:
         """Offers releases, whose bundles are given unless they are here already. A board's earlier
@@ -109,9 +125,12 @@ class ReleaseFolder:
             self._check_owner(owner)
             if _is_aged(self._signed(ROOT), self._now()):
                 self._write_root(owner, ())
-            targets = self._targets()
+            targets = self._targets(owner)
             for bundle in bundles:
-                targets.setdefault(_path(bundle.manifest.id), self._add(bundle))
+                made, path = self._add(bundle), _path(bundle.manifest.id)
+                if path in targets:  # perhaps signed by another key since
+                    made["custom"]["offers"] = targets[path]["custom"]["offers"]
+                targets[path] = made
             for offer in offers:
                 boards = set(offer.boards)
                 for target in targets.values():
@@ -129,7 +148,7 @@ class ReleaseFolder:
     def withdraw(self, owner: OwnerKeys, rollout: str, boards: Sequence[str]) -> None:
         """Ends a rollout's offers to boards, which keep what they run."""
         with self._changing():
-            targets = self._targets()
+            targets = self._targets(owner)
             for target in targets.values():
                 own = [one for one in target["custom"]["offers"] if one["rollout"] == rollout]
                 _withdraw(own, {one["name"] for one in own}, set(boards))
@@ -219,8 +238,27 @@ class ReleaseFolder:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _damaged(self._metadata / name, error) from None
 
-    def _targets(self) -> dict[str, Any]:
-        return dict(self._signed(TARGETS).get("targets", {}))
+    def _targets(self, owner: OwnerKeys) -> dict[str, Any]:
+        """The newest targets, to be signed again. InputError if `owner` has not signed them: they
+        may have changed on a stolen server."""
+        path = self._metadata / f"{self._newest(TARGETS)}.targets.json"
+        signed = self._signed(TARGETS)
+        if signed and not is_signed(path, [key.public.line for key in owner.targets]):
+            raise InputError(
+                f"{path}: expected targets that this host has signed, found others; restore the "
+                "folder from a backup"
+            )
+        return dict(signed.get("targets", {}))
+
+    def _read_file(self, sha256: str) -> bytes:
+        path = self._files / sha256
+        try:
+            data = read_file(path)
+        except FileNotFoundError:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise _damaged(path, ValueError("other bytes"))
+        return data
 
     def _check_owner(self, owner: OwnerKeys) -> None:
         known = public_lines(self._signed(ROOT), TARGETS)
@@ -235,14 +273,19 @@ class ReleaseFolder:
         return signing_key(self.path / "online")
 
     def _write_root(
-        self, owner: OwnerKeys, before: Sequence[SigningKey], new_online: bool = False
+        self,
+        owner: OwnerKeys,
+        before: Sequence[SigningKey],
+        new_online: bool = False,
+        certificate: str = "",
     ) -> None:
         """Writes the next version; the server's key, which need not be here, stays the same unless
-        a new one is made."""
+        a new one is made, and so does the announced certificate."""
         root, version = self._signed(ROOT), self._newest(ROOT) + 1
         keep = root and not new_online
         online = public_lines(root, TIMESTAMP)[0] if keep else self._online().public.line
-        signed = new_signed(ROOT, version, self._now(), **root_content(owner, online))
+        content = root_content(owner, online, certificate or root.get("certificate", ""))
+        signed = new_signed(ROOT, version, self._now(), **content)
         keys = {key.public.line: key for key in (*owner.root, *before)}
         atomic_write(self._metadata / f"{version}.root.json", sign(signed, list(keys.values())))
 
@@ -273,7 +316,7 @@ class ReleaseFolder:
             raise InputError(
                 f"{self.path / 'online'}: expected the server's key, found none; copy it from "
                 "where the folder was made, or make another there: edgekit profile server run "
-                f"--releases {self.path} --new-key"
+                f"--releases {self.path} --new-key server"
             )
         atomic_write(self._metadata / name, sign(signed, [self._online()]))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgekit.device.runtime.agent.signing import is_signature_by
 from edgekit.device.runtime.agent.trusted import (
     NAMESPACE,
     ROOT,
@@ -79,8 +80,9 @@ def new_signed(role: str, version: int, now: float, **content: object) -> dict[s
     }
 
 
-def root_content(owner: OwnerKeys, online: str) -> dict[str, Any]:
-    """The keys of all roles; `online` is the public key of the server's."""
+def root_content(owner: OwnerKeys, online: str, certificate: str) -> dict[str, Any]:
+    """The keys of all roles; `online` is the public key of the server's, `certificate` the SHA-256
+    of the certificate that it was given last, if any."""
     keys: dict[str, Any] = {}
     roles: dict[str, Any] = {}
     for role, own, needed in (
@@ -93,12 +95,24 @@ def root_content(owner: OwnerKeys, online: str) -> dict[str, Any]:
         names = [key_id(one) for one in objects]
         keys.update(zip(names, objects, strict=True))
         roles[role] = {"keyids": sorted(names), "threshold": needed}
-    return {"consistent_snapshot": True, "keys": keys, "roles": roles}
+    announced = {"certificate": certificate} if certificate else {}
+    return {"consistent_snapshot": True, "keys": keys, "roles": roles, **announced}
 
 
 def public_lines(root: Mapping[str, Any], role: str) -> list[str]:
     """The public keys of a role in root metadata."""
     return [root["keys"][name]["keyval"]["public"] for name in root["roles"][role]["keyids"]]
+
+
+def is_signed(path: Path, lines: Sequence[str]) -> bool:
+    """Whether one of these public keys has signed a metadata file."""
+    content = json.loads(path.read_bytes())
+    data, wanted = canonical(content["signed"]), {key_id(key_object(line)): line for line in lines}
+    return any(
+        is_signature_by(wanted[one["keyid"]], NAMESPACE, data, one["sig"].encode(), path.parent)
+        for one in content["signatures"]
+        if one["keyid"] in wanted
+    )
 
 
 def _lines(keys: Sequence[SigningKey]) -> list[str]:
