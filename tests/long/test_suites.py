@@ -79,6 +79,7 @@ _SUITES = [
     pytest.param(("kill_rollouts", "--kills", "50"), id="killed rollouts"),
     pytest.param(("two_hosts",), id="two hosts"),
     pytest.param(("rollout_size", "--boards", "1000"), id="a thousand boards"),
+    pytest.param(("fetch_at_scale",), id="boards that fetch", marks=_NEEDS_DUCKDB),
     pytest.param(
         ("fleet_on_boards", "--boards", "8"), id="a fleet of boards", marks=pytest.mark.boards
     ),
