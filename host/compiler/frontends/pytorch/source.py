@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from dataclasses import dataclass
@@ -28,14 +29,38 @@ class TorchSource:
 
     @property
     def needs(self) -> str:
-        """The library besides PyTorch that defines the network."""
-        if self.kind != "folder":
+        """The library besides PyTorch that defines the network; empty if there is none."""
+        if self.kind == "program":
             return ""
+        if self.kind == "module":
+            return _imported(self.path)
         try:
             config = json.loads((self.path / "config.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             raise InputError(f"{self.path}/config.json: expected JSON, found none") from None
         return "timm" if isinstance(config, dict) and "architecture" in config else "transformers"
+
+
+def _imported(file: Path) -> str:
+    """The library that a Python file imports, anywhere in it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ""  # the process that loads it says what is wrong
+    names = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    }
+    if names & {"timm", "torchvision"}:  # timm's environment has both
+        return "timm"
+    return "transformers" if "transformers" in names else ""
 
 
 def torch_source(text: str) -> TorchSource | None:

@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _OPSET = 18
 _LARGEST_FILE = 8 << 30
 _WORDS = ("ids", "mask", "positions")  # ends of names of integer inputs
 _TEXT_LENGTH = 128
+_ON_TORCHVISION = ("timm", "torchvision", "transformers")
 
 
 def _limit(cpu_seconds: int, memory: int | None) -> None:
@@ -48,9 +50,9 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
             raise ValueError("expected a program with example inputs, found none; export it again")
         return program, *program.example_inputs
     if request["kind"] == "folder":
-        module, inputs = _from_folder(Path(source), shapes)
+        module, inputs = _despite_torchvision(lambda: _from_folder(Path(source), shapes))
         return module.eval(), (), inputs
-    made = _from_module(Path(source), request["factory"])
+    made = _despite_torchvision(lambda: _from_module(Path(source), request["factory"]))
     given: Any = None
     if isinstance(made, tuple):
         made, given = made
@@ -60,6 +62,24 @@ def _load(request: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]
     if given is None:
         return module, (), _inputs_of(module, shapes)
     return module, (tuple(given) if isinstance(given, (tuple, list)) else (given,)), {}
+
+
+def _despite_torchvision(load: Callable[[], Any]) -> Any:
+    """Calls `load`, again if torchvision was built for another PyTorch: its operators, which few
+    networks call, are then declared without a kernel so that the import succeeds."""
+    import torch
+
+    try:
+        return load()
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise
+    for name in ("nms", "qnms"):
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{name}", schema)
+    for name in [name for name in sys.modules if name.partition(".")[0] in _ON_TORCHVISION]:
+        del sys.modules[name]
+    return load()
 
 
 def _from_module(file: Path, factory: str) -> Any:

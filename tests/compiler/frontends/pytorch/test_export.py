@@ -133,3 +133,21 @@ def test_sources_are_recognized(tmp_path: Path) -> None:
     assert torch_source("model.onnx") is None
     with pytest.raises(InputError, match=r"none.py: no such file"):
         torch_source("none.py:make")
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("import torch\ndef make():\n    import torchvision.models as m\n", "timm"),
+        ("from timm.layers import x\n", "timm"),
+        ("from transformers import BertModel\n", "transformers"),
+        ("from .timm import x\nimport timmy\n", ""),
+        ("def make(:\n", ""),
+    ],
+)
+def test_the_library_that_a_factory_imports_is_fetched(
+    tmp_path: Path, text: str, needs: str
+) -> None:
+    (tmp_path / "net.py").write_text(text)
+    source = torch_source(f"{tmp_path}/net.py:make")
+    assert source is not None and source.needs == needs
