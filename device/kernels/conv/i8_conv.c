@@ -5,8 +5,7 @@
  * of vi_short_quantized8), FLOAT_REQUANT (1 or 2 linear steps requantize, with EK_LINES),
  * ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights,
  * unpacked per panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS
- * (weights have one scale per group of k, i8_groups.h) and optionally BF16_SCALES and DIRECT (a row
- * by 4-bit weights, which are unpacked in registers: i4_row.h).
+ * (weights have one scale per group of k, i8_groups.h) and optionally BF16_SCALES.
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -44,9 +43,7 @@
 typedef i8_row elem;
 typedef i8_value weight;
 typedef ek_i8_conv_args conv_args;
-#ifdef DIRECT /* two weights per byte */
-#define DEPTH(a) ((a)->groups * GROUPS / 2)
-#elif defined GROUPS
+#ifdef GROUPS
 #define DEPTH(a) ((a)->groups * GROUPS)
 #else
 #define DEPTH(a) ((a)->k_padded)
@@ -374,7 +371,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 }
 #endif /* GROUPS */
 
-#if defined INT4 && !defined DIRECT
+#ifdef INT4
 #include "../gemm/i4_unpack.h"
 #define UNPACKED EK_I8_UNPACKED_BYTES
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {

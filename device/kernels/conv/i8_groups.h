@@ -87,10 +87,6 @@ EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, 
     }
 }
 
-#ifdef DIRECT
-#include "i4_row.h"
-#endif
-
 #if defined INT4 && I8_TWO
 #define SHORT_SUMS 1
 #define SHORT_STEPS 32 /* products of -127..127 and -8..7 whose sum fits 16 bits */
@@ -229,16 +225,12 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         for (int j = 0; j < nv; j++)
             total[i][j] = a->start ? vf_load(a->start + channel + j * EK_VL) : vf_splat(0);
     }
-#ifdef DIRECT
-    add_groups_direct(nv, a, row[0], w, SCALES(a) + channel, total[0]);
-#else
 #if SHORT_SUMS
     if (EK_I8 == EK_I8_MULL16 || nv % 2 == 0)
         add_groups_short(mr, nv, a, row, w, SCALES(a) + channel, total);
     else
 #endif
         add_groups(mr, nv, a, row, w, SCALES(a) + channel, total);
-#endif
     if (channel + nv * EK_VL <= a->win.oc)
         finish_rows(mr, nv, 1, a, total, pixel, channel);
     else

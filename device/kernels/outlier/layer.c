@@ -249,6 +249,16 @@ static int32_t list_marked(const ek_outlier_layer_args *l) {
     return count;
 }
 
+static void sum_slices(const ek_outlier_layer_args *l) {
+    for (long i = 0; i < l->m * (l->k / l->slice); i++) {
+        const int8_t *x = (const int8_t *)l->x1 + i * l->slice;
+        int32_t sum = 0;
+        for (long p = 0; p < l->slice; p++)
+            sum += x[p];
+        l->sums[i] = sum;
+    }
+}
+
 void NAME(const void *args, ek_pool *pool) {
     const ek_outlier_layer_args *l = args;
     const ek_outlier_weights weights = {.n = l->n, .k = l->k, .group = l->k};
@@ -268,6 +278,8 @@ void NAME(const void *args, ek_pool *pool) {
     }
     *l->count = count;
     ek_outlier_quantize(&product, count ? l->marks : NULL, l->x1, l->row_scale, pool);
-    if (count || l->residual)
+    if (l->sums)
+        sum_slices(l);
+    if (l->y && (count || l->residual))
         multiply_outliers(l, pool);
 }

@@ -16,22 +16,19 @@ from edgekit.host.compiler.ir.types import Array, DType, Node
 from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.window import Window, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
-from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of, runs_alone
+from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
 from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
 ROOM_BYTES = 64  # bytes that kernels may read past x: one k step of any instruction set
-# Vectors of columns of a row's tile, so that the sums of two groups stay in registers.
-_DIRECT_NV = {ByteProduct.DOT4_SS: 4, ByteProduct.MULL16: 2, ByteProduct.WIDE16: 4}
-_DIRECT_DEPTH, _WIDE_VL = 128, 8
 _SHIFT = 128  # offset of an unsigned X1
 _F32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupsPart:
-    """The groups of a product that one call covers. `grain`: tasks worth waking a thread for.
+    """The groups of a product that one call covers.
 
     The caller stores `weights` (packed, `bits` bits per value) and adds to `fields` the addresses
     of x, weights and scales from group `first` on, bias and y.
@@ -42,7 +39,6 @@ class GroupsPart:
     tasks: int
     weights: Array
     first: int
-    grain: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,27 +71,23 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     n, k = weights.shape
     group = k // groups
     depth, fits = round_up(group, ctx.isa.k_step), bool(np.all((weights >= -8) & (weights <= 7)))
-    direct = fits and m == 1 and _reads_halves(ctx, depth)
-    tile = Tile(1, _DIRECT_NV[kind]) if direct else _select_tile(ctx, node, m, group)
+    tile = _select_tile(ctx, node, m, group)
     columns = tile.nv * ctx.isa.vl
     group_bytes = columns * depth
-    halve = direct or (fits and group_bytes <= I8_UNPACKED_BYTES)
-    at_once = groups if direct else min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
+    halve = fits and group_bytes <= I8_UNPACKED_BYTES
+    at_once = min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
     if not kind.reads_bytes:  # rows are widened in scratch
         at_once = min(at_once, max(I8_SCRATCH_BYTES // (2 * tile.mr * depth), 1))
-    alone = direct and runs_alone(ctx)
     macros = {
         "GROUPS": depth,
         "W_ZERO": 0,
         **({"NARROW": 1} if kind in (ByteProduct.MULL16, ByteProduct.WIDE16) else {}),
         **({"INT4": 1} if halve else {}),
-        **({"DIRECT": 1} if direct else {}),
         **({"BF16_SCALES": 1} if short else {}),
-        **(ahead_of(ctx, alone) if m == 1 else {}),
+        **(ahead_of(ctx) if m == 1 else {}),
     }
     kernel = ctx.kernel(
         f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_int4' if halve else ''}"
-        f"{'_direct' if direct else ''}"
         f"{'_bf16' if short else ''}{'_ahead' if AHEAD in macros else ''}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
@@ -126,17 +118,8 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
             used = slice(first, first + count)
             fields["start"] = ctx.weights.add(_offset_correction(ctx, weights, scale, group, used))
         stored = pack_int4(packed, columns * count * depth) if halve else packed
-        parts.append(GroupsPart(kernel, fields, tasks, stored, first, tasks if alone else 1))
+        parts.append(GroupsPart(kernel, fields, tasks, stored, first))
     return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
-
-
-def _reads_halves(ctx: Context, depth: int) -> bool:
-    """Whether a kernel multiplies a row by 4-bit weights without storing them unpacked."""
-    isa = ctx.isa
-    wide = isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL
-    return (
-        isa.i8 in _DIRECT_NV and wide and depth % (2 * isa.k_step) == 0 and depth <= _DIRECT_DEPTH
-    )
 
 
 def _select_tile(ctx: Context, node: Node, m: int, group: int) -> Tile:

@@ -24,6 +24,7 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
     groups_product,
     x1_type,
 )
+from edgekit.host.compiler.lowering.gemm.int4_row import int4_row, is_int4_row
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import NO_ZERO
@@ -54,6 +55,8 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
+    if is_int4_row(ctx, node):
+        return _lower_row(ctx, node, op)
     scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
     scales[:, :n] = scale
     of_groups = stored_scales(scales, 16 if slices > 1 else 32)
@@ -83,7 +86,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
             "high_f32": high,
             "y": Value(node.outputs[0]),
         }
-        products.append(KernelCall(part.kernel, fields, part.tasks, part.grain))
+        products.append(KernelCall(part.kernel, fields, part.tasks))
     fields = {
         "m": m, "n": n, "k": k, "share": op.share,
         "threshold": op.threshold,
@@ -103,10 +106,35 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
         "channel": ctx.scratch(node, 4 * k),
         "count": count,
         "x2": ctx.scratch(node, 4 * m * OUTLIER_CHANNELS),
+        "sums": None,
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
     }  # fmt: skip
     return [KernelCall(_layer_kernel(ctx), fields, None), *products]
+
+
+def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[KernelCall]:
+    """A row whose product adds outliers and residual itself."""
+    n, k = ctx.constant(node, 1, "weights").shape
+    slices = len(ctx.constant(node, 2, "scales"))
+    x1, row_scale = ctx.scratch(node, k + ROOM_BYTES), ctx.scratch(node, 4)
+    channel, count = ctx.scratch(node, 4 * k), ctx.scratch(node, 4)
+    sums = ctx.scratch(node, 4 * slices)
+    fields: dict[str, Field] = {
+        "m": 1, "n": n, "k": k, "share": op.share,
+        "threshold": op.threshold,
+        "x": Value(node.inputs[0] or ""),
+        "slice": k // slices,
+        "x1": x1,
+        "row_scale": row_scale,
+        "marks": ctx.scratch(node, round_up(k, _MARK_BITS) // 8),
+        "channel": channel,
+        "count": count,
+        "sums": sums,
+        "y": None,
+    }  # fmt: skip
+    product = int4_row(ctx, node, x1, row_scale, channel, count, sums)
+    return [KernelCall(_layer_kernel(ctx), fields, None), product]
 
 
 def _ungrouped_product(ctx: Context, node: Node, m: int) -> GroupsProduct:

@@ -1,0 +1,188 @@
+/* Task: a panel of NV vectors of columns. 4-bit weights are unpacked in registers, and stream
+ * through the caches together with their scales.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, NV, GROUPS (depth of a group in the packed weights, at
+ * most 128), SCALES (a type of scales below), and optionally I8_PREFETCH_DISTANCE. */
+#include "int4_row.h"
+#define MR 1
+#include "../gemm/i8_tile.h"
+
+#define F32_SCALES 0
+#define BF16_SCALES 1
+#define F16_SCALES 2 /* no subnormal ones */
+#define SCALE_BYTES (SCALES == F32_SCALES ? 4 : 2)
+#define HALF (GROUPS / 2)
+#define BLOCK(nv) ((nv) * EK_VL * (HALF + SCALE_BYTES)) /* bytes of a group */
+
+typedef ek_int4_row_args row_args;
+typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
+
+/* Scales as floats; those of f16 are 2^112 times too small, which is made good after the sum. */
+#define SCALE_UNIT (SCALES == F16_SCALES ? 0x1p112f : 1.0f)
+EK_INLINE vf scales_at(const uint8_t *p) {
+#if SCALES == F32_SCALES
+    return vf_load((const float *)(const void *)p);
+#elif SCALES == BF16_SCALES
+    return vf_from_bf16((const uint16_t *)(const void *)p);
+#else
+    vs half;
+    memcpy(&half, p, sizeof half);
+    const vi bits = (vi)((vu)vcast(half, vi) << 13) & (int32_t)0x8fffe000;
+    vf v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+#endif
+}
+
+EK_INLINE void prefetch(const uint8_t *w, const int bytes) {
+    EK_UNROLL
+    for (int at = 0; I8_PREFETCH_DISTANCE && at < bytes; at += 64)
+        __builtin_prefetch(w + I8_PREFETCH_DISTANCE + at);
+}
+
+EK_INLINE pairs pairs_at(const uint8_t *w) {
+    pairs both;
+    memcpy(&both, w, sizeof both);
+    return both;
+}
+
+/* group_sums: the exact sums of a group at w, times 1 / SUM_UNIT. */
+#if EK_I8 == EK_I8_DOT4_SS
+#define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+    const int bytes = nv * EK_VL * I8_STEP;
+    vi high[NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        to[j] = high[j] = vi_splat(0);
+    for (long p = 0; p < HALF; p += I8_STEP, w += bytes) {
+        const vi low_x = i8_vector(x + p), high_x = i8_vector(x + HALF + p);
+        prefetch(w, bytes);
+        EK_UNROLL
+        for (int l = 0; l < EK_VL; l++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++) {
+                const pairs both = pairs_at(w + (l * nv + j) * 16);
+                to[j] = vi_dot4(to[j], vi_splat(low_x[l]), (vi)(both << 4));
+                high[j] = vi_dot4(high[j], vi_splat(high_x[l]), (vi)(both & 0xf0));
+            }
+        }
+    }
+    (void)sum;
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        to[j] += high[j];
+}
+#elif EK_I8 == EK_I8_MULL16
+#define SUM_UNIT 1.0f
+_Static_assert(GROUPS <= 128, "16 products of -127..127 and 0..15 fit 16 bits");
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+    const int bytes = nv * EK_VL * I8_STEP;
+    vi_short s[NV * EK_VL] = {0};
+    for (long p = 0; p < HALF; p += I8_STEP, w += bytes) {
+        const vi low_x = i8_vector(x + p), high_x = i8_vector(x + HALF + p);
+        prefetch(w, bytes);
+        EK_UNROLL
+        for (int j = 0; j < nv * EK_VL; j++) {
+            const pairs both = pairs_at(w + j * 16);
+            const vi low = (vi)(both & 15), high = (vi)(both >> 4);
+            s[j] = vi_mlal8(s[j], low_x, low, 0);
+            s[j] = vi_mlal8(s[j], low_x, low, 1);
+            s[j] = vi_mlal8(s[j], high_x, high, 0);
+            s[j] = vi_mlal8(s[j], high_x, high, 1);
+        }
+    }
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        const vi_short *of = s + j * EK_VL;
+        to[j] = vi_sum4(vi_of_short(of[0]), vi_of_short(of[1]), vi_of_short(of[2]),
+                        vi_of_short(of[3])) -
+                vi_splat(8 * sum);
+    }
+}
+#else
+#include "int4_row_wide.h"
+#endif
+
+/* The values of W for EK_VL columns at a byte's place and half. */
+EK_INLINE vi values_at(const uint8_t *w, long part, int high) {
+#if I8_GROUP == 4
+    return (vi)((vu)i8_vector(w) << (28 - 8 * part - 4 * high)) >> 28;
+#else
+    int32_t t[EK_VL];
+    for (int i = 0; i < EK_VL; i++) {
+        const int32_t value = w[part + i * I8_GROUP] >> 4 * high & 15;
+        t[i] = EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
+    }
+    return vi_load(t);
+#endif
+}
+
+/* total += outliers of x by their rows of a panel. */
+EK_INLINE void add_outliers(const int nv, const row_args *a, const uint8_t *w, vf *total) {
+    for (long o = 0; o < *a->count; o++) {
+        const long c = a->channel[o], in = c % a->group;
+        const int high = in >= HALF;
+        const long p = in - high * HALF;
+        const uint8_t *group = w + c / a->group * BLOCK(nv);
+        const uint8_t *at = group + p / I8_GROUP * I8_GROUP * nv * EK_VL;
+        const vf x = vf_splat(a->x[c]);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            const vi value = values_at(at + j * EK_VL * I8_GROUP, p % I8_GROUP, high);
+            const vf scale = scales_at(group + nv * EK_VL * HALF + j * EK_VL * SCALE_BYTES);
+            total[j] = vf_fma(x, vcast(value, vf) * scale, total[j]);
+        }
+    }
+}
+
+EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w, long column) {
+    const uint8_t *const panel = w;
+    vf total[NV], extra[NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        total[j] = extra[j] = vf_splat(0);
+    for (long g = 0; g < a->groups; g++, w += BLOCK(nv)) {
+        vi sums[NV];
+        group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, sums);
+        const uint8_t *scale = w + nv * EK_VL * HALF;
+        prefetch(scale, nv * EK_VL * SCALE_BYTES);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            total[j] += vcast(sums[j], vf) * scales_at(scale + j * EK_VL * SCALE_BYTES);
+    }
+    add_outliers(nv, a, panel, extra);
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        const long at = column + j * EK_VL, left = a->n - at;
+        const int full = EK_VL == 1 || left >= EK_VL;
+        vf v = total[j] * (SUM_UNIT * SCALE_UNIT) * vf_splat(*a->x_scale) + extra[j] * SCALE_UNIT;
+        v += vf_load(a->bias + at);
+        if (a->residual)
+            v += full ? vf_load(a->residual + at) : vf_load_n(a->residual + at, left);
+        v = vf_clamp(v, vf_bound(a->low), vf_bound(a->high));
+        if (full)
+            vf_store(a->y + at, v);
+        else
+            vf_store_n(a->y + at, v, left);
+    }
+}
+
+void NAME(const void *args, long begin, long end) {
+    const row_args *a = args;
+    const long vectors = (a->n + EK_VL - 1) / EK_VL;
+    for (long panel = begin; panel < end; panel++) {
+        const uint8_t *w = (const uint8_t *)a->weights + panel * a->groups * BLOCK(NV);
+        const long column = panel * NV * EK_VL, left = vectors - panel * NV;
+        if (left >= NV)
+            multiply_panel(NV, a, w, column);
+#if NV > 2
+        else if (left == 3)
+            multiply_panel(3, a, w, column);
+        else if (left == 2)
+            multiply_panel(2, a, w, column);
+#endif
+        else
+            multiply_panel(1, a, w, column);
+    }
+}

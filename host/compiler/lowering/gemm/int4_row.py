@@ -1,0 +1,137 @@
+"""A row by 4-bit weights with a scale per group: outlier/int4_row.c.
+
+A panel's weights and scales are one stream, so that few prefetches fetch all of it, and the
+kernel adds outliers from the panel while it is in the cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.ops import OutlierFullyConnected
+from edgekit.host.compiler.ir.types import Array, Node
+from edgekit.host.compiler.lowering.common.window import bias_vector
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.gemm.prefetch import ahead_of, runs_alone
+from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
+from edgekit.kb.targets.isa import ByteProduct, Isa
+
+_KINDS = (ByteProduct.DOT4_SS, ByteProduct.MULL16, ByteProduct.WIDE16)
+_MOST_DEPTH, _WIDE_VL = 128, 8
+_REGISTERS = 32  # that hold the sums of four vectors of columns
+_AT_ONCE = 256  # panels that are packed together
+_FLIP = 0x88  # turns values plus 8 into signed ones
+_LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
+
+
+def is_int4_row(ctx: Context, node: Node) -> bool:
+    """Whether the kernel computes an OutlierFullyConnected."""
+    isa, weights, scale = ctx.isa, *(ctx.constant(node, i, "weights") for i in (1, 2))
+    k = weights.shape[1]
+    if len(scale) < 2 or ctx.tensor(node.inputs[0]).elements != k:
+        return False
+    depth = round_up(k // len(scale), isa.k_step)
+    wide = isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL
+    deep = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH
+    return isa.i8 in _KINDS and wide and deep and bool(np.all((weights >= -8) & (weights <= 7)))
+
+
+def int4_row(
+    ctx: Context, node: Node, x1: Value, row_scale: Value, channel: Value, count: Value, sums: Value
+) -> KernelCall:
+    """The product of the quantized x1 and of outliers; `sums` are those of the groups of x1."""
+    op = node.op
+    assert isinstance(op, OutlierFullyConnected)
+    isa = ctx.isa
+    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    n, k = weights.shape
+    groups = len(scale)
+    depth = round_up(k // groups, isa.k_step)
+    stored, kind = _stored_scales(scale)
+    nv = 2 if isa.i8 is ByteProduct.MULL16 and isa.registers < _REGISTERS else 4
+    columns = nv * isa.vl
+    alone = runs_alone(ctx)
+    ahead = ahead_of(ctx, alone)
+    kernel = ctx.kernel(
+        f"int4_row_{columns}_{depth}_{kind.lower()}{'_ahead' if ahead else ''}",
+        "outlier/int4_row.c",
+        "outlier/int4_row.h",
+        "ek_int4_row_args",
+        NV=nv,
+        GROUPS=depth,
+        SCALES=f"{kind}_SCALES",
+        **ahead,
+    )
+    low, high = op.activation.bounds
+    residual = ctx.optional(node, 4)
+    fields: dict[str, Field] = {
+        "n": n,
+        "groups": groups,
+        "group": k // groups,
+        "x1": x1,
+        "sums": sums if isa.i8 is ByteProduct.MULL16 else None,
+        "x_scale": row_scale,
+        "x": Value(node.inputs[0] or ""),
+        "channel": channel,
+        "count": count,
+        "weights": ctx.weights.add(_packed(weights, stored, isa, columns, depth)),
+        "bias": ctx.weights.add(
+            bias_vector(ctx.optional(node, 3), round_up(n, isa.vl), np.dtype(np.float32))
+        ),
+        "residual": None if residual is None else Value(residual.name),
+        "low": low,
+        "high": high,
+        "y": Value(node.outputs[0]),
+    }
+    tasks = -(-n // columns)
+    return KernelCall(kernel, fields, tasks, tasks if alone else 1)
+
+
+def _stored_scales(scale: Array) -> tuple[Array, str]:
+    """Scales in as few bytes as hold them exactly, and the name of their type."""
+    bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
+    if not np.any(bits & np.uint32(0xFFFF)):
+        return (bits >> np.uint32(16)).astype(np.uint16), "BF16"
+    size = np.abs(scale)
+    if np.all((size == 0) | (size >= _LEAST_HALF) & (size <= _MOST_HALF)):
+        half = scale.astype(np.float16)
+        if np.array_equal(half.astype(np.float32), scale):
+            return half.view(np.uint16), "F16"
+    return np.ascontiguousarray(scale, np.float32), "F32"
+
+
+def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int) -> Array:
+    """[panel][group][values, then scales], u8, of weights [n, k] and scales [groups, n]."""
+    n, full = len(weights), len(weights) // columns * columns
+    size = columns * len(scale) * (depth // 2 + scale.itemsize)
+    made = np.empty((full // columns, size), np.uint8)
+    for at in range(0, full, columns * _AT_ONCE):
+        end = min(at + columns * _AT_ONCE, full)
+        made[at // columns : end // columns] = _panels(
+            weights[at:end], scale[:, at:end], isa, columns, depth
+        )
+    if full == n:
+        return made.reshape(-1)
+    last = round_up(n - full, isa.vl)
+    rows = np.zeros((last, weights.shape[1]), np.int8)
+    rows[: n - full] = weights[full:]
+    scales = np.zeros((len(scale), last), scale.dtype)
+    scales[:, : n - full] = scale[:, full:]
+    return np.concatenate([made.reshape(-1), *_panels(rows, scales, isa, last, depth)])
+
+
+def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int) -> Array:
+    """Full panels, u8 [panels, size]."""
+    (n, k), groups, run = weights.shape, len(scale), isa.i8.group
+    deep = np.zeros((n, groups, depth), np.int8)
+    deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
+    parts = deep.reshape(n // columns, columns, groups, depth // run, run)
+    values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, 2, -1)
+    values = (values + np.int8(8)).view(np.uint8)
+    halves = values[:, :, 0] | values[:, :, 1] << np.uint8(4)
+    if isa.i8 is not ByteProduct.MULL16:
+        halves ^= np.uint8(_FLIP)
+    tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
+    tail = np.ascontiguousarray(tail).view(np.uint8)
+    return np.concatenate([halves, tail], axis=2).reshape(n // columns, -1)
