@@ -45,13 +45,14 @@ ESTIMATED = (
 # Those that settings are estimated for: stencils, graphs, pruned layers, and pruned blocks.
 TUNED = (
     *("banded:300:3", "banded:300:9", "banded:1000:5", "banded:3000:5", "banded:3000:21"),
-    *("banded:10000:3", "banded:10000:9", "banded:30000:3"),
-    *("poisson2:20", "poisson2:50", "poisson2:100", "poisson2:150"),
+    *("banded:10000:3", "banded:10000:9", "banded:20000:5", "banded:30000:3"),
+    *("poisson2:20", "poisson2:50", "poisson2:80", "poisson2:100", "poisson2:120", "poisson2:150"),
     *("poisson3:8", "poisson3:15", "poisson3:22"),
     *("random:300:0.05", "random:300:0.3", "random:1000:0.01", "random:1000:0.05"),
     *("random:3000:0.003", "random:3000:0.01", "random:10000:0.0005"),
     *("uniform:1000:4", "uniform:3000:10", "uniform:10000:4", "uniform:10000:10"),
-    *("power:300:8", "power:1000:8", "power:3000:8", "power:3000:20", "power:10000:6"),
+    *("power:300:8", "power:1000:8", "power:3000:8", "power:3000:20", "power:5000:8"),
+    "power:10000:6",
     *("dense:64:576:0.1", "dense:128:256:0.3", "dense:256:256:0.1", "dense:256:1024:0.1"),
     *("dense:512:512:0.05", "dense:1000:512:0.1", "dense:512:2048:0.05", "dense:128:1152:0.3"),
     *("blocks:256:256:4:0.2", "blocks:512:512:8:0.1", "blocks:1024:256:4:0.1"),
