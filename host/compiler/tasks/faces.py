@@ -24,13 +24,15 @@ _ULTRA_SIDES = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)
 @dataclass(frozen=True)
 class _Blaze:
     """One of MediaPipe's detectors: what it finds, how many points each has, the side of its
-    picture, and cells along an edge and boxes in each of its grids."""
+    picture, and cells along an edge and boxes in each of its grids. With `circle`, the first point
+    is the center of a circle around the whole, and the second lies on it."""
 
     label: str
     points: int
     side: int
     grids: tuple[tuple[int, int], ...]
     pixels: Mapping[str, Any]
+    circle: bool = False
 
     @property
     def count(self) -> int:
@@ -43,12 +45,13 @@ _BLAZES = (
     _Blaze("face", 6, 192, ((48, 1),), _BLAZE_PIXELS),
     _Blaze("palm", 7, 192, ((24, 2), (12, 6)), _UNIT_PIXELS),
     _Blaze("palm", 7, 256, ((32, 2), (16, 2), (8, 6)), _UNIT_PIXELS),
+    _Blaze("person", 4, 224, ((28, 2), (14, 2), (7, 6)), _BLAZE_PIXELS, circle=True),
 )
 
 
 def blaze_face(ends: Ends) -> Iterator[Head]:
-    """MediaPipe's detectors of faces and palms: boxes and points in pixels from the
-    centers of cells."""
+    """MediaPipe's detectors of faces, palms and persons: boxes and points in pixels
+    from the centers of cells."""
     image = ends.image
     by_size = {t.shape[2]: t for t in ends.outputs if len(t.shape) == 3}
     if len(ends.outputs) != 2 or 1 not in by_size or len(by_size) != 2:
@@ -67,7 +70,9 @@ def blaze_face(ends: Ends) -> Iterator[Head]:
     centers = np.array(list(_centers(blaze.grids))) * image.width
 
     def rows(to: Appender) -> str:
-        box, _ = to.add_all(ops.Split(2, (4, 2 * blaze.points)), to.floats(boxes.name))
+        box, points = to.add_all(ops.Split(2, (4, 2 * blaze.points)), to.floats(boxes.name))
+        if blaze.circle:
+            box = _around_circle(to, points)
         shift = np.concatenate([centers, np.zeros_like(centers)], 1)
         box = to.add(ops.Add(), box, to.constant(shift[None]))
         score = to.add(ops.Logistic(), to.floats(scores.name))
@@ -76,6 +81,18 @@ def blaze_face(ends: Ends) -> Iterator[Head]:
 
     what = f"outputs are those of MediaPipe's {blaze.label} detectors"
     yield Head("blazeface", what, 1, rows, blaze.pixels, (blaze.label,))
+
+
+def _around_circle(to: Appender, points: str) -> str:
+    """Centers and sizes of squares around circles."""
+    count, rest = to.shape(points)[1], to.shape(points)[2] - 4
+    center, edge, _ = to.add_all(ops.Split(2, (2, 2, rest)), points)
+    far = to.add(ops.Sub(), edge, center)
+    squares = to.add(ops.ReduceSum((2,)), to.add(ops.Mul(), far, far))
+    radius = to.add(ops.Sqrt(), to.add(ops.Reshape((1, count, 1)), squares))
+    return to.add(
+        ops.Concat(2), center, to.add(ops.Mul(), radius, to.constant(np.full((1, 1, 2), 2.0)))
+    )
 
 
 def ultra_face(ends: Ends) -> Iterator[Head]:

@@ -14,6 +14,7 @@ from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.candidates import best_rows, in_pixels, with_image
 from edgekit.host.compiler.tasks.ends import Ends, InputImage
 from edgekit.host.compiler.tasks.heads import Head, sizes_of
+from edgekit.host.compiler.tasks.landmarks import landmarks
 from edgekit.host.compiler.tasks.yolo import MOST_ROWS, box_counts
 
 PERSON_POINTS = (17, 3)  # of COCO: points, and numbers of each
@@ -24,6 +25,7 @@ def pose_heads(ends: Ends, points: tuple[int, int]) -> Iterator[Head]:
     points] of models that select. `points` and the numbers of each are from the file's metadata.
     """
     yield from _move_net(ends)
+    yield from landmarks(ends)
     output = ends.only(3)
     if output is None:
         return

@@ -75,6 +75,7 @@ def test_scrfd_measures_distances(tmp_path, batch):
     [
         ("palm", 192, 18, ((24, 2), (12, 6))),
         ("palm", 256, 18, ((32, 2), (16, 2), (8, 6))),
+        ("person", 224, 12, ((28, 2), (14, 2), (7, 6))),
     ],
 )
 def test_boxes_around_the_centers_of_cells(tmp_path, label, side, width, grids):
@@ -90,6 +91,9 @@ def test_boxes_around_the_centers_of_cells(tmp_path, label, side, width, grids):
     made = prepared(detector(tmp_path, {"boxes": values, "scores": logits}, (side, side)))
     assert made.task is not None and made.task.labels == (label,)
     boxes = values[0, :, :4].astype(float)
+    if label == "person":  # the second point lies on a circle around the first
+        middle, edge = values[0, :, 4:6].astype(float), values[0, :, 6:8].astype(float)
+        boxes = np.concatenate([middle, 2 * np.hypot(*(edge - middle).T)[:, None] * [1, 1]], 1)
     boxes[:, :2] += centers
     expected = best_boxes(boxes, 1 / (1 + np.exp(-logits[0].astype(float))), 0.5, 0.3)
     assert len(expected) > 3
@@ -137,3 +141,33 @@ def _poses(made):
     shape = made.graph.tensors[made.graph.inputs[0]].shape
     x = {made.graph.inputs[0]: np.zeros(shape, np.float32)}
     return evaluate(made.graph, x).outputs["poses"].reshape(-1, 7 + 17 * 3)
+
+
+@pytest.mark.parametrize(
+    ("label", "side", "shapes", "count", "fields", "logit"),
+    [
+        ("hand", 224, [(1, 63), (1, 1), (1, 1), (1, 63)], 21, 3, 2.5),
+        ("face", 192, [(1, 1, 1, 1404), (1, 1, 1, 1)], 468, 3, 0.1),
+        ("face", 192, [(1, 1, 1, 1404), (1, 1, 1, 1)], 468, 3, -0.1),
+        ("person", 256, [(1, 195), (1, 1), (1, 256, 256, 1), (1, 117)], 33, 5, 1.5),
+    ],
+)
+def test_landmarks_are_those_of_what_is_there(tmp_path, label, side, shapes, count, fields, logit):
+    rng = np.random.default_rng(5)
+    outputs = {
+        f"Identity_{i}": rng.uniform(-2, side, shape).astype(np.float32)
+        for i, shape in enumerate(shapes)
+    }
+    outputs["Identity_1"][:] = logit
+    made = prepared(detector(tmp_path, outputs, (side, side)))
+    assert made.task is not None and made.task.kind == "pose" and made.task.labels == (label,)
+    assert "which fills the picture" in made.source
+    feeds = {made.graph.inputs[0]: np.zeros((1, 3, side, side), np.float32)}
+    row = evaluate(made.graph, feeds).outputs[made.task.output].reshape(-1)
+    score = 1 / (1 + math.exp(-logit))
+    given = outputs["Identity_0"].reshape(-1, fields)[:count].astype(float)
+    seen = 1 / (1 + np.exp(-given[:, 3])) if fields == 5 else np.full(count, score)
+    corners = [*given[:, :2].min(0), *given[:, :2].max(0)]
+    expected = [0, 0 if logit > 0 else -1, score, *corners]
+    points = np.concatenate([given[:, :2], seen[:, None]], 1)
+    np.testing.assert_allclose(row, [*expected, *points.reshape(-1)], atol=1e-4)

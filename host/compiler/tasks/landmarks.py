@@ -1,0 +1,93 @@
+"""MediaPipe's models that give the points of one hand, face or person, which fills the picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from edgekit.device.runtime.agent.task import FIELDS, LETTERBOX, POINT_FIELDS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.tasks.append import Appender
+from edgekit.host.compiler.tasks.ends import Ends
+from edgekit.host.compiler.tasks.heads import Head
+
+_PRESENT = 0.5  # MediaPipe's default: least score
+_PIXELS = {"fit": LETTERBOX, "fill": 0}
+
+
+@dataclass(frozen=True)
+class _Landmarks:
+    """What a model finds in a picture of `side` pixels: the first `points` of the `given` ones,
+    each of `numbers` values that begin with x and y in pixels of the input. With `seen`, the fourth
+    is the logit of how visible it is."""
+
+    label: str
+    side: int
+    points: int
+    given: int
+    numbers: int
+    seen: bool = False
+
+
+_KNOWN = (
+    _Landmarks("hand", 224, 21, 21, 3),
+    _Landmarks("face", 192, 468, 468, 3),
+    _Landmarks("person", 256, 33, 39, 5, seen=True),
+)
+
+
+def landmarks(ends: Ends) -> Iterator[Head]:
+    """Points [1, …, n], and after them in the outputs [1, …, 1] of the score of what is there."""
+    sizes = [math.prod(tensor.shape) for tensor in ends.outputs]
+    for known in _KNOWN:
+        size = known.given * known.numbers
+        square = ends.image.height == ends.image.width == known.side
+        if not square or size not in sizes or sizes.count(1) not in (1, 2):
+            continue
+        points, score = (ends.outputs[sizes.index(n)] for n in (size, 1))
+        if points.shape[-1] != size or points.dtype is not DType.F32:
+            continue
+        is_share = ends.is_from(score.name, ops.Logistic.kind)
+        names = points.name, score.name
+        yield Head(
+            "landmarks",
+            f"outputs are MediaPipe's landmarks of a {known.label}, which fills the picture",
+            1,
+            partial(_rows, known, names, is_share),
+            _PIXELS,
+            (known.label,),
+        )
+
+
+def _rows(known: _Landmarks, names: tuple[str, str], is_share: bool, to: Appender) -> str:
+    """One row, of class -1 if the score is too low. The box is that of all points."""
+    points = to.add(ops.Reshape((1, known.given, known.numbers)), to.floats(names[0]))
+    rest = [(1, (known.points, known.given - known.points)), (2, (2, known.numbers - 2))]
+    for axis, parts in rest:
+        if parts[1]:
+            points, *others = to.add_all(ops.Split(axis, parts), points)
+    score = to.add(ops.Reshape((1, 1, 1)), to.floats(names[1]))
+    if not is_share:
+        score = to.add(ops.Logistic(), score)
+    if known.seen:
+        seen, _ = to.add_all(ops.Split(2, (2, 1)), others[0])
+        _, seen = to.add_all(ops.Split(2, (1, 1)), seen)
+        sure = to.add(ops.Logistic(), seen)
+    else:
+        sure = to.add(ops.Mul(), score, to.constant(np.ones((1, known.points, 1))))
+    edges = (
+        to.add(ops.Reshape((1, 1, 2)), to.add(op, points))
+        for op in (ops.ReduceMin((1,)), ops.ReduceMax((1,)))
+    )
+    found = to.add(ops.Concat(2), points, sure)
+    found = to.add(ops.Reshape((1, 1, POINT_FIELDS * known.points)), found)
+    shifted = to.add(ops.Add(), score, to.constant(np.full((1, 1, 1), 1 - _PRESENT)))
+    label = to.add(ops.Sub(), to.add(ops.Floor(), shifted), to.constant(np.ones((1, 1, 1))))
+    image = to.constant(np.zeros((1, 1, 1)))
+    row = to.add(ops.Concat(2), image, label, score, *edges, found)
+    return to.add(ops.Reshape((1, 1, 1, FIELDS + POINT_FIELDS * known.points)), row)
