@@ -173,9 +173,10 @@ def test_the_server_takes_pictures(edgekit, scene, home):
 
 
 def served(
-    home: Path, board: Path, bodies: dict[str, bytes], *arguments: str
+    home: Path, board: Path, bodies: dict[str, bytes], *arguments: str, kind: str = ""
 ) -> dict[str, tuple[int, str]]:
-    """The answers of the template's server to pictures; modules in `home` come first."""
+    """The answers of the template's server to bodies of this content type; modules in `home` come
+    first."""
     packages = os.pathsep.join(map(str, (home, board / "current/runtime.pyz")))
     program = kernels_folder().parent / "templates/serve/main.py"
     environment = {**os.environ, "PYTHONPATH": packages, "EDGEKIT_ROOT": str(board)}
@@ -185,7 +186,7 @@ def served(
         try:
             for where, body in bodies.items():
                 connection = UnixConnection(home / "serve.sock")
-                until(lambda c=connection, w=where, b=body: _is_sent(c, w, b))
+                until(lambda c=connection, w=where, b=body: _is_sent(c, w, b, kind))
                 answer = connection.getresponse()
                 answers[where] = (answer.status, answer.read().decode())
                 connection.close()
@@ -194,10 +195,10 @@ def served(
     return answers
 
 
-def _is_sent(connection, where: str, body: bytes) -> bool:
+def _is_sent(connection, where: str, body: bytes, kind: str) -> bool:
     """False while the server does not listen yet."""
     try:
-        connection.request("POST", where, body)
+        connection.request("POST", where, body, {"Content-Type": kind})
     except (ConnectionRefusedError, FileNotFoundError):  # of the server before, or none yet
         connection.close()
         return False

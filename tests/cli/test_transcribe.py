@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.device.runtime.application import InputError
 from edgekit.device.runtime.application import open as open_on_board
+from tests.cli.test_detect import served
 from tests.cli.test_hearing import _RATE, _wav
 from tests.support.onnx_models import model, node, save, value
 
@@ -81,6 +82,20 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
         assert heard.transcribe([]).text == ""
         with pytest.raises(InputError, match="--task detect"):
             heard.detect(b"", 1, 1)
+    root, body = home.parent / "home/boards/local", (home / "a.wav").read_bytes()
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--x\r\n'
+        b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+        + body
+        + b"\r\n--x--\r\n"
+    )
+    bodies = {"/transcribe": body, "/v1/audio/transcriptions": form, "/detect": b""}
+    answers = served(home, root, bodies, kind="multipart/form-data; boundary=x")
+    assert json.loads(answers["/transcribe"][1])["text"] == text
+    assert json.loads(answers["/v1/audio/transcriptions"][1]) == {"text": text}
+    for where, wrong in (("/transcribe", b"no sound"), ("/v1/audio/transcriptions", form[:90])):
+        ((status, said),) = served(home, root, {where: wrong}, kind="text/plain").values()
+        assert status == 400 and "expected" in said
 
 
 def test_open_length_and_missing_characters(edgekit, home):

@@ -11,8 +11,9 @@ header X-Release names the release that computed it. /detect, /classify, /pose, 
 /instances, /obb, /embed and /ocr take a picture, if the model has that task and the board has
 Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
 is OpenAI's interface, as are /v1/completions and /v1/chat/completions of a language model; /read
-gives the text in what a detector finds in a picture, as the model --recognizer reads it. With
---http PORT it also listens on that port of 127.0.0.1: any user of the board may then use it.
+gives the text in what a detector finds in a picture, as the model --recognizer reads it;
+/transcribe and /v1/audio/transcriptions take sound. With --http PORT it also listens on that port
+of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
@@ -35,8 +36,10 @@ import warnings
 
 import edgekit_runtime
 import openai_api
+import sounds
 
-TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read")
+TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read",
+         "transcribe")  # fmt: skip
 MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
@@ -74,7 +77,7 @@ def as_json(task, found):
     """What a model found; of segments, only the shares of the classes."""
     if task == "segment":
         return {"shares": [share._asdict() for share in found.shares]}
-    if task == "ocr":
+    if task in ("ocr", "transcribe"):
         return found._asdict()
     if task == "embed":
         return {"vector": found}
@@ -149,6 +152,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         def look():
             if self.takes_texts():
                 return (), work(body.decode("utf-8", "replace"))
+            if task == "transcribe":
+                return (), self.write_down(body)
             picture = read_picture(body)  # in turn: its pixels may take 256 MiB
             width, height = picture.size
             return picture.size, work(picture.tobytes(), width=width, height=height)
@@ -157,12 +162,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             extents, found = self.server.run(self.connection, look)
         except ImportError:
             return self.answer(501, NO_PILLOW)
-        except (UnreadableError, edgekit_runtime.InputError) as error:
+        except (UnreadableError, sounds.UnheardError, edgekit_runtime.InputError) as error:
             return self.answer(400, f"{error}\n".encode())
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
         answer = {**dict(zip(("width", "height"), extents)), **as_json(task, found)}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
+
+    def write_down(self, body):
+        """The text of what is said in a file of sound."""
+        task = self.server.model.task
+        return self.server.model.transcribe(sounds.samples_of(body, task.rate if task else 0))
 
     def takes_texts(self):
         task = self.server.model.task

@@ -1,5 +1,6 @@
 """The part of OpenAI's interface that a model on the board can answer: embeddings of a model of
-texts, completions and chats of a language model, at once or as a stream of events."""
+texts, completions and chats of a language model, at once or as a stream of events, transcriptions
+of a model that writes down what is said."""
 
 import array
 import base64
@@ -11,10 +12,12 @@ import sys
 import time
 
 import edgekit_runtime
+import sounds
 
 MOST_TEXTS = 2048
-PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions")
-JSON, EVENTS = "application/json", "text/event-stream"
+SPEECH = "/v1/audio/transcriptions"
+PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", SPEECH)
+JSON, EVENTS, TEXT = "application/json", "text/event-stream", "text/plain; charset=utf-8"
 FINISHES = {"stop": "stop", "length": "length", "context": "length"}
 # Their names, and those of Model.generate; None takes the default.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 64, "seed": None, "stop": ()}
@@ -46,19 +49,24 @@ class Answers:
     def post(self, path):
         body = self.handler.read_body()
         if body is None:
-            return
+            return None
+        if path == SPEECH:
+            return self.guarded(lambda: self.transcribe(body))
         try:
             asked = json.loads(body)
             if not isinstance(asked, dict):
                 raise ValueError
         except (ValueError, RecursionError):
             asked = {}
+        if path == "/v1/embeddings":
+            return self.guarded(lambda: self.embeddings(asked))
+        return self.guarded(lambda: self.complete(asked, chat=path != "/v1/completions"))
+
+    def guarded(self, work):
+        """Answers errors of a request, too."""
         try:
-            if path == "/v1/embeddings":
-                self.embeddings(asked)
-            else:
-                self.complete(asked, chat=path != "/v1/completions")
-        except (AskedError, edgekit_runtime.InputError) as error:
+            work()
+        except (AskedError, sounds.UnheardError, edgekit_runtime.InputError) as error:
             self.fail(400, str(error))
         except edgekit_runtime.DeviceError as error:
             self.fail(500, str(error))
@@ -76,6 +84,17 @@ class Answers:
             for i, vector in enumerate(vectors)
         ]
         self.send({"object": "list", "model": self.model.name, "data": data})
+
+    def transcribe(self, body):
+        """What is said in the file of a form."""
+        form = sounds.form_of(self.handler.headers.get("Content-Type", ""), body)
+        wanted = form.get("response_format", b"json").decode("utf-8", "replace")
+        if "file" not in form or wanted not in ("json", "text"):
+            raise AskedError("expected a form with 'file', and 'response_format' json or text")
+        line = self.run(lambda: self.handler.write_down(form["file"]))
+        if wanted == "text":
+            return self.handler.answer(200, f"{line.text}\n".encode(), kind=TEXT)
+        return self.send({"text": line.text})
 
     def complete(self, asked, chat):
         """The text behind a prompt, or the answer to messages."""

@@ -1,0 +1,72 @@
+"""Sound in requests: a WAV file, or what ffmpeg on the board reads, as samples for the model."""
+
+import array
+import io
+import re
+import shutil
+import subprocess
+import sys
+import wave
+
+BOUNDARY = re.compile(r'multipart/form-data;.*boundary="?([^";]{1,70})"?', re.IGNORECASE)
+NAME = re.compile(rb'[;\s]name="([^"]*)"', re.IGNORECASE)
+WAV_BYTES = 2  # of a sample that needs no ffmpeg
+
+
+class UnheardError(Exception):
+    """A request that does not fit; its text says what was expected."""
+
+
+def form_of(kind, body):
+    """The fields of a form, as bytes by name; `kind` is its content type."""
+    found = BOUNDARY.match(kind)
+    if not found:
+        raise UnheardError(f"expected a form with a file, found {kind[:60] or 'no content type'}")
+    fields = {}
+    for part in (b"\r\n" + body).split(b"\r\n--" + found[1].encode())[1:-1]:
+        head, between, content = part.partition(b"\r\n\r\n")
+        name = NAME.search(head)
+        if between and name:
+            fields[name[1].decode("utf-8", "replace")] = content
+    return fields
+
+
+def samples_of(body, rate):
+    """Samples of -1 to 1, of one channel, `rate` a second. Only a WAV file of such, in 16 bits,
+    needs no ffmpeg on the board."""
+    data = _wav_of(body, rate)
+    if data is None:
+        data = _converted(body, rate)
+    codes = array.array("h", data[: len(data) // WAV_BYTES * WAV_BYTES])
+    if sys.byteorder == "big":
+        codes.byteswap()
+    return array.array("f", (code / 32768 for code in codes))
+
+
+def _wav_of(body, rate):
+    try:
+        with wave.open(io.BytesIO(body)) as file:
+            if (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (
+                1, WAV_BYTES, rate,
+            ):  # fmt: skip
+                return file.readframes(file.getnframes())
+    except (wave.Error, EOFError, ValueError):
+        pass
+    return None
+
+
+def _converted(body, rate):
+    program = shutil.which("ffmpeg")
+    if program is None:
+        raise UnheardError(
+            f"expected a WAV file of one channel, 16 bits and {rate} samples a second, found "
+            "another; install ffmpeg on the board, which converts others"
+        )
+    words = [program, "-v", "error", "-i", "pipe:0", "-f", "s16le", "-ac", "1", "-ar", str(rate)]
+    done = subprocess.run([*words, "pipe:1"], input=body, capture_output=True, check=False)
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise UnheardError(
+            f"expected sound, found what ffmpeg cannot read: {(said or ['none'])[-1]}"
+        )
+    return done.stdout
