@@ -22,6 +22,7 @@ SPEECH_VOCABULARY = "vocab.json"
 _CONFIGS = (
     CONFIG, PIXELS, POOLING, TOKENIZER, VOCABULARY, TOKENIZER_CONFIG, SPEECH_VOCABULARY,
 )  # fmt: skip
+WAKE_WORD_PARTS = ("melspectrogram", "embedding_model")  # of openWakeWord
 _CHARACTERS = re.compile(r"(dict|keys|characters)\w*\.txt$")
 _MOST_BYTES = 64 << 20
 _ONNX = "onnx"  # folder in which some exporters put the model alone
@@ -45,6 +46,12 @@ def features_file(model: Path) -> Path:
     return model.with_suffix(".toml")
 
 
+def wake_word_files(model: Path) -> tuple[Path, ...]:
+    """The models next to one of openWakeWord's that compute what it takes, in order."""
+    files = (model.with_name(f"{name}{model.suffix}") for name in WAKE_WORD_PARTS)
+    return tuple(file for file in files if file.is_file() and file != model)
+
+
 def sidecar_files(model: Path) -> Iterator[Path]:
     """All such files that exist."""
     labels = (*(name.format(model.stem) for name in OWN_LABELS), *COMMON_LABELS)
@@ -53,6 +60,7 @@ def sidecar_files(model: Path) -> Iterator[Path]:
         *named,
         *character_files(model),
         features_file(model),
+        *wake_word_files(model),
         *(config_folder(model) / name for name in _CONFIGS),
     ):
         if file.is_file() and file != model:

@@ -17,6 +17,11 @@ class Appender:
         self._graph, self._prefix = graph, prefix
         self._tensors, self._nodes = dict(graph.tensors), list(graph.nodes)
 
+    @property
+    def graph(self) -> Graph:
+        """The graph so far."""
+        return replace(self._graph, tensors=dict(self._tensors), nodes=tuple(self._nodes))
+
     def shape(self, name: str) -> Shape:
         return self._tensors[name].shape
 

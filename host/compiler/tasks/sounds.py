@@ -16,6 +16,7 @@ from edgekit.host.compiler.sidecars import features_file
 from edgekit.host.compiler.tasks.append import Appender
 from edgekit.host.compiler.tasks.features import on_samples, stated_features
 from edgekit.host.compiler.tasks.label_file import read_label_file
+from edgekit.host.compiler.tasks.open_wake_word import is_open_wake_word, open_wake_word
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.speech import transcriber
 from edgekit.host.errors import InputError
@@ -39,6 +40,8 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     task, guesses, made = options.task, options.task == "guess", None
     if task in ("auto", "guess", TRANSCRIBE):
         made = transcriber(path, graph, task == TRANSCRIBE, guesses)
+    if made is None and (guesses or task == KEYWORD) and is_open_wake_word(graph):
+        made = open_wake_word(path, graph)
     if made is None and (guesses or task == VAD):
         made = _vad(graph, task == VAD)
     if made is None and (guesses or task == KEYWORD):
