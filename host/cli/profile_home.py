@@ -65,7 +65,7 @@ _NewKey = Annotated[
         "--new-key",
         metavar="WHICH",
         show_default=False,
-        help="First replace: server, certificate, targets, root. Repeatable.",
+        help="First replace server, certificate, targets or root (repeatable).",
     ),
 ]
 BoardName = Annotated[
