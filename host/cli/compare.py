@@ -150,7 +150,8 @@ def _estimated(
     """The bundle, and the cost of its operators."""
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.cli.compile import compile_bundle
-    from edgekit.host.cli.estimate import TIMEOUT, select_placement
+    from edgekit.host.cli.estimate import TIMEOUT
+    from edgekit.host.cli.estimate_release import select_placement
     from edgekit.host.cli.estimated import estimate_bundle
 
     bundle = compile_bundle(path, profile.name, options=options, profile=profile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.estimate_program import FETCH, estimate_program, say_unmodelled
+from edgekit.host.cli.estimate_release import estimate_file
 from edgekit.host.cli.many import Workers, boards_of, check_cores, flags
 from edgekit.host.cli.options import (
     BoardOption,
@@ -29,8 +29,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementRequest
-    from edgekit.host.compiler.options import CompileOptions, Shapes
-    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.compiler.options import CompileOptions
     from edgekit.host.lab.bench.board_peers import PeerEstimate
     from edgekit.host.lab.bench.roofline import HotOperator
     from edgekit.host.simulator.model import ModelEstimate
@@ -67,6 +66,10 @@ _Peers = Annotated[
         "--peers", help="Estimate other engines too, from their wheels for the board's core."
     ),
 ]
+_Together = Annotated[
+    bool,
+    typer.Option("--together", help="Estimate what the models cost each other at the same time."),
+]
 _Page = Annotated[
     Path | None,
     typer.Option(
@@ -93,6 +96,7 @@ def register(app: typer.Typer) -> None:
             "edgekit estimate face.ekb --board rpi4 --threads 4 --json",
             "edgekit estimate model.tflite --board rpi4,rpi5,rk3588 --peers -o engines.html",
             "edgekit estimate *.tflite --board rpi4,rpi5 --dask tcp://HOST:8786",
+            "edgekit estimate wake.tflite face.tflite --board rpi4 --together --threads 1",
             "edgekit estimate --board rpi4 -- ./my_program 100",
             "edgekit estimate --board rpi4 --sysroot fetch --entire-program -- ./dynamic_program",
         ),
@@ -110,6 +114,7 @@ def estimate(
     sysroot: _Sysroot = None,
     entire: _Entire = False,
     peers: _Peers = False,
+    together: _Together = False,
     output: _Page = None,
     timeout: _Timeout = TIMEOUT,
     as_json: Json = False,
@@ -120,6 +125,19 @@ def estimate(
 
     check_cores(cluster)
     boards = boards_of(board)
+    if together:
+        if dask or output or peers or sysroot or entire or len(boards) > 1:
+            raise InputError(
+                "expected one board and only --threads or --cluster with --together, found another "
+                "option; leave it out"
+            )
+        from edgekit.host.cli.estimate_together import show_together
+
+        models = [model_file(name) for name in what or ()]
+        request = request_for(boards[0], threads, cluster)
+        profile = load_board(profile_of(boards[0]))
+        show_together(models, profile, options, request, timeout, as_json)
+        return
     if output is not None:
         _check_page(output)
     if what and _is_program(Path(what[0])):
@@ -205,7 +223,7 @@ def show_file(
             f"found {request.threads}"
         )
     board = on_cluster(board, request.cluster)
-    found = _estimate_file(path, board, options, request, timeout)
+    found = estimate_file(path, board, options, request, timeout)
     others = _estimate_peers(path, board, found.threads, options, timeout) if peers else ()
     judged = _judge(path, board, found)
     if as_json:
@@ -234,68 +252,6 @@ def _is_program(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(4) == _ELF
-
-
-def _estimate_file(
-    path: Path,
-    board: BoardProfile,
-    options: CompileOptions,
-    request: PlacementRequest,
-    timeout: float,
-) -> ModelEstimate:
-    """Estimates a model or bundle; caches the results for models and releases."""
-    from edgekit.host.cli.compile import load_bundle
-    from edgekit.host.cli.estimated import estimate_bundle
-    from edgekit.host.compiler.build_key import build_key
-    from edgekit.host.simulator.estimate_cache import recall, remember
-    from edgekit.host.simulator.target import target_of
-
-    is_model = file_kind(path) is FileKind.MODEL
-    if is_model:
-        options = replace(options, threads=request.threads)  # affects the choice of methods
-    key = build_key(path, board, options) if is_model else ""
-    usual = request.threads or 0  # 0: as the release specifies
-    if is_model and (found := recall(key, board, usual)):
-        return found
-    target_of(board)  # fail now if the core has no model, as compiling takes a while
-    shapes: Shapes = {}
-    signature = options.signature
-    if not is_model:
-        if options.more_shapes:
-            raise InputError(
-                "--input-shape: expected one shape of an input of a bundle, found several; "
-                "estimate them one by one"
-            )
-        shapes, options = options.shapes, replace(options, shapes={}, signatures=())
-    bundle = load_bundle(path, board.name, options=options)
-    if bundle.manifest.board.profile != board.name:
-        raise InputError(
-            f"{path}: expected a bundle for {board.name}, found one for "
-            f"{bundle.manifest.board.profile}; name that board, or compile the model again"
-        )
-    where, threads = select_placement(bundle, board, request)
-    found = estimate_bundle(bundle, where, threads, timeout, shapes, signature)
-    if is_model:
-        remember(key, board, usual, found)
-    return found
-
-
-def select_placement(
-    bundle: Bundle, board: BoardProfile, request: PlacementRequest
-) -> tuple[BoardProfile, int]:
-    """The cluster and number of threads on which a release would run, chosen as the board does."""
-    from edgekit.device.runtime.agent.specs import BESIDE
-    from edgekit.host.simulator.target import on_cluster
-    from edgekit.kb.targets.clusters import cluster_named
-
-    placed = tuple(s for s in bundle.manifest.placements if BESIDE not in s.cluster)
-    if request.cluster and placed:
-        name = cluster_named(board, request.cluster).name
-        placed = tuple(spec for spec in placed if spec.cluster == name)
-    if not placed:
-        return board, request.threads or 1
-    where = board if request.cluster else on_cluster(board, placed[0].cluster)
-    return where, request.threads or placed[0].threads
 
 
 def _show_model(found: ModelEstimate) -> None:

@@ -186,7 +186,8 @@ def _measure(file: Path, board: str, options: CompileOptions, folder: Path) -> L
     """Compiles and estimates a model; the same cycles on every machine."""
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.cli.compile import compile_bundle
-    from edgekit.host.cli.estimate import TIMEOUT, select_placement
+    from edgekit.host.cli.estimate import TIMEOUT
+    from edgekit.host.cli.estimate_release import select_placement
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.compiler.frontends import model_hash
     from edgekit.host.deploy.explanations import recall

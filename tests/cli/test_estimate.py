@@ -298,3 +298,21 @@ def test_options_that_do_not_fit_are_refused_as_by_compile(edgekit, product, opt
 def test_samples_of_a_bundle_are_refused(edgekit, bundle, emulate):
     done = edgekit("estimate", bundle, "--board", "rpi4", *_SPLIT)
     assert done.code == 2 and "--samples, --group-size" in done.complaint
+
+
+def test_models_at_work_together_are_estimated_again(edgekit, bundle, emulate):
+    emulate(document=answer(laps=[5, *[1000] * operators_of(bundle)]))
+    asked = ("estimate", bundle, bundle, "--board", "rpi4", "--together")
+    found = edgekit(*asked, "--threads", "1", "--json").document
+    assert found["schema"] == "edgekit.estimate.together/1"
+    for each in found["models"]:
+        assert each["together_ms"] == pytest.approx(each["alone_ms"])  # whatever the core
+        assert (each["threads"], 0 < each["cache_bytes"] <= 1 << 20) == (1, True)
+    out = edgekit(*asked, "--threads", "1").out
+    assert "slower by" in out and "0.0 %" in out
+    refused = edgekit(*asked, "--threads", "3")
+    assert "expected a core for each thread, found 6 threads on 4 cores" in refused.complaint
+    one = edgekit("estimate", bundle, "--board", "rpi4", "--together")
+    assert "expected two models or more, found 1" in one.complaint
+    several = edgekit(*asked, "--peers")
+    assert "expected one board and only --threads or --cluster" in several.complaint
