@@ -19,6 +19,7 @@ MATMUL_DIMS = 4  # of a stack of matrices
 PACKED_ROWS = 128  # per task of a packed product
 PACKED_DEPTH = 256  # of k packed at a time
 HALF_SUMS = 128  # products per f16 partial sum, in products of two computed matrices and long ones
+ATTENTION_ROWS = 16  # queries that share keys and values, per task
 COPY_DIMS = 6
 TRANSPOSE_TILE = 256  # rows and columns per task
 REDUCE_BLOCK = 64  # results that a task keeps at once

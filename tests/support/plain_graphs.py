@@ -52,6 +52,20 @@ def function(rng: Rng, dtype: DType) -> Case:
     return Case(_any(rng, options), (tensor((size,), dtype),))
 
 
+def attention(rng: Rng) -> Case:
+    """More queries than a task takes, odd sizes, and tokens on both sides of a block's border."""
+    shared, each = pick(rng, (1, 2, 3)), pick(rng, (1, 2, 3, 5))
+    count, size = pick(rng, (1, 2, 7)), pick(rng, (1, 8, 16, 20, 64))
+    context = pick(rng, (1, 5, 64, 65, 200))
+    cache = (shared, context, size)
+    position = rng.integers(-2, context + 2, 1).astype(np.int32)
+    op = ops.CachedAttention(
+        float(rng.uniform(0.2, 4)), pick(rng, (0, 0, 3)), pick(rng, (0, 0, 1, 30, 90))
+    )
+    queries = tensor((shared * each, count, size))
+    return Case(op, (queries, tensor(cache), tensor(cache), constant(position, DType.I32)))
+
+
 def every_function(rng: Rng) -> list[Case]:
     """Each function once, so that none depends on being drawn."""
     floats = constant(rng.uniform(-6, 6, 257))
@@ -360,6 +374,7 @@ _WHOLE = (DType.U32, DType.U8, DType.I16, DType.U64, DType.U16, DType.I8)
 FAMILIES: dict[str, tuple[Callable[..., Case | list[Case]], tuple[DType | None, ...]]] = {
     "function": (function, _NUMBERS),
     "every_function": (every_function, ()),
+    "attention": (attention, (None,)),
     "every_operand": (every_operand, ()),
     "operands": (operands, (*_NUMBERS, *_WHOLE)),
     "logic": (logic, (None,)),

@@ -149,7 +149,8 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w,
         prefetch(scale, nv * EK_VL * SCALE_BYTES);
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            total[j] += vcast(sums[j], vf) * scales_at(scale + j * EK_VL * SCALE_BYTES);
+            total[j] =
+                vf_fma(vcast(sums[j], vf), scales_at(scale + j * EK_VL * SCALE_BYTES), total[j]);
     }
     add_outliers(nv, a, panel, extra);
     EK_UNROLL

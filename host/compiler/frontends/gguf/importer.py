@@ -24,7 +24,6 @@ from edgekit.host.errors import InputError
 
 TOKENS, POSITION, LOGITS = "tokens", "position", "logits"
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output"
-_HIDDEN = -1e9  # score of tokens that may not be seen
 
 
 def import_gguf(path: Path, options: DecoderOptions = DEFAULT_DECODER) -> Graph:
@@ -71,13 +70,13 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where the `count` tokens of a step are: `rows` of the cache, angles, and which tokens they
-    may not see, each for all layers and for local ones."""
+    """Where the `count` tokens of a step are: the `position` of the first, `rows` of the cache, and
+    angles for all layers and for local ones."""
 
     count: int
+    position: Tensor
     rows: Tensor
     turns: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
-    hidden: tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,18 +115,8 @@ class _Step:
         at = add(ops.Add(), position, self._whole(np.arange(count))) if count > 1 else position
         heads = self._whole(np.arange(net.shared)[:, None] * self.context)
         rows = add(ops.Reshape((net.shared * count,)), add(ops.Add(), heads, at))
-        steps = self._whole(np.arange(self.context))
-        column = add(ops.Reshape((count, 1)), at)
-        seen = add(ops.LessOrEqual(), steps, column)
-        near = seen
-        if 0 < net.window < self.context:
-            first = add(ops.Sub(), column, self._whole(np.array([net.window])))
-            near = add(ops.And(), seen, add(ops.Less(), first, steps))
-        hidden = [
-            add(ops.Where(), each, self._scalar(0), self._scalar(_HIDDEN)) for each in (seen, near)
-        ]
         turns = [self._turns(angles, at) for angles in (net.angles, net.local_angles)]
-        return _Place(count, rows, (turns[0], turns[1]), (hidden[0], hidden[1]))
+        return _Place(count, position, rows, (turns[0], turns[1]))
 
     def _turns(self, angles: Array, at: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines, and sines that are negative for the first half, f32 [1, count, size]."""
@@ -169,16 +158,9 @@ class _Step:
         query = heads("q", net.heads, True)
         keys = self._kept(f"{name}.key", heads("k", net.shared, True), place)
         values = self._kept(f"{name}.value", heads("v", net.shared, False), place)
-        query = add(ops.Mul(), query, self._scalar(1 / math.sqrt(net.size)))
-        rows = net.heads // net.shared * place.count
-        query = add(ops.Reshape((net.shared, rows, net.size)), query)
-        scores = add(ops.MatMul(), query, add(ops.Transpose((0, 2, 1)), keys))
-        scores = add(ops.Reshape((net.heads, place.count, self.context)), scores)
-        scores = add(ops.Add(), self._capped(scores, net.caps[0]), place.hidden[local])
-        shares = add(ops.Reshape((net.shared, rows, self.context)), add(ops.Softmax(1.0), scores))
-        mixed = add(
-            ops.Reshape((net.heads, place.count, net.size)), add(ops.MatMul(), shares, values)
-        )
+        near = net.window if local and net.window < self.context else 0
+        attention = ops.CachedAttention(1 / math.sqrt(net.size), net.caps[0], near)
+        mixed = add(attention, query, keys, values, place.position)
         if place.count > 1:
             mixed = add(ops.Transpose((1, 0, 2)), mixed)
         mixed = add(ops.Reshape((place.count, net.heads * net.size)), mixed)

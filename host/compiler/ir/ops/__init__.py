@@ -7,6 +7,7 @@ accessed as `ops.NAME` elsewhere.
 
 from edgekit.host.compiler.ir.ops.activations import *
 from edgekit.host.compiler.ir.ops.areas import *
+from edgekit.host.compiler.ir.ops.attention import *
 from edgekit.host.compiler.ir.ops.bits import *
 from edgekit.host.compiler.ir.ops.boxes import *
 from edgekit.host.compiler.ir.ops.chain import *
