@@ -33,11 +33,12 @@ def layer(rng: Rng) -> Case:
 
 
 def row(rng: Rng) -> Case:
-    """A row by 4-bit weights in groups: even and odd numbers of them, and of columns; scales that
-    bfloat16 holds, those that f16 holds, and others."""
-    group, slices = pick(rng, (32, 64, 128, 40)), pick(rng, (1, 2, 3, 4, 7))
+    """A row by 4- and 8-bit weights in groups: even and odd numbers of them, and of columns; scales
+    that bfloat16 holds, those that f16 holds, and others."""
+    group, slices = pick(rng, (16, 32, 64, 128, 40)), pick(rng, (1, 2, 3, 4, 7))
     n, k = pick(rng, (1, 4, 17, 33, 64, 70)), group * slices
-    weights = constant(rng.integers(-8, 8, (n, k)), DType.I8)
+    least, most = (-8, 8) if rng.random() < 0.7 else (-127, 128)
+    weights = constant(rng.integers(least, most, (n, k)), DType.I8)
     scale = constant(_scales(rng, (slices, n), (16, 18, 20)))
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.5 else None
     op = ops.OutlierFullyConnected(float(rng.choice([0.97, 6.0])))

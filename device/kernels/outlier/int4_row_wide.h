@@ -1,4 +1,4 @@
-/* group_sums of int4_row.c for EK_I8_WIDE16 (RVV). */
+/* group_sums of grouped_row.c for 4 bits and EK_I8_WIDE16 (RVV). */
 #ifndef EK_OUTLIER_INT4_ROW_WIDE_H
 #define EK_OUTLIER_INT4_ROW_WIDE_H
 

@@ -24,7 +24,7 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
     groups_product,
     x1_type,
 )
-from edgekit.host.compiler.lowering.gemm.int4_row import int4_row, is_int4_row
+from edgekit.host.compiler.lowering.gemm.grouped_row import grouped_row, is_grouped_row
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
 from edgekit.host.compiler.lowering.packing import NO_ZERO
@@ -55,7 +55,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[KernelCall]:
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
-    if is_int4_row(ctx, node):
+    if is_grouped_row(ctx, node):
         return _lower_row(ctx, node, op)
     scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
     scales[:, :n] = scale
@@ -133,7 +133,7 @@ def _lower_row(ctx: Context, node: Node, op: OutlierFullyConnected) -> list[Kern
         "sums": sums,
         "y": None,
     }  # fmt: skip
-    product = int4_row(ctx, node, x1, row_scale, channel, count, sums)
+    product = grouped_row(ctx, node, x1, row_scale, channel, count, sums)
     return [KernelCall(_layer_kernel(ctx), fields, None), product]
 
 

@@ -1,9 +1,10 @@
-/* Task: a panel of NV vectors of columns. 4-bit weights are unpacked in registers, and stream
- * through the caches together with their scales.
+/* Task: a panel of NV vectors of columns. Weights stream through the caches together with their
+ * scales; those of 4 bits are unpacked in registers.
  *
- * Compile-time parameters: NAME, EK_SIMD, NV, GROUPS (depth of a group in the packed weights, at
- * most 128), SCALES (a type of scales below), and optionally I8_PREFETCH_DISTANCE. */
-#include "int4_row.h"
+ * Compile-time parameters: NAME, EK_SIMD, NV, BITS (of a weight: 4 or 8), GROUPS (depth of a group
+ * in the packed weights, for 4 bits at most 128), SCALES (a type of scales below), and optionally
+ * I8_PREFETCH_DISTANCE. */
+#include "grouped_row.h"
 #define MR 1
 #include "../gemm/i8_tile.h"
 
@@ -12,9 +13,10 @@
 #define F16_SCALES 2 /* no subnormal ones */
 #define SCALE_BYTES (SCALES == F32_SCALES ? 4 : 2)
 #define HALF (GROUPS / 2)
-#define BLOCK(nv) ((nv) * EK_VL * (HALF + SCALE_BYTES)) /* bytes of a group */
+#define VALUES(nv) ((nv) * EK_VL * GROUPS * BITS / 8)       /* bytes of a group's values */
+#define BLOCK(nv) (VALUES(nv) + (nv) * EK_VL * SCALE_BYTES) /* of the group */
 
-typedef ek_int4_row_args row_args;
+typedef ek_grouped_row_args row_args;
 typedef uint8_t pairs __attribute__((vector_size(EK_I8 == EK_I8_WIDE16 ? 2 * EK_VL : 16)));
 
 /* Scales as floats; those of f16 are 2^112 times too small, which is made good after the sum. */
@@ -47,7 +49,19 @@ EK_INLINE pairs pairs_at(const uint8_t *w) {
 }
 
 /* group_sums: the exact sums of a group at w, times 1 / SUM_UNIT. */
-#if EK_I8 == EK_I8_DOT4_SS
+#if BITS == 8
+#define SUM_UNIT 1.0f
+EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
+    const i8_row *row[1] = {x};
+    i8_sums sums;
+    i8_clear(&sums);
+    i8_accumulate(1, nv, &sums, (i8_rows){row, I8_STEP, 0, 1, 0}, GROUPS, (const i8_value *)w);
+    (void)sum;
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        to[j] = i8_sum(nv, &sums, 0, j);
+}
+#elif EK_I8 == EK_I8_DOT4_SS
 #define SUM_UNIT 0x1p-4f /* values in the upper half of a byte need no shift right */
 EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint8_t *w, vi *to) {
     const int bytes = nv * EK_VL * I8_STEP;
@@ -104,25 +118,21 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #include "int4_row_wide.h"
 #endif
 
-/* The values of W for EK_VL columns at a byte's place and half. */
+/* The values of W for EK_VL columns at a byte's place; high: of its upper half, if of 4 bits. */
 EK_INLINE vi values_at(const uint8_t *w, long part, int high) {
-#if I8_GROUP == 4
-    return (vi)((vu)i8_vector(w) << (28 - 8 * part - 4 * high)) >> 28;
-#else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++) {
-        const int32_t value = w[part + i * I8_GROUP] >> 4 * high & 15;
-        t[i] = EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
+        const int32_t both = w[part + i * I8_GROUP], value = both >> 4 * high & 15;
+        t[i] = BITS == 8 ? (both ^ 128) - 128 : EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
     }
     return vi_load(t);
-#endif
 }
 
 /* total += outliers of x by their rows of a panel. */
 EK_INLINE void add_outliers(const int nv, const row_args *a, const uint8_t *w, vf *total) {
     for (long o = 0; o < *a->count; o++) {
         const long c = a->channel[o], in = c % a->group;
-        const int high = in >= HALF;
+        const int high = BITS == 4 && in >= HALF;
         const long p = in - high * HALF;
         const uint8_t *group = w + c / a->group * BLOCK(nv);
         const uint8_t *at = group + p / I8_GROUP * I8_GROUP * nv * EK_VL;
@@ -130,7 +140,7 @@ EK_INLINE void add_outliers(const int nv, const row_args *a, const uint8_t *w, v
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             const vi value = values_at(at + j * EK_VL * I8_GROUP, p % I8_GROUP, high);
-            const vf scale = scales_at(group + nv * EK_VL * HALF + j * EK_VL * SCALE_BYTES);
+            const vf scale = scales_at(group + VALUES(nv) + j * EK_VL * SCALE_BYTES);
             total[j] = vf_fma(x, vcast(value, vf) * scale, total[j]);
         }
     }
@@ -145,7 +155,7 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w,
     for (long g = 0; g < a->groups; g++, w += BLOCK(nv)) {
         vi sums[NV];
         group_sums(nv, a->x1 + g * a->group, a->sums ? a->sums[g] : 0, w, sums);
-        const uint8_t *scale = w + nv * EK_VL * HALF;
+        const uint8_t *scale = w + VALUES(nv);
         prefetch(scale, nv * EK_VL * SCALE_BYTES);
         EK_UNROLL
         for (int j = 0; j < nv; j++)

@@ -1,4 +1,4 @@
-"""A row by 4-bit weights with a scale per group: outlier/int4_row.c.
+"""A row by 4- or 8-bit weights with a scale per group: outlier/grouped_row.c.
 
 A panel's weights and scales are one stream, so that few prefetches fetch all of it, and the
 kernel adds outliers from the panel while it is in the cache.
@@ -25,19 +25,22 @@ _FLIP = 0x88  # turns values plus 8 into signed ones
 _LEAST_HALF, _MOST_HALF = np.float32(2**-14), np.float32(65504)  # normal f16
 
 
-def is_int4_row(ctx: Context, node: Node) -> bool:
+def is_grouped_row(ctx: Context, node: Node) -> bool:
     """Whether the kernel computes an OutlierFullyConnected."""
     isa, weights, scale = ctx.isa, *(ctx.constant(node, i, "weights") for i in (1, 2))
     k = weights.shape[1]
     if len(scale) < 2 or ctx.tensor(node.inputs[0]).elements != k:
         return False
-    depth = round_up(k // len(scale), isa.k_step)
-    wide = isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL
-    deep = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH
-    return isa.i8 in _KINDS and wide and deep and bool(np.all((weights >= -8) & (weights <= 7)))
+    return isa.i8 in _KINDS and (isa.i8 is not ByteProduct.WIDE16 or isa.vl == _WIDE_VL)
 
 
-def int4_row(
+def _bits(isa: Isa, weights: Array, depth: int) -> int:
+    """Bits per weight in which the kernel can have them."""
+    halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH
+    return 4 if halves and bool(np.all((weights >= -8) & (weights <= 7))) else 8
+
+
+def grouped_row(
     ctx: Context, node: Node, x1: Value, row_scale: Value, channel: Value, count: Value, sums: Value
 ) -> KernelCall:
     """The product of the quantized x1 and of outliers; `sums` are those of the groups of x1."""
@@ -48,17 +51,18 @@ def int4_row(
     n, k = weights.shape
     groups = len(scale)
     depth = round_up(k // groups, isa.k_step)
-    stored, kind = _stored_scales(scale)
+    bits, (stored, kind) = _bits(isa, weights, depth), _stored_scales(scale)
     nv = 2 if isa.i8 is ByteProduct.MULL16 and isa.registers < _REGISTERS else 4
     columns = nv * isa.vl
     alone = runs_alone(ctx)
     ahead = ahead_of(ctx, alone)
     kernel = ctx.kernel(
-        f"int4_row_{columns}_{depth}_{kind.lower()}{'_ahead' if ahead else ''}",
-        "outlier/int4_row.c",
-        "outlier/int4_row.h",
-        "ek_int4_row_args",
+        f"int{bits}_row_{columns}_{depth}_{kind.lower()}{'_ahead' if ahead else ''}",
+        "outlier/grouped_row.c",
+        "outlier/grouped_row.h",
+        "ek_grouped_row_args",
         NV=nv,
+        BITS=bits,
         GROUPS=depth,
         SCALES=f"{kind}_SCALES",
         **ahead,
@@ -70,12 +74,12 @@ def int4_row(
         "groups": groups,
         "group": k // groups,
         "x1": x1,
-        "sums": sums if isa.i8 is ByteProduct.MULL16 else None,
+        "sums": sums if bits == 4 and isa.i8 is ByteProduct.MULL16 else None,
         "x_scale": row_scale,
         "x": Value(node.inputs[0] or ""),
         "channel": channel,
         "count": count,
-        "weights": ctx.weights.add(_packed(weights, stored, isa, columns, depth)),
+        "weights": ctx.weights.add(_packed(weights, stored, isa, columns, depth, bits)),
         "bias": ctx.weights.add(
             bias_vector(ctx.optional(node, 3), round_up(n, isa.vl), np.dtype(np.float32))
         ),
@@ -101,15 +105,15 @@ def _stored_scales(scale: Array) -> tuple[Array, str]:
     return np.ascontiguousarray(scale, np.float32), "F32"
 
 
-def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int) -> Array:
+def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int) -> Array:
     """[panel][group][values, then scales], u8, of weights [n, k] and scales [groups, n]."""
     n, full = len(weights), len(weights) // columns * columns
-    size = columns * len(scale) * (depth // 2 + scale.itemsize)
+    size = columns * len(scale) * (depth * bits // 8 + scale.itemsize)
     made = np.empty((full // columns, size), np.uint8)
     for at in range(0, full, columns * _AT_ONCE):
         end = min(at + columns * _AT_ONCE, full)
         made[at // columns : end // columns] = _panels(
-            weights[at:end], scale[:, at:end], isa, columns, depth
+            weights[at:end], scale[:, at:end], isa, columns, depth, bits
         )
     if full == n:
         return made.reshape(-1)
@@ -118,20 +122,21 @@ def _packed(weights: Array, scale: Array, isa: Isa, columns: int, depth: int) ->
     rows[: n - full] = weights[full:]
     scales = np.zeros((len(scale), last), scale.dtype)
     scales[:, : n - full] = scale[:, full:]
-    return np.concatenate([made.reshape(-1), *_panels(rows, scales, isa, last, depth)])
+    return np.concatenate([made.reshape(-1), *_panels(rows, scales, isa, last, depth, bits)])
 
 
-def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int) -> Array:
+def _panels(weights: Array, scale: Array, isa: Isa, columns: int, depth: int, bits: int) -> Array:
     """Full panels, u8 [panels, size]."""
     (n, k), groups, run = weights.shape, len(scale), isa.i8.group
     deep = np.zeros((n, groups, depth), np.int8)
     deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
     parts = deep.reshape(n // columns, columns, groups, depth // run, run)
-    values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, 2, -1)
-    values = (values + np.int8(8)).view(np.uint8)
-    halves = values[:, :, 0] | values[:, :, 1] << np.uint8(4)
-    if isa.i8 is not ByteProduct.MULL16:
-        halves ^= np.uint8(_FLIP)
+    values = parts.transpose(0, 2, 3, 1, 4).reshape(n // columns, groups, -1).view(np.uint8)
+    if bits == 4:
+        low, high = np.split(values + np.uint8(8), 2, axis=2)
+        values = low | high << np.uint8(4)
+        if isa.i8 is not ByteProduct.MULL16:
+            values ^= np.uint8(_FLIP)
     tail = scale.reshape(groups, -1, columns).transpose(1, 0, 2)
     tail = np.ascontiguousarray(tail).view(np.uint8)
-    return np.concatenate([halves, tail], axis=2).reshape(n // columns, -1)
+    return np.concatenate([values, tail], axis=2).reshape(n // columns, -1)
