@@ -175,8 +175,8 @@ def _quantized_weights(rng: Rng, dtype: DType, axis: int, *shape: int) -> Tensor
 def _io_quant(rng: Rng, dtype: DType, k: int) -> tuple[Quant, Quant]:
     info = np.iinfo(dtype.numpy)
     zeros = rng.integers(info.min, info.max + 1, 2)
-    scale = 0.05 * 0.01 * 100 * max(k, 1) ** 0.5
-    return quant(0.05, int(zeros[0])), quant(scale, int(zeros[1]))
+    y = quant(0.05 * max(k, 1) ** 0.5, int(zeros[1]))
+    return quant(0.05, int(zeros[0])), replace(y, rounds_once=bool(zeros[1] % 2))
 
 
 def conv_8bit(rng: Rng, dtype: DType) -> Case:

@@ -3,9 +3,9 @@
  *
  * Include after dwconv.h, with TX (plus FLOAT_X for floats, and the parameters of epilogue.h). For
  * 8-bit types: LOOK_UP (look_up_rows.h); RIGHT_ONLY: all channels meet the preconditions of
- * vi_requantize_right; SHORT: also those of vi_short_quantized8; W_ZERO: the weights' zero point
- * has not been subtracted yet; BYTES: multiply bytes, which requires signed x and no weight of
- * -128. */
+ * vi_requantize_right; NO_SHIFT: factors have no shift; SHORT: the preconditions of
+ * vi_short_quantized8 hold, too; W_ZERO: the weights' zero point has not been subtracted yet;
+ * BYTES: multiply bytes, which requires signed x and no weight of -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -76,6 +76,8 @@ typedef int8_t weight_t;
 EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 #if RIGHT_ONLY
     return vi_requantize_right(sum, *f);
+#elif NO_SHIFT
+    return vi_mulhi(sum, f->multiplier);
 #else
     return vi_requantize(sum, *f);
 #endif

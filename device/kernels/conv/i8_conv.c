@@ -1,11 +1,12 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
- * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), SHORT (and those
- * of vi_short_quantized8), FLOAT_REQUANT (1 or 2 linear steps requantize, with EK_LINES),
- * ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights,
- * unpacked per panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS
- * (weights have one scale per group of k, i8_groups.h) and optionally BF16_SCALES.
+ * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), NO_SHIFT (factors
+ * have no shift), SHORT (the preconditions of vi_short_quantized8 hold, too), FLOAT_REQUANT (1 or 2
+ * linear steps requantize, with EK_LINES), ROUND_ONCE (fully connected layers), LOOK_UP
+ * (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked per panel by i4_unpack.h; the pixel
+ * loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one scale per group of k,
+ * i8_groups.h) and optionally BF16_SCALES.
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -171,6 +172,8 @@ EK_INLINE vi scaled(const output *o, vi sum) {
     return vi_requantize_unsigned(sum, *o);
 #elif defined RIGHT_ONLY
     return vi_requantize_right(sum, *o);
+#elif defined NO_SHIFT
+    return vi_mulhi(sum, o->multiplier);
 #else
     return vi_requantize(sum, *o);
 #endif

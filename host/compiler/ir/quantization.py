@@ -57,6 +57,14 @@ class Multiplier:
         scaled = (x.astype(np.int64) << left).astype(np.int32)
         return rounding_shift(doubling_high_multiply(scaled, self.multiplier), right)
 
+    @property
+    def unshifted(self) -> Multiplier:
+        """The factor without a right shift, so that `apply` rounds once. Results differ from the
+        exact product by at most 2^-32 of the sum more."""
+        right = np.maximum(-self.shift.astype(np.int64), 0)
+        multiplier = (self.multiplier.astype(np.int64) + ((1 << right) >> 1)) >> right
+        return Multiplier(multiplier.astype(np.int32), np.maximum(self.shift, 0))
+
     def apply_rounding_once(self, x: Array) -> I64:
         """x (integers that fit int32) times the factor, rounded once, halves away from zero."""
         right = 31 - self.shift.astype(np.int64)
@@ -188,9 +196,15 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
     """
     if x.dtype is DType.U8:
         product = np.float32(scale_of(x)) * np.float32(scale_of(weights))
-        return multiplier_of(float(product) / scale_of(y))
-    per_channel = _require_quant(weights).scale.astype(np.float64).reshape(-1)
-    return multiplier_of(scale_of(x) * per_channel / scale_of(y))
+        factor = multiplier_of(float(product) / scale_of(y))
+    else:
+        per_channel = _require_quant(weights).scale.astype(np.float64).reshape(-1)
+        factor = multiplier_of(scale_of(x) * per_channel / scale_of(y))
+    return rounded_for(y, factor)
+
+
+def rounded_for(y: Tensor, factor: Multiplier) -> Multiplier:
+    return factor.unshifted if _require_quant(y).rounds_once else factor
 
 
 def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
@@ -202,7 +216,7 @@ def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
 def matrix_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
     """Factor of products of two computed matrices, whose scales are multiplied in f32."""
     product = np.float32(scale_of(a)) * np.float32(scale_of(b))
-    return multiplier_of(float(product) / scale_of(y))
+    return rounded_for(y, multiplier_of(float(product) / scale_of(y)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +244,7 @@ def add_multipliers(a: Tensor, b: Tensor, y: Tensor) -> AddMultipliers:
 
 def mul_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
     product = np.float32(scale_of(a)) * np.float32(scale_of(b)) / np.float32(scale_of(y))
-    return multiplier_of(float(product))
+    return rounded_for(y, multiplier_of(float(product)))
 
 
 def rescale_multiplier(x: Tensor, y: Tensor) -> Multiplier:
@@ -242,9 +256,10 @@ def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
     """Factor from the sum of `count` stored values (without zero points) to their mean in `y`."""
     multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
     bits = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
-    return Multiplier(
+    factor = Multiplier(
         np.array([(multiplier << bits) // count], np.int32), np.array([shift - bits], np.int32)
     )
+    return rounded_for(y, factor)
 
 
 def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:

@@ -24,6 +24,7 @@ from edgekit.host.compiler.ir.quantization import (
     quantize_multiplier,
     quantized_range,
     round_half_away,
+    rounded_for,
     rounding_shift,
     saturate,
     scale_of,
@@ -53,7 +54,7 @@ def ratio32(over: Tensor, under: Tensor, factor: float = 1.0) -> Multiplier:
     """over's scale · factor / under's scale, in f32."""
     product = np.float32(scale_of(over)) * np.float32(factor)
     with np.errstate(over="ignore"):
-        return multiplier_of(float(product / np.float32(scale_of(under))))
+        return rounded_for(under, multiplier_of(float(product / np.float32(scale_of(under)))))
 
 
 def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
@@ -65,6 +66,14 @@ def by_real(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Te
     with np.errstate(all="ignore"):
         y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
         return _codes_of(round_half_away(y * step), out)
+
+
+def nearest(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
+    """The same as ONNX defines it: divided by the scale, halves to even."""
+    real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
+    with np.errstate(all="ignore"):
+        y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
+        return _codes_of(np.rint(y / np.float32(scale_of(out))), out)
 
 
 def _codes_of(y: Array, out: Tensor) -> Array:

@@ -109,11 +109,15 @@ class Padding:
 
 @dataclass(frozen=True, eq=False)
 class Quant:
-    """real = scale · (stored − zero_point); per tensor (one value) or per channel of `axis`."""
+    """real = scale · (stored − zero_point); per tensor (one value) or per channel of `axis`.
+
+    `rounds_once`: operators round once to these values, as ONNX defines it, not twice as in TFLite.
+    """
 
     scale: NDArray[np.float32]
     zero_point: NDArray[np.int64]
     axis: int = 0
+    rounds_once: bool = False
 
     @property
     def per_channel(self) -> bool:

@@ -73,6 +73,22 @@ def test_steps_of_both_signs_lie_on_two_lines():
     assert lines is not None and lines.second is not None
 
 
+def test_a_factor_without_a_shift_needs_one_line():
+    y = tensor((1, 1, 1, 1), DType.I8, quant(0.1, 4))
+    factor = multiplier_of([0.0007, 0.021]).unshifted
+    least, most = np.array([-(10**6), -(10**4)]), np.array([10**6, 10**4])
+    lines = lines_of(factor, least, most, y, count=1)
+    assert lines is not None
+    for c in range(2):
+        sums = np.arange(least[c], most[c] + 1)
+        found = np.clip(_requantized_in_float(lines, sums, c), -128, 127)
+        one = Multiplier(factor.multiplier[c : c + 1], factor.shift[c : c + 1])
+        assert np.array_equal(found, _expected(one, sums, y))
+        real = sums * (0.0007, 0.021)[c]
+        sure = np.abs(real - np.rint(real)) < 0.499
+        assert np.array_equal(found[sure], np.clip(np.rint(real) + 4, -128, 127)[sure])
+
+
 def test_one_factor_serves_all_channels():
     y = tensor((1, 1, 1, 3), DType.I8, quant(0.1, -128))
     lines = lines_of(multiplier_of(0.02), np.array([-9, 0, 4]), np.array([9999, 8000, 7]), y)
@@ -85,7 +101,7 @@ def test_one_factor_serves_all_channels():
     [
         (0.01, 0, 1 << 24, -128),  # more sums than floats in 2^23..2^24 can represent
         (0.01, -(1 << 22), 1 << 22, -128),  # results exceed 16 bits
-        (0.7, -500, 500, -128),  # no shift
+        (1.7, -500, 500, -128),  # no shift
         (0.0, -500, 500, -128),
     ],
 )

@@ -212,8 +212,12 @@ class HardSwish(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        if outs[0].is_quantized:
-            return [quantized.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
+        out = outs[0]
+        if out.quant is not None:
+            values, source = required(x, 0), operand(ins, 0, "input")
+            if out.quant.rounds_once:
+                return [quantized.nearest(hard_swish, values, source, out)]
+            return [quantized.hard_swish(values, source, out)]
         return [hard_swish(required(x, 0))]
 
     def saturation(self) -> tuple[float, float]:

@@ -66,6 +66,9 @@ class Function(Operator):
     ) -> list[Array]:
         values, source = required(x, 0), operand(ins, 0, "input")
         if source.is_quantized:
+            quant = outs[0].quant
+            if quant is not None and quant.rounds_once:
+                return [quantized.nearest(self.formula, values, source, outs[0])]
             return [self.quantized_reference(values, source, outs[0])]
         wide = values.astype(np.float64) if source.dtype in FLOATS else values
         with np.errstate(all="ignore"):

@@ -30,7 +30,7 @@ from edgekit.host.compiler.lowering.gemm.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.gemm.requantize import (
     requantize_fields,
     saturates,
-    shifts_right_only,
+    shift_macro,
     wrap_i32,
 )
 from edgekit.host.compiler.lowering.methods import form_of, method_of
@@ -236,9 +236,10 @@ def _lower_int8(ctx: Context, node: Node, window: Window, data: Array, source: V
         extra, suffix = {"W_ZERO": 1}, "_zero"
     elif _takes_bytes(ctx, node, window, x, signed):
         extra, suffix = {"BYTES": 1}, "_bytes"
-    if shifts_right_only(factor, largest):
+    if macro := shift_macro(factor, largest):
         short = ctx.isa.widens_eight and saturates(factor, largest, y, low, high)
-        extra |= {"RIGHT_ONLY": 1, **({"SHORT": 1} if short else {})}
+        extra |= {macro: 1, **({"SHORT": 1} if short else {})}
+        suffix += "_unshifted" if macro == "NO_SHIFT" else ""
         suffix += "_short" if short else "_right"
     return _build_call(ctx, node, window, x.dtype, fields | table, extra | after, suffix + called)
 

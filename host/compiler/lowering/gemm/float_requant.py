@@ -81,7 +81,7 @@ def lines_of(
     Returns None unless at most `count` lines suffice for all channels.
     """
     span = int((most - least).max(initial=0))
-    if span >= _END - _LEAST or np.any(factor.shift >= 0) or np.any(factor.multiplier == 0):
+    if span >= _END - _LEAST or np.any(factor.shift > 0) or np.any(factor.multiplier == 0):
         return None
     each = np.zeros(least.shape, np.int32)
     factor = Multiplier(factor.multiplier + each, factor.shift + each)
@@ -100,7 +100,7 @@ def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
     from zero, too little to affect 8-bit values.
     """
     shift = -factor.shift.astype(np.int64)
-    if shift.max(initial=0) > _MOST_SHIFT:
+    if shift.max(initial=0) > _MOST_SHIFT or shift.min(initial=1) < 1:
         return None
     excess = 3 << (_MOST_SHIFT - shift)  # excess of the second slope at _ZERO, times 2^shift
     rest = (excess + (1 << (shift - 1))) % (1 << shift) - (1 << (shift - 1))

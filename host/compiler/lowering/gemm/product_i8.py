@@ -34,7 +34,7 @@ from edgekit.host.compiler.lowering.gemm.requantize import (
     requant_fields,
     requantize_fields,
     saturates,
-    shifts_right_only,
+    shift_macro,
     wrap_i32,
 )
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
@@ -265,14 +265,14 @@ def _select_rounding(
     y = ctx.tensor(node.outputs[0])
     if isinstance(node.op, FullyConnected):
         return "dense", {"ROUND_ONCE": 1}, None
-    if not shifts_right_only(factor, largest):
+    if not (macro := shift_macro(factor, largest)):
         return "conv", {}, None
-    rounding = {"RIGHT_ONLY": 1}
+    kind = "conv_unshifted" if macro == "NO_SHIFT" else "conv"
     if not (ctx.isa.widens_eight and saturates(factor, largest, y, *bounds)):
-        return "conv_right", rounding, None
+        return f"{kind}_right", {macro: 1}, None
     lines = lines_for(ctx, node, weights, zero_of_rows(ctx.tensor(node.inputs[1])), factor)
     if lines is None:
-        return "conv_short", rounding | {"SHORT": 1}, None
+        return f"{kind}_short", {macro: 1, "SHORT": 1}, None
     count = 1 if lines.second is None else 2
     return f"conv_lines{count}", {"FLOAT_REQUANT": count}, lines
 

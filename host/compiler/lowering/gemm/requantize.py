@@ -19,9 +19,13 @@ def wrap_i32(values: Array) -> Array:
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
-    """True if vi_requantize_right supports all channels; sums are at most `largest_sum`."""
-    return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
+def shift_macro(factor: Multiplier, largest_sum: Array) -> str:
+    """The macro of the shortest sequence that supports all channels: NO_SHIFT, RIGHT_ONLY or none;
+    sums are at most `largest_sum`."""
+    if np.all(factor.shift == 0):
+        return "NO_SHIFT"
+    right = np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30
+    return "RIGHT_ONLY" if right else ""
 
 
 def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:

@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
 from edgekit.host.compiler.ir.traits import OnQuantized
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, ShapeError, Tensor
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Quant, ShapeError, Tensor
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine
 from edgekit.host.compiler.transforms.passes.dead import dead
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation
@@ -31,13 +31,26 @@ from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 def integer_form(graph: Graph) -> Graph:
     """Convert a graph with Q and DQ nodes to integer operators; others are returned unchanged.
 
-    Kernels are verified against the result: rounding in the f32 form may differ by one step.
+    Kernels are verified against the result. Sums within 2^-10 of a tie between two values may become
+    the other one in the f32 form, whose sums are rounded, and float constants are quantized.
     """
     if not any(isinstance(n.op, ops.Quantize) and n.op.to_even for n in graph.nodes):
         return graph
     for apply in _STEPS:
         graph = apply(graph)
-    return graph
+    return _round_once(graph)
+
+
+def _round_once(graph: Graph) -> Graph:
+    """Let operators round to the nearest value, as Q does."""
+    made: dict[int, Quant] = {}  # tensors that share an object still do
+    tensors = dict(graph.tensors)
+    for name in (name for node in graph.nodes for name in node.outputs):
+        quant = tensors[name].quant
+        if quant is not None:
+            once = made.setdefault(id(quant), replace(quant, rounds_once=True))
+            tensors[name] = replace(tensors[name], quant=once)
+    return replace(graph, tensors=tensors)
 
 
 def _u8_to_s8(graph: Graph) -> Graph:

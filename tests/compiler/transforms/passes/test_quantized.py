@@ -54,7 +54,8 @@ def _imported(parts, shape, folder, output="y_d"):
     return import_model(save(proto, folder))
 
 
-def _both(rng, graph, shape, step=_STEP):
+def _both(rng, graph, shape, step=_STEP, flips=0.001):
+    """`flips`: the most values that differ, by a step, from those of the f32 form."""
     x = {"x": rng.uniform(-2, 2, shape).astype(np.float32)}
     whole = integer_form(graph)
     after = run_passes(whole)[0]
@@ -62,6 +63,7 @@ def _both(rng, graph, shape, step=_STEP):
     np.testing.assert_array_equal(made, last)
     lower(after, load_profile("x86-64-v3"))
     assert np.abs(real - made).max() <= step * 1.01
+    assert np.mean(real != made) <= flips
     assert np.ptp(real) > 20 * step
     return after
 
@@ -177,14 +179,14 @@ _MOVES = {
 }  # fmt: skip
 
 
-def _between(rng, middle, constants, folder, step=_STEP, kind="s8"):
+def _between(rng, middle, constants, folder, step=_STEP, kind="s8", flips=0.001):
     """The operators `middle` between quantized x and quantized y."""
     parts = [
         _quantized("x", 0.02, _ZEROS[kind]),
         (middle, constants),
         _quantized("y", step, _ZEROS[kind]),
     ]
-    return _both(rng, _imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
+    return _both(rng, _imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step, flips)
 
 
 def _all_quantized(after):
@@ -196,7 +198,8 @@ def _all_quantized(after):
 @pytest.mark.parametrize("stored", ["u8", "s8"])
 @pytest.mark.parametrize("name", _FUNCTIONS)
 def test_a_function_works_on_quantized_values(rng, name, stored, tmp_path):
-    after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), stored)
+    flips = 1.0 if name == "prelu" else 0.0  # slopes are quantized
+    after = _between(rng, _FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), stored, flips)
     assert _all_quantized(after)
 
 
@@ -218,7 +221,7 @@ def test_a_function_with_or_without_quantized_values_is_within_a_step(rng, name,
     real, made = (evaluate(g, x).outputs["y_d"] for g in (graph, integer_form(graph)))
     exact = _imported(parts[:2], (1, 4, 6, 6), tmp_path, "y")
     defined = np.isfinite(evaluate(exact, x).outputs["y"])
-    assert np.abs(real - made)[defined].max() <= step * 1.01
+    np.testing.assert_array_equal(real[defined], made[defined])
 
 
 @pytest.mark.parametrize("step", [0.02, 0.05])

@@ -76,6 +76,7 @@ def test_a_written_file_computes_on_quantized_values(tmp_path: Path) -> None:
     (expected,) = evaluate(made.graph, draw[0]).outputs.values()
     found = evaluate(graph, draw[0]).outputs
     step = np.abs(expected).max() / 127
-    assert np.abs(found["y"] - expected).max() <= 2 * step
+    # The file's layers round once, those of the quantized graph twice.
+    assert np.abs(found["y"] - expected).max() <= 3 * step
     build(graph, load_board("local"), tmp_path / "built")
     check(graph, run_here(tmp_path / "built", draw[0]), draw[0])
