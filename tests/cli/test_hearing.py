@@ -158,7 +158,7 @@ def test_sound_that_is_none_is_one_line(edgekit, home):
     assert "heard    x.wav: nothing" in edgekit("run", path, "--input", "x.wav").out
 
 
-def _silero(folder: Path, window: int) -> Path:
+def _silero(folder: Path, window: int, later: str = "stateN") -> Path:
     """Speech is what is loud; a state that is carried smooths it. The rate is an input, too."""
     nodes = [
         node("Slice", ["input", "from", "to", "axis"], ["own"]),
@@ -167,8 +167,8 @@ def _silero(folder: Path, window: int) -> Path:
         node("Slice", ["state", "zero", "one", "axis"], ["first"]),
         node("Reshape", ["loud", "shape"], ["now"]),
         node("Mul", ["state", "half"], ["kept"]),
-        node("Add", ["kept", "now"], ["stateN"]),
-        node("ReduceMean", ["stateN"], ["level"], axes=[0, 2], keepdims=0),
+        node("Add", ["kept", "now"], [later]),
+        node("ReduceMean", [later], ["level"], axes=[0, 2], keepdims=0),
         node("Cast", ["sr"], ["rate"], to=1),
         node("Mul", ["rate", "none"], ["nothing"]),
         node("Mul", ["level", "gain"], ["amplified"]),
@@ -190,11 +190,11 @@ def _silero(folder: Path, window: int) -> Path:
         value("sr", [], np.dtype(np.int64)),
     ]
     nodes = [each for each in nodes if each.output[0] != "first"]
-    return save(model(nodes, inputs, ["output", "stateN"], constants, opset=13), folder)
+    return save(model(nodes, inputs, ["output", later], constants, opset=13), folder)
 
 
-@pytest.mark.parametrize("window", [512, 576])
-def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
+@pytest.mark.parametrize(("window", "later"), [(512, "stateN"), (576, "cat_3")])
+def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window, later):
     rng = np.random.default_rng(0)
     sound = np.zeros(24000)
     sound[6000:14000] = rng.uniform(-0.7, 0.7, 8000)
@@ -207,7 +207,7 @@ def test_speech_is_found_with_a_state_that_is_carried(edgekit, home, window):
         scores.append(1 / (1 + np.exp(3 - 40 * state)))
     (first, *_), loud = np.flatnonzero(np.array(scores) >= 0.5), np.array(scores) >= 0.35
     last = first + int(np.argmin(loud[first:]))
-    done = edgekit("run", _silero(home, window), "--input", "x.wav", "--json")
+    done = edgekit("run", _silero(home, window, later), "--input", "x.wav", "--json")
     assert done.code == 0, done.err
     assert "finds speech, because a window of samples and a state give one score" in done.err
     (heard,) = done.document["inputs"][0]["heard"]
@@ -332,3 +332,16 @@ def test_features_that_a_file_states_are_computed_on_the_board(edgekit, home):
 
 def _tone(seconds: float, hertz: float):
     return 0.3 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * _RATE)) / _RATE)
+
+
+def test_a_state_that_no_output_continues_is_no_speech_model(edgekit, home):
+    nodes = [
+        node("ReduceMean", ["input"], ["level"], axes=[1], keepdims=1),
+        node("ReduceMean", ["state"], ["kept"], axes=[0, 2], keepdims=0),
+        node("Add", ["level", "kept"], ["sum"]),
+        node("Sigmoid", ["sum"], ["output"]),
+    ]
+    inputs = [value("input", [1, 512]), value("state", [2, 1, 128])]
+    path = save(model(nodes, inputs, ["output"]), home)
+    done = edgekit("compile", path, "--task", "vad", "-o", "x.ekb")
+    assert done.code == 2 and "--task vad: expected an input of 256 to 1536 samples" in done.err

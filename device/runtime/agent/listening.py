@@ -81,7 +81,10 @@ class Listener:
     ) -> None:
         self._task, self._run = task, run
         self._sound = next(spec for spec in inputs if spec.name == task.input)
-        self._carried = states_of(inputs, outputs)
+        self._carried = states_of(
+            [spec for spec in inputs if spec.name != task.input],
+            [spec for spec in outputs if spec.name != task.output],
+        )
         self._given: Dict[str, Any] = {}
         for spec in inputs:
             if spec.name != task.input:
@@ -161,14 +164,18 @@ def is_word(label: str) -> bool:
 
 
 def states_of(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Dict[str, str]:
-    """The outputs that become inputs of the next window: `stateN` becomes `state`, `hn` `h`."""
-    return {
-        spec.name: end.name
-        for spec in inputs
-        for end in outputs
-        if (end.shape, end.dtype) == (spec.shape, spec.dtype)
-        and end.name.lower() in (spec.name.lower() + "n", spec.name.lower() + "_out")
-    }
+    """The outputs that become inputs of the next window: `stateN` becomes `state`, `hn` `h`. Where
+    names do not tell, those of equal shapes are in the same order."""
+    found: Dict[str, str] = {}
+    for by_name in (True, False):
+        for spec in inputs:
+            for end in outputs:
+                fits = (end.shape, end.dtype) == (spec.shape, spec.dtype)
+                named = end.name.lower() in (spec.name.lower() + "n", spec.name.lower() + "_out")
+                free = spec.name not in found and end.name not in found.values()
+                if fits and free and (named or not by_name):
+                    found[spec.name] = end.name
+    return found
 
 
 def _codes(samples: "array[float]", spec: TensorSpec) -> Any:

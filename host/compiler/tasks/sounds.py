@@ -99,6 +99,9 @@ def _vad(graph: Graph, asked: bool) -> Prepared | None:
     scores = [t for t in _tensors(graph, graph.outputs) if t.shape and math.prod(t.shape) == 1]
     states = [t for t in _tensors(graph, graph.inputs) if len(t.shape) == 3]
     known = bool(states or graph.states) or asked
+    kept = [[(t.shape, t.dtype) for t in ends] for ends in (states, _tensors(graph, graph.outputs))]
+    if any(kept[0].count(each) > kept[1].count(each) for each in kept[0]):
+        return None  # a state that no output continues
     if len(sounds) != 1 or len(scores) != 1 or not known or scores[0].dtype is not DType.F32:
         return None
     source = "because a window of samples and a state give one score"
@@ -165,7 +168,8 @@ def _misfit(task: str, graph: Graph) -> InputError:
     wanted = {
         KEYWORD: f"an input of at least {_LEAST} samples and an output with a score for each word",
         TRANSCRIBE: f"an input of at least {_LEAST} samples and an output [1, places, characters]",
-        VAD: f"an input of {_FRAMES[0]} to {_FRAMES[-1]} samples and an output with one score",
+        VAD: f"an input of {_FRAMES[0]} to {_FRAMES[-1]} samples, an output with one score and one "
+        "for each state",
     }[task]
     ends = (f"'{n}' {list(graph.tensors[n].shape)}" for n in (*graph.inputs, *graph.outputs))
     return InputError(
