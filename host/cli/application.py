@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import ApplicationState
 
-_TEMPLATES = ("camera", "microphone", "search", "serve")
+_TEMPLATES = ("camera", "microphone", "search", "serve", "wyoming")
 _OF_KERNELS = "search"  # needs a release of kernels instead of a model
 
 

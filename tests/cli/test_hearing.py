@@ -16,6 +16,7 @@ from edgekit.device.runtime.application import listen
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.zig import kernels_folder
 from tests.support.onnx_models import model, node, save, value
+from tests.support.wyoming import heard_by, wyoming_server
 
 _RATE = 16000
 _WINDOW = 4000
@@ -248,6 +249,20 @@ def test_the_microphone_template_tells_of_words(edgekit, home):
         f"heard {('', 'low', 'high')[number]} from {start:.2f} to {end:.2f} s, {score:.2f}"
         for number, score, start, end in expected
     ]
+
+    with wyoming_server(board) as port:
+        ((kind, about),) = heard_by(port, [("describe", {})], [])
+        (program,) = about["wake"]
+        assert kind == "info" and [m["name"] for m in program["models"]][1:] == ["low", "high"]
+        found = heard_by(port, [("detect", {"names": None})], _melody())
+        assert [(kind, data["name"]) for kind, data in found] == [
+            ("detection", "low"),
+            ("detection", "high"),
+        ]
+        found = heard_by(port, [("detect", {"names": ["high"]})], _melody()[:16000])
+        assert found == [("not-detected", {})]
+        ((kind, error),) = heard_by(port, [], _melody(), 44100)
+        assert kind == "error" and "expected sound of 16000 samples a second" in error["text"]
 
 
 def test_other_models_do_not_listen(edgekit, home):

@@ -12,6 +12,7 @@ from edgekit.device.runtime.application import open as open_on_board
 from tests.cli.test_detect import served
 from tests.cli.test_hearing import _RATE, _wav
 from tests.support.onnx_models import model, node, save, value
+from tests.support.wyoming import heard_by, wyoming_server
 
 _HOP, _FIELD, _PLACES = 320, 400, 60
 _WINDOW = _FIELD + (_PLACES - 1) * _HOP
@@ -93,6 +94,10 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
     answers = served(home, root, bodies, kind="multipart/form-data; boundary=x")
     assert json.loads(answers["/transcribe"][1])["text"] == text
     assert json.loads(answers["/v1/audio/transcriptions"][1]) == {"text": text}
+    with wyoming_server(root) as port:
+        assert "asr" in heard_by(port, [("describe", {})], [])[0][1]
+        asked = [("transcribe", {"language": "en"})]
+        assert heard_by(port, asked, spoken(text)) == [("transcript", {"text": text})]
     for where, wrong in (("/transcribe", b"no sound"), ("/v1/audio/transcriptions", form[:90])):
         ((status, said),) = served(home, root, {where: wrong}, kind="text/plain").values()
         assert status == 400 and "expected" in said

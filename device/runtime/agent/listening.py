@@ -55,6 +55,10 @@ class Gate:
         over = self._start is not None and end - self._end >= self._gap
         return self.finish() if over else None
 
+    @property
+    def is_on(self) -> bool:
+        return self._start is not None
+
     def finish(self) -> Optional[tuple[float, float, float]]:
         """What has not ended yet."""
         if self._start is None:
@@ -120,6 +124,12 @@ class Listener:
         for number in sorted(self._gates):
             found += self._made(number, self._gates[number].finish())
         return found
+
+    @property
+    def now(self) -> List[int]:
+        """The numbers of the classes that are heard right now: their events follow when they
+        end."""
+        return sorted(number for number, gate in self._gates.items() if gate.is_on)
 
     def _hear(self, window: "array[float]") -> List[Heard]:
         outputs = self._run({**self._given, self._task.input: _codes(window, self._sound)})

@@ -38,10 +38,12 @@ def is_open_wake_word(graph: Graph) -> bool:
     return is_embeddings and words.shape[1] > 1 and math.prod(score.shape) == 1
 
 
-def open_wake_word(path: Path, graph: Graph) -> Prepared:
+def open_wake_word(path: Path, graph: Graph, silent: bool) -> Prepared | None:
     """The three models as one that takes samples, if the two others are next to this one; else a
-    note that says so. Raises InputError if these are others."""
+    note that says so, unless `silent`. Raises InputError if these are others."""
     files = wake_word_files(path)
+    if len(files) < 2 and silent:
+        return None
     if len(files) < 2:
         wanted = " and ".join(f"{name}{path.suffix}" for name in WAKE_WORD_PARTS)
         note = f"hears a word if openWakeWord's {wanted} are next to it, but they are not"

@@ -40,8 +40,8 @@ def sound_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared | 
     task, guesses, made = options.task, options.task == "guess", None
     if task in ("auto", "guess", TRANSCRIBE):
         made = transcriber(path, graph, task == TRANSCRIBE, guesses)
-    if made is None and (guesses or task == KEYWORD) and is_open_wake_word(graph):
-        made = open_wake_word(path, graph)
+    if made is None and task in ("auto", "guess", KEYWORD) and is_open_wake_word(graph):
+        made = open_wake_word(path, graph, task == "auto")
     if made is None and (guesses or task == VAD):
         made = _vad(graph, task == VAD)
     if made is None and (guesses or task == KEYWORD):
