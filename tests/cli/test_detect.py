@@ -16,7 +16,7 @@ from PIL import Image
 from edgekit.device.runtime.application import InputError as DeviceInputError
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.zig import kernels_folder
-from tests.support.applications import UnixConnection
+from tests.support.applications import FORM, UnixConnection, form_with
 from tests.support.detectors import best_boxes, detector, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
@@ -163,6 +163,16 @@ def test_the_server_takes_pictures(edgekit, scene, home):
     assert (found["width"], found["height"]) == _PICTURE
     assert [b["label"] for b in found["boxes"]] == [_NAMES[label] for label, *_ in expected]
     assert found["boxes"][0]["left"] == pytest.approx(expected[0][2][0], abs=0.05)
+    form = {"/v1/vision/detection": form_with(api_key=b"", image=bodies["/detect"])}
+    ((_, answer),) = served(home, board, form, kind=FORM).values()  # as Frigate asks
+    best = json.loads(answer)["predictions"][0]
+    assert (best["label"], best["confidence"]) == (
+        _NAMES[expected[0][0]],
+        found["boxes"][0]["score"],
+    )
+    assert [best[edge] for edge in ("x_min", "y_min", "x_max", "y_max")] == [
+        found["boxes"][0][edge] for edge in ("left", "top", "right", "bottom")
+    ]
     code, said = answers["/classify"]
     assert code == 400 and said.startswith("expected a picture that Pillow reads, found")
 

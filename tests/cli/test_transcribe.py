@@ -11,6 +11,7 @@ from edgekit.device.runtime.application import InputError
 from edgekit.device.runtime.application import open as open_on_board
 from tests.cli.test_detect import served
 from tests.cli.test_hearing import _RATE, _wav
+from tests.support.applications import FORM, form_with
 from tests.support.onnx_models import model, node, save, value
 from tests.support.wyoming import heard_by, wyoming_server
 
@@ -84,14 +85,9 @@ def test_a_sound_of_several_windows_is_written_down(edgekit, home):
         with pytest.raises(InputError, match="--task detect"):
             heard.detect(b"", 1, 1)
     root, body = home.parent / "home/boards/local", (home / "a.wav").read_bytes()
-    form = (
-        b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--x\r\n'
-        b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-        + body
-        + b"\r\n--x--\r\n"
-    )
+    form = form_with(model=b"m", file=body)
     bodies = {"/transcribe": body, "/v1/audio/transcriptions": form, "/detect": b""}
-    answers = served(home, root, bodies, kind="multipart/form-data; boundary=x")
+    answers = served(home, root, bodies, kind=FORM)
     assert json.loads(answers["/transcribe"][1])["text"] == text
     assert json.loads(answers["/v1/audio/transcriptions"][1]) == {"text": text}
     with wyoming_server(root) as port:

@@ -39,3 +39,13 @@ class UnixConnection(http.client.HTTPConnection):
         folder = os.open(self._path.parent, os.O_PATH)
         self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
         os.close(folder)
+
+
+FORM = "multipart/form-data; boundary=x"
+
+
+def form_with(**fields: bytes) -> bytes:
+    """A body of the content type FORM."""
+    head = 'Content-Disposition: form-data; name="{}"; filename="a"\r\n\r\n'
+    parts = (b"--x\r\n" + head.format(name).encode() + data for name, data in fields.items())
+    return b"\r\n".join([*parts, b"--x--\r\n"])

@@ -12,7 +12,8 @@ header X-Release names the release that computed it. /detect, /classify, /pose, 
 Pillow, which reads it; of a model of texts, /classify and /embed take a text, and /v1/embeddings
 is OpenAI's interface, as are /v1/completions and /v1/chat/completions of a language model; /read
 gives the text in what a detector finds in a picture, as the model --recognizer reads it;
-/transcribe and /v1/audio/transcriptions take sound. With --http PORT it also listens on that port
+/transcribe and /v1/audio/transcriptions take sound; /v1/vision/detection takes a form with a
+picture, as Frigate's detector "deepstack" sends it. With --http PORT it also listens on that port
 of 127.0.0.1: any user of the board may then use it.
 """
 
@@ -40,6 +41,7 @@ import sounds
 
 TASKS = ("detect", "classify", "pose", "segment", "instances", "obb", "embed", "ocr", "read",
          "transcribe")  # fmt: skip
+VISION = "/v1/vision/detection"
 MOST_PICTURE = 16 << 20
 MOST_CLIENTS = 64
 MOST_SECONDS = 60  # for a client to send its next request, or to read the response
@@ -95,6 +97,12 @@ def as_json(task, found):
     return {"boxes" if task == "detect" else "classes": [each._asdict() for each in found]}
 
 
+def predictions_of(boxes):
+    """Boxes as DeepStack names them."""
+    names = ("label", "confidence", "x_min", "y_min", "x_max", "y_max")
+    return {"success": True, "predictions": [dict(zip(names, (b.name, *b[1:6]))) for b in boxes]}
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
     timeout = MOST_SECONDS
@@ -113,6 +121,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         if self.path[1:] in TASKS:
             return self.find(self.path[1:])
+        if self.path == VISION:
+            return self.find("detect", predictions_of, field="image")
         if self.path in openai_api.PATHS:
             return openai_api.Answers(self).post(self.path)
         model = self.server.model
@@ -139,8 +149,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(500, f"{error}\n".encode())
         return self.answer(200, b"".join(outputs.values()), outputs.release)
 
-    def find(self, task):
-        """Answers with what the model finds in the picture or the text that is the body."""
+    def find(self, task, document_of=None, field=""):
+        """Answers with what the model finds in the picture or the text that is the body, or a field
+        of the form there; `document_of` says how."""
         body, work = self.read_body(), getattr(self.server.model, task)
         if body is None:
             return None
@@ -150,6 +161,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             work = functools.partial(work, recognizer=self.server.reader)
 
         def look():
+            nonlocal body
+            if field:
+                fields = sounds.form_of(self.headers.get("Content-Type", ""), body)
+                body = fields.get(field, b"")
             if self.takes_texts():
                 return (), work(body.decode("utf-8", "replace"))
             if task == "transcribe":
@@ -166,7 +181,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(400, f"{error}\n".encode())
         except edgekit_runtime.DeviceError as error:
             return self.answer(500, f"{error}\n".encode())
-        answer = {**dict(zip(("width", "height"), extents)), **as_json(task, found)}
+        document = document_of(found) if document_of else as_json(task, found)
+        answer = {**dict(zip(("width", "height"), extents)), **document}
         return self.answer(200, json.dumps(answer).encode() + b"\n")
 
     def write_down(self, body):
