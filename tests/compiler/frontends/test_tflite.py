@@ -33,9 +33,16 @@ def test_ends_keep_their_names_and_all_names_are_unique(files):
 
 
 def test_long_or_unprintable_names_are_replaced(files):
-    graph = graph_from_tflite(relu_chain(files, ["in", "x" * 300, "a\nb", "y" * 60, "out"]), "m")
+    graph = graph_from_tflite(relu_chain(files, ["in", "x" * 501, "a\nb", "y" * 60, "out"]), "m")
     assert list(graph.tensors) == ["in", "tensor_1", "tensor_2", "y" * 60, "out"]
     assert [n.name for n in graph.nodes] == ["relu_0.clamp", "relu_1.clamp", "relu_2.clamp", "out"]
+
+
+def test_names_of_fused_operators_are_kept(files):
+    """TensorFlow joins them, to hundreds of characters; viewers find results by them."""
+    joined = ";".join(["batch_normalization/FusedBatchNormV3"] * 8)
+    graph = graph_from_tflite(relu_chain(files, ["in", joined, "out"]), "m")
+    assert list(graph.tensors) == ["in", joined, "out"]
 
 
 def conv_file(files, size, kernel, stride, dilation=1):

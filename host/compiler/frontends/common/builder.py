@@ -32,7 +32,7 @@ from edgekit.host.compiler.ir.types import (
 _BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
 _COMPUTED_GROWTH = 32  # of computed constants, as a multiple of those in the file
 _CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
-_NAME_LIMIT = 200
+_NAME_LIMIT = 500  # of a name in a manifest: 512
 _RANK_LIMIT = 8
 UNNAMED = "tensor_"  # name prefix of tensors without a usable name in the file
 _DTYPES = {d.numpy: d for d in DType}

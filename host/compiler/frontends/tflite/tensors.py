@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Quant, Shape, Tensor
 from edgekit.host.errors import InputError
 
 _DENSE_LIMIT = 1 << 30  # bytes of all expanded sparse weights
-_NAME_LIMIT = 200
+_NAME_LIMIT = 500  # TensorFlow joins the names of operators that it fuses
 
 _DTYPES = {
     "FLOAT32": DType.F32,
