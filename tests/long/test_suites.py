@@ -26,6 +26,7 @@ from tests.support.patience import until
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 2 * 3600
 _NEEDS_LLVM = pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs llvm-objdump")
+_NEEDS_NODE = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 _NEEDS_DUCKDB = pytest.mark.skipif(
     not (find_spec("duckdb") and find_spec("pyarrow")), reason="needs DuckDB and PyArrow"
 )
@@ -45,6 +46,7 @@ _SUITES = [
         marks=(pytest.mark.cross, pytest.mark.engines, pytest.mark.sanitizers),
     ),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
+    pytest.param(("viewers",), id="viewers", marks=_NEEDS_NODE),
     pytest.param(("memory_limits",), id="memory limits"),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),

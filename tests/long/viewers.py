@@ -1,0 +1,150 @@
+"""Opens what edgekit exports in the viewers that people have: Netron and Model Explorer.
+
+    python -m tests.long.viewers [FOLDER ...] [--only SUBSTRING]
+
+Each .tflite and .onnx file of the folders (default: models/ and EDGEKIT_EXTRA_DATA) is imported and
+written to ONNX, for Netron's own parser, and to .tflite, for Model Explorer's own converter. Names
+of inputs and outputs must be those of the model. Model Explorer must also find the tensors of the
+original file by the names that `edgekit compare --node-data` uses. Needs node; fetches both viewers
+once. Exit code 1 if a file does not open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.common.environments import environment
+from edgekit.host.compiler.exporters import write_onnx, write_tflite
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.errors import InputError
+
+_ROOT = Path(__file__).parents[2]
+_NETRON = _ROOT / "tests" / "support" / "netron.mjs"
+_PACKAGES = (("netron", "ai-edge-model-explorer-adapter"),)
+_CONVERT = """
+import sys, ai_edge_model_explorer_adapter as adapter
+settings = adapter.VisualizeConfig()
+print(adapter.ConvertFlatbufferDirectlyToJson(settings, sys.argv[1]))
+"""
+_LARGEST = 120 << 20  # bytes
+_NAMED = 0.5  # least share of operators' results that keep their names; states have none
+_NO_OPERATORS = ("pseudo_const", "dequantize", "densify", "GraphInputs", "GraphOutputs")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", default="", help="models whose path holds this")
+    options = parser.parse_args()
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    folders = options.folders or [_ROOT / "models", *([Path(extra)] if extra else [])]
+    python = environment("viewers", [_PACKAGES], print)
+    found = sorted(p for f in folders for kind in ("tflite", "onnx") for p in f.rglob(f"*.{kind}"))
+    models = [p for p in found if options.only in str(p) and p.stat().st_size <= _LARGEST]
+    opened = failed = refused = 0
+    for model in models:
+        try:
+            graph = import_model(model)
+        except InputError as error:
+            print(f"{model.name}: not imported: {error}")
+            continue
+        for write, check in ((write_onnx, in_netron), (write_tflite, in_model_explorer)):
+            try:
+                content = write(graph)
+            except InputError as error:
+                refused += 1
+                print(f"{model.name}: {error}")
+                continue
+            problem = _check(content, check, graph, python)
+            opened += not problem
+            failed += bool(problem)
+            if problem:
+                print(f"{model.name}: {check.__name__}: {problem}", flush=True)
+        if model.suffix == ".tflite" and (problem := names_in_model_explorer(graph, model, python)):
+            failed += 1
+            print(f"{model.name}: node data: {problem}", flush=True)
+    print(f"{opened} exports of {len(models)} models open, {failed} do not, {refused} are refused")
+    return 1 if failed or not opened else 0
+
+
+def _check(
+    content: bytes, check: Callable[[Graph, Path, str], str], graph: Graph, python: str
+) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / ("m.onnx" if check is in_netron else "m.tflite")
+        file.write_bytes(content)
+        return check(graph, file, python)
+
+
+def in_netron(graph: Graph, file: Path, python: str) -> str:
+    """What Netron does not find in an ONNX file; empty if all is well."""
+    site = "import netron, os; print(os.path.dirname(netron.__file__))"
+    place = subprocess.check_output([python, "-c", site], text=True).strip()
+    # Node must know that the package's scripts are modules.
+    (Path(place) / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run(
+        ["node", _NETRON, place, file], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return done.stderr[-300:]
+    found = json.loads(done.stdout)
+    if "error" in found:
+        return str(found["error"])
+    expected = [list(graph.inputs), list(graph.outputs)]
+    names = [found["inputs"], found["outputs"]]
+    if not found["format"].startswith("ONNX") or names != expected or not found["nodes"]:
+        return f"expected the inputs and outputs {expected}, found {found}"
+    return ""
+
+
+def in_model_explorer(graph: Graph, file: Path, python: str) -> str:
+    """What Model Explorer does not find in a .tflite file; empty if all is well."""
+    try:
+        names = tensor_names(file, python)
+    except ValueError as error:
+        return str(error)
+    lost = [name for name in graph.outputs if name not in names]
+    return f"expected the outputs {lost}, found {sorted(names)[:5]}" if lost else ""
+
+
+def names_in_model_explorer(graph: Graph, model: Path, python: str) -> str:
+    """Whether node data by the tensors of a graph would be shown for its file."""
+    try:
+        names = tensor_names(model, python, _NO_OPERATORS)
+    except ValueError as error:
+        return str(error)
+    known = sum(name in graph.tensors for name in names)
+    return "" if known >= _NAMED * len(names) else f"{known} of {len(names)} results have our names"
+
+
+def tensor_names(file: Path, python: str, but: tuple[str, ...] = ()) -> set[str]:
+    """The names of results in Model Explorer's graph of a .tflite file, but those of some kinds of
+    nodes."""
+    done = subprocess.run(
+        [python, "-c", _CONVERT, file], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ValueError(done.stderr[-300:] or f"exit code {done.returncode}")
+    document: Any = json.loads(done.stdout)
+    nodes = [node for graph in document for sub in graph["subgraphs"] for node in sub["nodes"]]
+    return {
+        attribute["value"]
+        for node in nodes
+        if node["label"] not in but
+        for output in node.get("outputsMetadata", ())
+        for attribute in output["attrs"]
+        if attribute["key"] == "tensor_name"
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
