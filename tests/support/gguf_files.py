@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-F32, F16, Q4_0, Q8_0, BF16 = 0, 1, 2, 8, 30
+F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
 WORDS, CONTEXT = 96, 24
 _EPSILON, _BASE = 1e-5, 10000.0
 _HEADS, _SHARED, _SIZE, _WIDE, _LAYERS = 4, 2, 16, 96, 2
@@ -76,6 +76,18 @@ def stored_as(kind: int, value: Array) -> tuple[Stored, Array]:
         )
     most = 127 if kind == Q8_0 else 7
     blocks = value.reshape(-1, 32)
+    if kind == Q4_1:
+        least = blocks.min(axis=1, keepdims=True).astype("<f2")
+        scale = (np.ptp(blocks, axis=1, keepdims=True) / 15).astype("<f2")
+        wide = scale.astype(np.float32), least.astype(np.float32)
+        raised = np.clip(np.rint((blocks - wide[1]) / wide[0]), 0, 15).astype(np.uint8)
+        packed = raised[:, :16] | raised[:, 16:] << 4
+        heads = [each.view(np.uint8).reshape(-1, 2) for each in (scale, least)]
+        data = np.concatenate([*heads, packed], axis=1)
+        return (
+            Stored(kind, data.tobytes(), value.shape),
+            (raised * wide[0] + wide[1]).reshape(value.shape),
+        )
     scale = (np.abs(blocks).max(axis=1, keepdims=True) / most).astype("<f2")
     wide = scale.astype(np.float32)
     codes = np.clip(np.rint(blocks / wide), -most - (kind == Q4_0), most).astype(np.int8)

@@ -19,6 +19,7 @@ from tests.support.gguf_files import (
     F16,
     F32,
     Q4_0,
+    Q4_1,
     Q8_0,
     WORDS,
     Array,
@@ -65,7 +66,7 @@ def test_several_tokens_are_read_at_a_time(family: str, tmp_path: Path) -> None:
         import_model(file, {"x": (1, 4)})
 
 
-@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0])
+@pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0, Q4_1])
 def test_values_are_those_of_the_file(kind: int, tmp_path: Path) -> None:
     model = random_model(kind=kind)
     file, wanted = model.write(tmp_path / "m.gguf"), logits_of(model, _TOKENS)
@@ -73,7 +74,7 @@ def test_values_are_those_of_the_file(kind: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(floats, wanted, atol=2e-5 * np.abs(wanted).max())
     made = stepped(import_model(file), _TOKENS)
     cosine = (made * wanted).sum() / np.linalg.norm(made) / np.linalg.norm(wanted)
-    assert cosine > (0.999 if kind in (Q8_0, Q4_0) else 0.999999)
+    assert cosine > (0.999 if kind in (Q8_0, Q4_0, Q4_1) else 0.999999)
 
 
 def test_quantized_weights_stay_as_they_are(tmp_path: Path) -> None:
@@ -88,6 +89,19 @@ def test_quantized_weights_stay_as_they_are(tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             groups.reshape(found.shape), model.values["blk.1.ffn_up.weight"]
         )
+
+
+def test_minimums_of_groups_are_kept(tmp_path: Path) -> None:
+    model = random_model(kind=Q4_1)
+    graph = import_model(model.write(tmp_path / "m.gguf"))
+    values, scale, offset = (
+        graph.tensors[f"blk.1.ffn_up.{part}"].data for part in ("weight", "scale", "weight.offset")
+    )
+    assert values is not None and scale is not None and offset is not None
+    assert values.min() >= -8 and values.max() <= 7
+    groups = values.reshape(*offset.shape, 32) * scale.T[:, :, None] + offset[:, :, None]
+    wanted = model.values["blk.1.ffn_up.weight"]
+    np.testing.assert_allclose(groups.reshape(wanted.shape), wanted, atol=1e-6)
 
 
 def test_a_cache_has_the_context_that_is_asked_for(tmp_path: Path) -> None:

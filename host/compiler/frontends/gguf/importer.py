@@ -57,11 +57,6 @@ def _graph_of(file: GgufFile, options: DecoderOptions) -> Graph:
     ]
     logits = step.logits(inputs[0], inputs[1], weights.rows_in(EMBEDDINGS))
     weights.check_all_used()
-    if weights.rounded:
-        builder.note(
-            f"weights of {', '.join(sorted(weights.rounded))} are rounded to 8 bits; --weights "
-            "int4 takes half the memory"
-        )
     kept = "" if options.context else f" of {network.trained}; --context N keeps more or fewer"
     builder.note(f"keeps up to {length} tokens{kept}")
     made = builder.finish(file.path.stem, inputs, {LOGITS: logits})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import GraphBuilder
-from edgekit.host.compiler.frontends.gguf.blocks import FORMS, NAMES, floats_of, quantized_of
+from edgekit.host.compiler.frontends.gguf.blocks import FORMS, floats_of, quantized_of
 from edgekit.host.compiler.frontends.gguf.file import GgufFile, TensorInfo
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
@@ -22,7 +22,7 @@ class Weights:
         self._file, self._builder, self._floats = file, builder, floats
         self._left = dict.fromkeys(name for name in file.tensors if name not in _NO_WEIGHTS)
         self._known: dict[str, list[Tensor]] = {}
-        self.rounded: set[str] = set()  # names of forms that bytes do not hold exactly
+        self._sums: dict[tuple[str, int], Tensor] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
@@ -38,7 +38,8 @@ class Weights:
         return self._stored(name, self._finite(name, value))
 
     def matrix(self, name: str, shape: tuple[int, int], heads: int = 0) -> list[Tensor]:
-        """[values f32] of a matrix, or [values s8, scales f32 [rows, groups]] of a quantized one.
+        """[values f32] of a matrix, or [values s8, scales f32 [rows, groups]] of a quantized one,
+        and offsets like the scales if it has them.
 
         `heads`: rotary pairs, which are adjacent rows in each head, are moved half a head apart.
         """
@@ -54,18 +55,38 @@ class Weights:
         added = self._bias(bias, rows, heads) if bias in self else None
         if len(stored) == 1:
             return self._builder.emit(ops.FullyConnected(), x, stored[0], added)
-        values, scale = stored
+        values, scale, *offset = stored
         assert scale.data is not None
         columns = self._stored(f"{name}.scale", np.ascontiguousarray(scale.data.T))
         op = ops.OutlierFullyConnected(share=ops.FEW_OUTLIERS)
-        return self._builder.emit(op, x, values, columns, added)
+        if not offset:
+            return self._builder.emit(op, x, values, columns, added)
+        sums = self._sums_of(x, scale.shape[1])
+        more = self._builder.emit(ops.FullyConnected(), sums, offset[0], None)
+        return self._builder.emit(op, x, values, columns, added, more)
+
+    def _sums_of(self, x: Tensor, groups: int) -> Tensor:
+        """x [m, k] summed over each group, f32 [m, groups]: by these, offsets are multiplied."""
+        known = (x.name, groups)
+        if known not in self._sums:
+            shape = (x.shape[0], groups, x.shape[1] // groups)
+            parts = self._builder.emit(ops.Reshape(shape), x)
+            self._sums[known] = self._builder.emit(ops.ReduceSum((2,)), parts)
+        return self._sums[known]
 
     def rows(self, name: str, shape: tuple[int, int], at: Tensor) -> Tensor:
         """The rows of a matrix at indices, f32 [*, k]."""
         stored = self.matrix(name, shape)
+        add = self._builder.emit
         if len(stored) == 1:
-            return self._builder.emit(ops.Gather(0), stored[0], at)
-        return self._builder.emit(ops.GatherQuantized(), stored[0], at, stored[1])
+            return add(ops.Gather(0), stored[0], at)
+        made = add(ops.GatherQuantized(), stored[0], at, stored[1])
+        if len(stored) == 2:
+            return made
+        count, groups = at.elements, stored[2].shape[1]
+        more = add(ops.Reshape((count, groups, 1)), add(ops.Gather(0), stored[2], at))
+        parts = add(ops.Reshape((count, groups, shape[1] // groups)), made)
+        return add(ops.Reshape((count, shape[1])), add(ops.Add(), parts, more))
 
     def check_all_used(self) -> None:
         """Raises InputError for a tensor that the network as built here does not read."""
@@ -83,12 +104,14 @@ class Weights:
         else:
             found = quantized_of(data, shape, info.kind)
             parts = [found.values, found.scale]
-            if not found.exact:
-                self.rounded.add(NAMES[info.kind])
-        self._finite(name, parts[-1])
+            parts += [] if found.offset is None else [found.offset]
+        for part in parts:
+            if part.dtype != np.int8:
+                self._finite(name, part)
         if heads:
             parts = [_halves_apart(part, heads) for part in parts]
-        return [self._stored(name + ".scale" * i, part) for i, part in enumerate(parts)]
+        kinds = ("", ".scale", ".offset")
+        return [self._stored(name + kind, part) for kind, part in zip(kinds, parts, strict=False)]
 
     def _bias(self, name: str, rows: int, heads: int) -> Tensor:
         made = self.vector(name, rows)
