@@ -152,10 +152,12 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[str, int]:
     from edgekit.device.runtime.errors import DeviceError
     from edgekit.host.common.optional import is_optional, missing_package
     from edgekit.host.common.text import one_line
-    from edgekit.kb.targets.board import UnknownBoardError
+    from edgekit.kb.targets.board import ProfileError, UnknownBoardError
 
     if isinstance(error, (EdgekitError, DeviceError)):
         return one_line(str(error)), error.exit_code
+    if isinstance(error, ProfileError):
+        return f"{one_line(str(error))}; mend it in kb/targets/boards", _INPUT
     if isinstance(error, UnknownBoardError):
         return f"{one_line(str(error))}; list them: edgekit boards", _INPUT
     if isinstance(error, typer.TyperException):

@@ -8,12 +8,12 @@ import platform
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from edgekit.device.runtime import features
-from edgekit.kb.targets.isa import Isa, ProductCosts, costs_over, isa_of
+from edgekit.kb.targets.isa import Isa, ProductCosts, costs_over, isa_names, isa_of
 from edgekit.kb.targets.timing import TimedCluster, parse_cluster
 from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
@@ -23,6 +23,8 @@ _BETWEEN_WORDS = " -_+.()"
 _MEMORY_SIZE = re.compile(r"\W*\b[0-9]+ ?gi?b\b")
 _RASPBERRY_PI = re.compile(r"^(?:raspi|rpi|pi)(?=[0-9z]|cm)")
 CPU = "cpu"  # the unit present on every board
+_KINDS = {str: "a text", int: "a whole number, 0 or more", bool: "true or false"}
+_TABLES = ("costs", "timing", "units")
 
 FOLDER = Path(__file__).parent / "boards"
 
@@ -107,6 +109,10 @@ class BoardProfile:
 
 class UnknownBoardError(ValueError):
     """A profile does not exist or cannot be read."""
+
+
+class ProfileError(UnknownBoardError):
+    """The file of a profile is wrong."""
 
 
 def board_names(folder: Path = FOLDER) -> list[str]:
@@ -196,19 +202,61 @@ def _normalize_name(name: str) -> str:
 @functools.cache
 def _read_profile(name: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{name}.toml"
-    if not name.replace("-", "").isalnum() or not path.is_file():
+    spelled = name.replace("-", "").isalnum()
+    if not spelled or not path.is_file():
+        if name in profile_names(folder):
+            raise ProfileError(
+                f"board profile '{name}': expected letters, digits and - in its name, found others"
+            )
         near = nearest(name, folder=folder)
         known = ", ".join(board_names(folder))
         raise UnknownBoardError(
             f"expected a board profile, found '{name}'{near}, which is none of {known}"
         )
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ProfileError(f"board profile '{name}': {error}") from None
+    _check_keys(f"board profile '{name}'", raw)
+    return raw
+
+
+def _check_keys(where: str, raw: dict[str, Any]) -> None:
+    """Checks that a file has a description, only known keys, and values of their types."""
+    kinds = get_type_hints(BoardProfile) | {"inherits": str, "aliases": tuple[str, ...]}
+    for key in ("name", "nna", "compute", "core_profile", "inherited"):
+        del kinds[key]
+    if "description" not in raw:
+        raise ProfileError(f"{where}: expected a description, found none")
+    if unknown := sorted(set(raw) - set(kinds)):
+        known = ", ".join(sorted(kinds))
+        raise ProfileError(f"{where}: expected known keys ({known}), found {', '.join(unknown)}")
+    for key, value in raw.items():
+        if key in _TABLES:
+            kind, valid = "a table", isinstance(value, dict)
+            valid = valid and (key == "costs" or all(isinstance(t, dict) for t in value.values()))
+        elif kinds[key] in _KINDS:
+            kind, valid = _KINDS[kinds[key]], type(value) is kinds[key]
+            valid = valid and (kinds[key] is not int or value >= 0)
+        else:
+            kind = "a list of texts"
+            valid = isinstance(value, list) and all(isinstance(v, str) for v in value)
+        if not valid:
+            raise ProfileError(f"{where}: expected {key} to be {kind}, found {value!r}")
 
 
 def _inheritance_chain(name: str, folder: Path) -> list[str]:
     """A profile and those it inherits from, most general last."""
-    base = _read_profile(name, folder).get("inherits")
-    return [name, *(_inheritance_chain(base, folder) if base else ())]
+    chain = [name]
+    while base := _read_profile(chain[-1], folder).get("inherits"):
+        if base in chain or base not in profile_names(folder):
+            found = "itself" if base in chain else f"'{base}'"
+            raise ProfileError(
+                f"board profile '{chain[-1]}': expected to inherit from another profile "
+                f"({', '.join(profile_names(folder))}), found {found}"
+            )
+        chain.append(base)
+    return chain
 
 
 def _core_profile(name: str, folder: Path) -> str:
@@ -232,17 +280,19 @@ def _inherited_platforms(name: str, folder: Path) -> Iterator[str]:
 
 
 def _merge_profile(name: str, folder: Path) -> dict[str, Any]:
-    raw = _read_profile(name, folder)
-    base = _merge_profile(raw["inherits"], folder) if "inherits" in raw else {}
-    for own in ("abstract", "aliases", "compatible", "source"):
-        base.pop(own, None)
-    merged = base | {k: v for k, v in raw.items() if k != "inherits"}
-    for kind in ("units", "timing"):
-        tables = {**base.get(kind, {})}
-        for unit, values in raw.get(kind, {}).items():
-            tables[unit] = {**tables.get(unit, {}), **values}
-        if tables:
-            merged[kind] = tables
+    merged: dict[str, Any] = {}
+    for each in reversed(_inheritance_chain(name, folder)):
+        raw = _read_profile(each, folder)
+        tables = {kind: {**merged.get(kind, {})} for kind in ("units", "timing")}
+        for own in ("abstract", "aliases", "compatible", "source", "inherits"):
+            merged.pop(own, None)
+        merged |= raw
+        for kind, values in tables.items():
+            for unit, table in raw.get(kind, {}).items():
+                values[unit] = {**values.get(unit, {}), **table}
+            if values:
+                merged[kind] = values
+    merged.pop("inherits", None)
     return merged
 
 
@@ -250,14 +300,18 @@ def load_profile(name: str, folder: Path = FOLDER) -> BoardProfile:
     """The profile in `name`.toml of `folder`, which may be only a base for others."""
     merged = _merge_profile(name, folder) | {"name": name}
     merged.pop("aliases", None)
-    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
-    if unknown := sorted(set(merged) - known):
-        raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
+    where = f"board profile '{name}'"
+    if missing := [key for key in ("arch", "target", "cpu", "simd") if key not in merged]:
+        raise ProfileError(
+            f"{where}: expected {', '.join(missing)}, or a profile to inherit from, found none"
+        )
+    if merged["simd"] not in isa_names():
+        known = ", ".join(isa_names())
+        raise ProfileError(f"{where}: expected simd to be one of {known}, found '{merged['simd']}'")
     for key in ("features", "extras", "compatible"):
         merged[key] = tuple(merged.get(key, ()))
     merged["core_profile"] = _core_profile(name, folder)
     merged["inherited"] = tuple(_inherited_platforms(name, folder))
-    where = f"board profile '{name}'"
     if "costs" in merged:
         merged["costs"] = _parse_costs(where, merged["costs"], merged["simd"])
     merged |= _parse_units(where, merged.get("units", {})) | _parse_timing(
@@ -271,7 +325,7 @@ def _parse_costs(where: str, tables: dict[str, Any], simd: str) -> ProductCosts:
     try:
         return costs_over(isa_of(simd).costs, tables)
     except ValueError as error:
-        raise UnknownBoardError(f"{where}: costs: {error}") from None
+        raise ProfileError(f"{where}: costs: {error}") from None
 
 
 def _parse_units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +334,7 @@ def _parse_units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
         nna = parse_nna(where, tables["nna"]) if "nna" in tables else None
         compute = tuple(parse_unit(where, n, t) for n, t in tables.items() if n != "nna")
     except ValueError as error:
-        raise UnknownBoardError(str(error)) from None
+        raise ProfileError(str(error)) from None
     compute = tuple(sorted(compute, key=lambda unit: unit.name != CPU))
     others = [unit.name for unit in compute if unit.name != CPU]
     return {"units": (CPU, *others, *(("nna",) if nna else ())), "nna": nna, "compute": compute}
@@ -291,7 +345,7 @@ def _parse_timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     try:
         clusters = [parse_cluster(where, name, table) for name, table in tables.items()]
     except ValueError as error:
-        raise UnknownBoardError(str(error)) from None
+        raise ProfileError(str(error)) from None
     return {"timing": tuple(sorted(clusters, key=lambda cluster: cluster.name != CPU))}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.kb.targets.core import Core, load_core
+from edgekit.kb.targets.core import Core, core_names, load_core
 from edgekit.kb.targets.core_parts import Cache, Dram
 from edgekit.kb.targets.units import Origin, origin
 
@@ -72,6 +72,11 @@ def parse_cluster(where: str, name: str, table: Any) -> TimedCluster:
     """
     if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
         raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
+    if table["core"] not in core_names():
+        raise ValueError(
+            f"{where}: expected timing.{name}.core to be one of {', '.join(core_names())}, "
+            f"found '{table['core']}'"
+        )
     values = {key: entry for key, entry in table.items() if key != "core"}
     known = (*_NEEDED, _WRITES, _TURN, _CORES, *_L2, *_L3)
     if unknown := sorted(set(values) - set(known)):

@@ -7,9 +7,11 @@ import subprocess
 
 import pytest
 
+from edgekit.host.cli.app import explain
 from edgekit.host.compiler.tables.gemm_file import board_table
 from edgekit.host.compiler.toolchain.zig import zig_compiler
 from edgekit.kb.targets.board import (
+    ProfileError,
     UnknownBoardError,
     board_names,
     load_board,
@@ -60,6 +62,47 @@ def test_an_unknown_profile_is_one_line(name):
     with pytest.raises(UnknownBoardError) as error:
         load_board(name)
     assert "\n" not in str(error.value)
+
+
+_OWN = 'description = "Mine"\ninherits = "base"\n'
+_BASE = (
+    'description = "b"\narch = "aarch64"\ntarget = "aarch64-linux-gnu.2.28"\n'
+    'cpu = "generic"\nsimd = "neon"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('description = "Mine"', "expected arch, target, cpu, simd, or a profile to inherit from"),
+        ('inherits = "base"', "expected a description, found none"),
+        (_OWN.replace("base", "bas"), r"another profile \(base, mine\), found 'bas'"),
+        (_OWN.replace("base", "mine"), "another profile .*, found itself"),
+        (_OWN + "colour = 3", r"expected known keys \(.*cores.*\), found colour"),
+        (_OWN + 'memory_bytes = "1G"', "memory_bytes to be a whole number, 0 or more, found '1G'"),
+        (_OWN + "cores = -4", "cores to be a whole number, 0 or more, found -4"),
+        (_OWN + "cpu = 53", "cpu to be a text, found 53"),
+        (_OWN + "in_order = 1", "in_order to be true or false, found 1"),
+        (_OWN + 'aliases = "Mine"', "aliases to be a list of texts, found 'Mine'"),
+        (_OWN + "timing = 3", "timing to be a table, found 3"),
+        (_OWN + 'simd = "sse9"', "simd to be one of .*neon.*, found 'sse9'"),
+        (_OWN + '[timing.cpu]\ncore = "z80"', "timing.cpu.core to be one of .*a53.*, found 'z80'"),
+        (_OWN + "cores 3", "Expected '='"),
+    ],
+)
+def test_a_wrong_file_says_what_to_mend(tmp_path, text, said):
+    (tmp_path / "base.toml").write_text(_BASE)
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(ProfileError, match=f"board profile 'mine': .*{said}") as error:
+        load_board("mine", tmp_path)
+    assert "\n" not in str(error.value)
+    assert explain(error.value)[0].endswith("; mend it in kb/targets/boards")
+
+
+def test_a_file_with_a_name_that_is_not_one_says_so(tmp_path):
+    (tmp_path / "my_board.toml").write_text(_BASE)
+    with pytest.raises(ProfileError, match="'my_board': expected letters, digits and -"):
+        load_board("my_board", tmp_path)
 
 
 BOUGHT = {

@@ -33,7 +33,7 @@ def kit(tmp_path: Path) -> Path:
         'inherits = "scalar"\nf32_tiles = [[3, 2]]\n[columns]\nf32 = [7, 5]\n'
     )
     (targets / "boards/madeup.toml").write_text(
-        f'inherits = "{base.name}"\nabstract = false\nsimd = "madeup"\n'
+        f'description = "made up"\ninherits = "{base.name}"\nabstract = false\nsimd = "madeup"\n'
     )
     return kit.parent
 

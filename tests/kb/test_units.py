@@ -125,10 +125,11 @@ def test_a_profile_overrides_one_value_at_a_time(tmp_path):
     for name in ("generic-aarch64", "a53", "nna1"):
         text = (FOLDER / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
+    head = 'description = "mine"\n'
     own = '[units.nna]\nadd_latency = { value = 7, source = "measured" }\n'
-    (tmp_path / "mine.toml").write_text(f'inherits = "nna1"\n{own}')
-    (tmp_path / "odd.toml").write_text('inherits = "a53"\n[units.gpu]\n')
-    (tmp_path / "small.toml").write_text(f'inherits = "nna1"\n{own.replace("add", "mul")}')
+    (tmp_path / "mine.toml").write_text(f'{head}inherits = "nna1"\n{own}')
+    (tmp_path / "odd.toml").write_text(f'{head}inherits = "a53"\n[units.gpu]\n')
+    (tmp_path / "small.toml").write_text(f'{head}inherits = "nna1"\n{own.replace("add", "mul")}')
     mine, base = (load_profile(name, tmp_path).nna.chip for name in ("mine", "nna1"))
     assert mine.add_latency == 7 and mine.load_latency == base.load_latency
     with pytest.raises(UnknownBoardError, match=r"expected units\.gpu\.kind of cpu, core"):
