@@ -49,7 +49,7 @@ TUNED = (
     *("poisson2:20", "poisson2:50", "poisson2:80", "poisson2:100", "poisson2:120", "poisson2:150"),
     *("poisson3:8", "poisson3:15", "poisson3:22"),
     *("random:300:0.05", "random:300:0.3", "random:1000:0.01", "random:1000:0.05"),
-    *("random:3000:0.003", "random:3000:0.01", "random:10000:0.0005"),
+    *("random:3000:0.003", "random:3000:0.01", "random:6000:0.002", "random:10000:0.0005"),
     *("uniform:1000:4", "uniform:3000:10", "uniform:10000:4", "uniform:10000:10"),
     *("power:300:8", "power:1000:8", "power:3000:8", "power:3000:20", "power:5000:8"),
     "power:10000:6",
