@@ -150,7 +150,7 @@ def _settings_estimate(
     from edgekit.host.simulator.target import target_of
 
     target = target_of(profile)
-    forms = (tuned.row.settings or tuned.rule, tuned.rule)
+    forms = (tuned.row.settings_for(tuned.rule), tuned.rule)
     costs = costs_of(target, matrix, forms, threads, _SECONDS)
     found, usual = (1e3 * target.milliseconds(cost.cycles) for cost in costs)
     proof = target.proof("int8" if matrix.data.dtype.name == "int8" else "float", threads)

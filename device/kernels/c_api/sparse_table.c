@@ -74,7 +74,7 @@ static int read_row(const char *at, const char *end, ek_sparse_row *to) {
     to->by_rule = *how == '"';
     ek_sparse_settings *s = &to->how;
     return to->by_rule ||
-           (read_number(how, end, "width", 1, &s->width) &&
+           (read_number(how, end, "width", 0, &s->width) &&
             read_number(how, end, "window", 0, &s->window) &&
             read_number(how, end, "wide_from", 0, &s->wide_from) &&
             read_flag(how, end, "diagonal", &s->diagonal) &&
@@ -196,7 +196,10 @@ ek_sparse_answer ek_sparse_table_find(const ek_sparse_table *t, const ek_rows *a
                  beaten);
     else
         snprintf(answer.why, sizeof answer.why, "measured on %s%s", best->matrix, beaten);
-    if (!best->by_rule)
+    if (!best->by_rule) {
+        const int32_t by_rule = answer.how.width;
         answer.how = best->how;
+        answer.how.width = answer.how.width ? answer.how.width : by_rule;
+    }
     return answer;
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import json
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -72,12 +72,21 @@ class Key:
 @dataclass(frozen=True)
 class SpmvRow:
     """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: the
-    measured one; `ratio`: its time over the rule's in the same run, below 1 is faster."""
+    measured one; `ratio`: its time over the rule's in the same run, below 1 is faster.
+    `by_rule`: blocks are as wide as the rule makes them for each matrix, a width of 0 in the
+    file."""
 
     key: Key
     settings: Optional[BlockSettings]
     matrix: str
     ratio: float
+    by_rule: bool = False
+
+    def settings_for(self, rule: BlockSettings) -> BlockSettings:
+        """The settings of a matrix whose rule's are given."""
+        if self.settings is None:
+            return rule
+        return replace(self.settings, width=rule.width) if self.by_rule else self.settings
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ class SpmvTable:
             rule, why = "nearest", f"nearest of {len(alike)} rows of its class, {why}"
         if best.settings is None:
             why += ", where nothing beat the default rule"
-        return SparseChoice(key, best.settings or default, rule, why)
+        return SparseChoice(key, best.settings_for(default), rule, why)
 
     def text(self) -> str:
         """Serializes the table: one sorted row per line, so that a change is one line of a diff."""
@@ -166,14 +175,19 @@ def read_table(path: Path) -> SpmvTable:
 
 
 def _row_to_dict(row: SpmvRow) -> Dict[str, Any]:
-    return {**asdict(row), "settings": asdict(row.settings) if row.settings else _RULE}
+    found: Dict[str, Any] = {**asdict(row), "settings": _RULE}
+    if row.settings:
+        found["settings"] = {**asdict(row.settings), **({"width": 0} if row.by_rule else {})}
+    del found["by_rule"]
+    return found
 
 
 def _parse_row(raw: Mapping[str, Any]) -> SpmvRow:
     fields: Dict[str, Any] = dict(raw)
     key, how = Key(**fields.pop("key")), fields.pop("settings")
-    settings = None if how == _RULE else BlockSettings.of(how)
-    return SpmvRow(key, settings, str(fields["matrix"]), float(fields["ratio"]))
+    by_rule = how != _RULE and how["width"] == 0
+    settings = None if how == _RULE else BlockSettings.of({**how, "width": how["width"] or 1})
+    return SpmvRow(key, settings, str(fields["matrix"]), float(fields["ratio"]), by_rule)
 
 
 def _structure_class(key: Key) -> Tuple[str, str, str]:

@@ -90,7 +90,10 @@ def tune_matrix(
         measurer.forget()
     ratio = _rounded(last.forms[0].median / last.forms[1].median)
     better = best != rule and ratio < _BETTER
-    row = SpmvRow(key_of(found), best if better else None, name, ratio if better else 1.0)
+    row = SpmvRow(key_of(found), None, name, 1.0)
+    if better:
+        by_rule = best.width == rule.width
+        row = replace(row, settings=best, ratio=ratio, by_rule=by_rule)
     return TunedMatrix(row, rule, tried)
 
 
@@ -112,7 +115,7 @@ def shared_row(found: Sequence[SharedMatrix], counts: Sequence[int] = (1,)) -> S
         if row.settings is None:
             continue
         ratios = [
-            _ratio_to_rule(each, row.settings, threads)
+            _ratio_to_rule(each, row.settings_for(each.tuned.rule), threads)
             for each in found
             for threads in counts
             if threads == counts[0] or len(each.matrix.data) >= WORTH_THREADS

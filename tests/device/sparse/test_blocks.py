@@ -70,6 +70,16 @@ def test_a_table_answers_exactly_then_by_the_nearest_row_then_by_the_rule():
     assert (answer.rule, answer.settings) == ("patent", _RULE)
 
 
+def test_a_row_that_kept_the_rule_s_width_keeps_that_of_each_matrix(tmp_path: Path) -> None:
+    how = BlockSettings(156, index_bytes=2)
+    rows = (SpmvRow(key_of(_FEATURES), how, "dense:128:256:0.3", 0.7, by_rule=True),)
+    path = tmp_path / "t.json"
+    path.write_text(SpmvTable("core", rows).text())
+    assert '"width": 0' in path.read_text()
+    answer = read_table(path).lookup(_FEATURES, _RULE)
+    assert answer.settings == replace(_RULE, index_bytes=2)
+
+
 def test_classes_of_spread_and_band():
     assert (_FEATURES.spread, _FEATURES.band) == ("random", "wide")
     assert replace(_FEATURES, deviation=1.0, span=50.0).spread == "even"

@@ -76,7 +76,8 @@ def random_table(rng: np.random.Generator) -> SpmvTable:
         flags = bool(rng.integers(2)), bool(rng.integers(2))
         widths = (int(rng.integers(1, 99)), int(rng.integers(0, 5000)), int(rng.integers(0, 9)))
         how = BlockSettings(*widths, *flags, int(rng.choice([0, 1, 2, 4])), int(rng.integers(9)))
-        rows[key] = SpmvRow(key, None if rng.random() < 0.3 else how, f"power:{len(rows)}", 0.5)
+        kept, by_rule = None if rng.random() < 0.3 else how, bool(rng.integers(2))
+        rows[key] = SpmvRow(key, kept, f"power:{len(rows)}", 0.5, by_rule)
     return SpmvTable("cortex-a57", tuple(rows.values()))
 
 

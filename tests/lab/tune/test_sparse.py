@@ -49,7 +49,7 @@ def test_the_search_finds_what_takes_less_simulated_time_and_runs_nothing_twice(
     measurer = FormEstimator(_TARGET, core)
     tuned = tune_matrix(measurer, _TARGET.board, "m", _SMALL)
     assert tuned.row.settings == replace(tuned.rule, index_bytes=2)
-    assert tuned.row.ratio == pytest.approx(2 / 3, abs=1e-4)
+    assert tuned.row.by_rule and tuned.row.ratio == pytest.approx(2 / 3, abs=1e-4)
     assert core.asked == tuned.tried + 1  # and the rule's
     seconds = measurer.measure([tuned.rule]).forms[0].median
     assert seconds == pytest.approx(_TARGET.milliseconds(1500) / 1e3)
