@@ -11,9 +11,10 @@ import pytest
 from edgekit.device.runtime.application import open as open_on_board
 from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.kb.targets.board import load_board
-from tests.support.detectors import built, detector, scattered
+from tests.support.detectors import built, detector, instances, scattered
 from tests.support.onnx_models import model as model_of
 from tests.support.onnx_models import node, save, value
+from tests.support.rotated import rotated
 from tests.support.toolchains import program_compiler
 
 _SIZE = (64, 96)
@@ -58,6 +59,23 @@ int main(int count, char **argument) {
     if (!ek_app_segment(app, &frame, map))
         for (int i = 0; i < width * height; i++)
             printf("%d%c", map[i], (i + 1) % width ? ' ' : '\\n');
+    static ek_rotated rotated[128];
+    found = ek_app_obb(app, &frame, rotated, most);
+    for (int i = 0; i < found; i++) {
+        printf("%.6f %.3f %s:", rotated[i].box.score, rotated[i].box.left, rotated[i].box.label);
+        for (int k = 0; k < EK_APP_CORNERS; k++)
+            printf(" %.3f %.3f", rotated[i].x[k], rotated[i].y[k]);
+        puts("");
+    }
+    static unsigned char masks[1 << 22];
+    found = ek_app_instances(app, &frame, boxes, masks, most);
+    for (int i = 0; i < found; i++) {
+        printf("%.6f %s:", boxes[i].score, boxes[i].label);
+        for (int k = 0; k < width * height; k++)
+            if (masks[i * width * height + k])
+                printf(" %d", k);
+        puts("");
+    }
     ek_app_close(app);
     return 0;
 }
@@ -181,3 +199,29 @@ def test_classes_of_pixels_are_those_of_python(edgekit, home, program):
             found = np.array([line.split() for line in lines], np.uint8)
             assert found.shape == (height, width)
             assert found.tobytes() == model.segment(frame).classes
+
+
+def test_corners_and_masks_are_those_of_python(edgekit, home, program):
+    names = {0: "cup", 1: "plate", 2: "fork"}
+    board = home.parent / "home/boards/local"
+    frame = np.zeros((100, 200, 3), np.uint8)
+    path, _ = rotated(home, _SIZE, task="obb", names=names)
+    assert edgekit("deploy", path).code == 0
+    with open_on_board(root=board) as model:
+        expected = [
+            f"{box.score:.6f} {box.left:.3f} {box.label}:"
+            + "".join(f" {x:.3f} {y:.3f}" for x, y in corners)
+            for box, corners in model.obb(frame)
+        ]
+    lines = [line for line in _lines(program, board, frame, 4) if ":" in line]
+    assert lines == expected[:4] and len(expected) > 4
+    path, *_ = instances(home, _SIZE, names=names)
+    assert edgekit("deploy", path, "--task", "segment").code == 0
+    with open_on_board(root=board) as model:
+        expected = [
+            f"{each.box.score:.6f} {each.box.label}:"
+            + "".join(f" {k}" for k in np.flatnonzero(each.mask(200, 100)))
+            for each in model.instances(frame)
+        ]
+    lines = [line for line in _lines(program, board, frame, 100) if ":" in line]
+    assert lines == expected and sum(len(line) for line in lines) > 1000

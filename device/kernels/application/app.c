@@ -314,39 +314,23 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     return code;
 }
 
-/* Runs the model on a picture if it has the task `kind`. */
-static int find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most) {
+int ek_app_find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most) {
     int found = -1;
     pthread_mutex_lock(&app->lock);
     catch_up(app);
     ek_task *task = app->now.task;
     const int fits = strcmp(kind, "detect") ? ek_task_is(task, kind) : ek_task_has_boxes(task);
     if (!fits)
-        fail(app->error, "expected a model compiled with --task %s, found another", kind);
+        fail(app->error, "expected a model compiled with --task %s, found another",
+             ek_task_option(kind));
     else if (ek_task_take(task, frame))
         fail(app->error, "expected a picture of at least 1 x 1 pixels, found none");
     else if (!infer(app, ek_task_inputs(task), ek_task_outputs(task)))
-        found = ek_task_results(task, into, most);
+        found = ek_task_results(task, kind, into, most);
     pthread_mutex_unlock(&app->lock);
     if (found >= 0)
         ek_send_heartbeat();
     return found;
-}
-
-int ek_app_detect(ek_app *app, const ek_frame *frame, ek_box *boxes, int most) {
-    return find(app, "detect", frame, boxes, most);
-}
-
-int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int most) {
-    return find(app, "classify", frame, classes, most);
-}
-
-int ek_app_pose(ek_app *app, const ek_frame *frame, ek_pose *poses, int most) {
-    return find(app, "pose", frame, poses, most);
-}
-
-int ek_app_segment(ek_app *app, const ek_frame *frame, uint8_t *classes) {
-    return find(app, "segment", frame, classes, 0);
 }
 
 int ek_app_refresh(ek_app *app) {

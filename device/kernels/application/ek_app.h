@@ -71,6 +71,15 @@ typedef struct {
     ek_point point[EK_APP_POINTS];
 } ek_pose;
 
+#define EK_APP_CORNERS 4
+
+/* A rotated box: the upright box around it, and its corners in pixels of the picture, one after the
+ * other around it, which may lie outside the picture. */
+typedef struct {
+    ek_box box;
+    float x[EK_APP_CORNERS], y[EK_APP_CORNERS];
+} ek_rotated;
+
 /* Finds the `most` best boxes, or classes, of a picture, best first, with a model that was compiled
  * with --task detect, or classify. Returns their number, or -1 if the model has another task, or
  * the picture no pixels; ek_app_error has the reason. */
@@ -79,6 +88,11 @@ int ek_app_classify(ek_app *app, const ek_frame *frame, ek_class *classes, int m
 
 /* The same for --task pose. */
 int ek_app_pose(ek_app *app, const ek_frame *frame, ek_pose *poses, int most);
+
+/* The same for models that find rotated boxes, or tell objects apart. `masks` (NULL: none) receives
+ * width * height bytes for each object, row by row: 1 for its pixels, else 0. */
+int ek_app_obb(ek_app *app, const ek_frame *frame, ek_rotated *rotated, int most);
+int ek_app_instances(ek_app *app, const ek_frame *frame, ek_box *boxes, uint8_t *masks, int most);
 
 /* Writes the class of each pixel of a picture, row by row, with a model that was compiled with
  * --task segment. Returns 0, or -1 as ek_app_detect does. */

@@ -14,6 +14,8 @@ void ek_task_close(ek_task *task);
 
 /* Whether the task is of this kind; it is not if there is none. */
 int ek_task_is(const ek_task *task, const char *kind);
+/* What --task names for this kind. */
+const char *ek_task_option(const char *kind);
 /* Whether results have boxes. */
 int ek_task_has_boxes(const ek_task *task);
 
@@ -24,8 +26,19 @@ int ek_task_take(ek_task *task, const ek_frame *frame);
 const void *const *ek_task_inputs(const ek_task *task);
 void *const *ek_task_outputs(const ek_task *task);
 
-/* Writes the `most` best results of the last run, best first: ek_box, ek_pose, or ek_class of a
- * classifier. Returns their number; of segments, writes the class of each pixel and returns 0. */
-int ek_task_results(const ek_task *task, void *into, int most);
+/* Where boxes and masks of objects are written. */
+typedef struct {
+    ek_box *boxes;
+    uint8_t *masks;
+} ek_objects;
+
+/* Writes the `most` best results of the last run, best first, as they are for this kind of task:
+ * ek_box, ek_pose, ek_rotated, ek_class, or into ek_objects. Returns their number, or -1 if there
+ * is no memory; of segments, writes the class of each pixel and returns 0. */
+int ek_task_results(const ek_task *task, const char *kind, void *into, int most);
+
+/* Runs the model on a picture if it has the task `kind`; returns what ek_task_results does, or -1,
+ * and ek_app_error has the reason. In app.c. */
+int ek_app_find(ek_app *app, const char *kind, const ek_frame *frame, void *into, int most);
 
 #endif
