@@ -89,7 +89,9 @@ class RunJob:
         task = _task_for(task, variants[0])
         self._check_task(task, variants[0], bool(variants[0].memory.state_bytes))
         for file in self.files[: 1 if self.truth else None]:
-            if self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes)):
+            hears = self._hears(task, file, variants[0], bool(variants[0].memory.state_bytes))
+            _check_form(task, file)
+            if hears:
                 read_sound(file, 1)
             elif is_text(file):
                 read_texts(file, task)
@@ -274,6 +276,22 @@ class RunJob:
             note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")
         if options.rate is None and any(map(is_sound, self.files)):
             note("sound is taken as samples of any rate: the model states none; see --sample-rate")
+
+
+def _check_form(task: TaskSpec | None, file: Path) -> None:
+    """Raises InputError for a picture where the model takes sound, and the other way round."""
+    if task is None:
+        return
+    (wanted, found), is_other = ("a sound (.wav)", "a picture"), is_picture(file)
+    if task.kind not in SOUNDS:
+        (wanted, found), is_other = ("a picture", "a sound"), is_sound(file)
+        if task.tokenizer:
+            return
+    if is_other:
+        raise InputError(
+            f"{file}: expected {wanted} for a model with --task {task.kind}, found {found}; "
+            "give it other input, or --task none for its tensors"
+        )
 
 
 def _vector(outputs: Outputs, task: TaskSpec) -> tuple[float, ...]:

@@ -119,3 +119,41 @@ def test_an_open_width_follows_from_the_task_or_a_list(edgekit, home):
     (home / "en_dict.txt").write_text("é\nb\nc\n")
     done = edgekit("compile", path, "-o", "x.ekb")
     assert done.code == 0 and "open shapes are x=1,3,48,320, for a line of text" in done.err
+
+
+def test_lines_that_are_upside_down_are_told_by_the_name_of_the_file(edgekit, home):
+    """The model is sure of what it sees at the left; red comes last in its channels."""
+    weights = np.zeros((3, 2), np.float32)
+    weights[0, 1] = weights[2, 0] = 8
+    nodes = [
+        node("Slice", ["x", "zero", "end", "axis"], ["left"]),
+        node("GlobalAveragePool", ["left"], ["m"]),
+        node("Flatten", ["m"], ["f"]),
+        node("MatMul", ["f", "w"], ["p"]),
+        node("Softmax", ["p"], ["y"]),
+    ]
+    constants = {"zero": np.array([0]), "end": np.array([40]), "axis": np.array([3]), "w": weights}
+    shape = ["batch", 3, "height", "width"]
+    made = save(model(nodes, [value("x", shape)], ["y"], constants, opset=13), home)
+    path = made.rename(home / "my_ocr_cls.onnx")
+    Image.fromarray(stripes(["é", "c"], 60)).save(home / "a.png")
+    done = edgekit("run", path, "--input", "a.png", "--json")
+    assert done.code == 0 and "open shapes are x=1,3,48,192, for a line of text" in done.err
+    ((best, _),) = done.document["inputs"][0]["top"]
+    assert best["label"] == "0 degrees" and best["score"] > 0.99
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, "224,224"), (7, "")])
+def test_open_sizes_of_classifiers_are_usual_if_labels_are_known(edgekit, home, count, size):
+    nodes = [
+        node("GlobalAveragePool", ["x"], ["m"]),
+        node("Flatten", ["m"], ["f"]),
+        node("MatMul", ["f", "w"], ["p"]),
+        node("Softmax", ["p"], ["y"]),
+    ]
+    constants = {"w": np.ones((3, count), np.float32)}
+    shape = ["batch", 3, "height", "width"]
+    path = save(model(nodes, [value("x", shape)], ["y"], constants, opset=13), home)
+    done = edgekit("compile", path, "--task", "guess", "-o", "x.ekb")
+    assert done.code == (0 if size else 2)
+    assert (f"x=1,3,{size}, as classifiers usually take" if size else "found open ones") in done.err

@@ -36,7 +36,7 @@ from edgekit.host.compiler.tasks.heads import Head
 from edgekit.host.compiler.tasks.imagenet import imagenet_labels
 from edgekit.host.compiler.tasks.instances import instance_head, with_instance_masks
 from edgekit.host.compiler.tasks.known import KnownModel, known_of
-from edgekit.host.compiler.tasks.lines import line_reader, scores_of
+from edgekit.host.compiler.tasks.lines import line_direction, line_reader, scores_of
 from edgekit.host.compiler.tasks.poses import PERSON_POINTS, pose_heads
 from edgekit.host.compiler.tasks.prepared import Prepared, free_name
 from edgekit.host.compiler.tasks.recognize import find_heads
@@ -77,7 +77,7 @@ def with_task(path: Path, graph: Graph, options: CompileOptions) -> Prepared:
         return sound_task(path, graph, options) or Prepared(graph)
     ends = Ends(graph, image)
     model = known_of(path, ends, options)
-    if lines := line_reader(model):
+    if lines := line_reader(model) or line_direction(model):
         return lines
     guesses = options.task == "guess" and not (options.head or model.own.task)
     for task, make, expected in (

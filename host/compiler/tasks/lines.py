@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgekit.device.runtime.agent.lines import SCHEMA
-from edgekit.device.runtime.agent.task import BGR, LINE, OCR, TaskSpec
+from edgekit.device.runtime.agent.task import BGR, CLASSIFY, LINE, OCR, TaskSpec
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.compiler.sidecars import character_files, read_sidecar
@@ -25,6 +27,11 @@ FILE = "characters.json"  # in the release
 _OUTPUT = "characters"
 HEIGHTS = (32, 48, 64)  # pixels of a line
 _BLANKS = ("<blank>", "[blank]", "blank")  # lines that stand for no character
+TURNED_SIZE = (48, 192)  # of the classifier of lines
+_TURNS = ("0 degrees", "180 degrees")
+_PIXELS: Mapping[str, Any] = {
+    "fit": LINE, "fill": 127, "channels": BGR, "mean": (127.5,), "scale": (127.5,),
+}  # fmt: skip
 _FEWEST = 3  # places along a line
 
 
@@ -55,12 +62,8 @@ def line_reader(model: KnownModel) -> Prepared | None:
         OCR,
         model.ends.image.name,
         name,
-        LINE,
-        fill=127,
-        channels=BGR,
-        mean=(127.5,),
-        scale=(127.5,),
         characters=FILE,
+        **_PIXELS,
     )
     note = f"reads a line of text, with the characters of {source}; --task none leaves the outputs"
     noted = replace(made, notes=(*made.notes, note))
@@ -90,6 +93,28 @@ def character_document(characters: Sequence[str]) -> bytes:
     """The file of a release that lists the characters from number 1."""
     document = {"schema": SCHEMA, "characters": list(characters)}
     return json.dumps(document, ensure_ascii=False).encode()
+
+
+def line_direction(model: KnownModel) -> Prepared | None:
+    """PaddleOCR's classifier that tells whether a line of text is upside down; None for other
+    models. Only the name of the file shows what its two scores are."""
+    ends = model.ends
+    size = (ends.image.height, ends.image.width)
+    is_one = len(ends.outputs) == 1 and ends.outputs[0].shape == (1, 2)
+    if size != TURNED_SIZE or not is_one or not is_line_direction(model.path):
+        return None
+    if model.options.task not in ("guess", CLASSIFY):
+        return None
+    (scores,) = ends.outputs
+    spec = TaskSpec(CLASSIFY, ends.image.name, scores.name, labels=_TURNS, **_PIXELS)
+    source = "because the file is named like PaddleOCR's classifier of lines"
+    note = f"tells whether a line of text is upside down, {source}"
+    return Prepared(replace(ends.graph, notes=(*ends.graph.notes, note)), spec, source)
+
+
+def is_line_direction(path: Path) -> bool:
+    """Whether a file is named like PaddleOCR's classifier of lines."""
+    return re.search(r"ocr.*cls|cls.*ocr", path.stem.lower()) is not None
 
 
 def scores_of(ends: Ends, asked: bool = False) -> Tensor | None:

@@ -7,14 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.task import OCR
+from edgekit.device.runtime.agent.task import BOXES, CLASSIFY, OCR, POSE
 from edgekit.host.compiler.frontends import import_model, outline_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, open_inputs
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.options import CompileOptions, Shapes
 from edgekit.host.compiler.sidecars import TOKENIZER, VOCABULARY, character_files, config_folder
+from edgekit.host.compiler.tasks.find import with_task
 from edgekit.host.compiler.tasks.label_file import listed_characters
-from edgekit.host.compiler.tasks.lines import HEIGHTS
+from edgekit.host.compiler.tasks.lines import HEIGHTS, TURNED_SIZE, is_line_direction
 from edgekit.host.compiler.tasks.speech import SECONDS, read_speech
 from edgekit.host.compiler.tasks.text_map import is_text_map
 from edgekit.host.compiler.tasks.texts import takes_tokens
@@ -22,7 +23,8 @@ from edgekit.host.compiler.tasks.ultralytics import read_ultralytics
 from edgekit.host.errors import InputError
 
 _TOKENS = 128  # of a text
-_LINE, _PAGE = (48, 320), 640  # pixels of a line, and of each edge of a page
+# Pixels of a line, and of each edge of a page, or a picture for a classifier.
+_LINE, _PAGE, _CROP = (48, 320), 640, 224
 # Samples of a window by the length of the state of Silero's models; those with 128 take 64 samples
 # of the window before with each.
 _WINDOWS = {64: 512, 128: 576}
@@ -39,7 +41,7 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
         return import_model(path, options.shapes, options.signature, options.decoder)
     except InputError as error:
         known = options.task != "none" and not options.shapes
-        found = _proposals(path, open_inputs(error), options.task == OCR) if known else iter(())
+        found = _proposals(path, open_inputs(error), options) if known else iter(())
         shapes, why = next(found, ({}, ""))
         if not shapes:
             raise
@@ -49,8 +51,10 @@ def import_for_task(path: Path, options: CompileOptions) -> Graph:
     return replace(graph, notes=(*graph.notes, note))
 
 
-def _proposals(path: Path, asked: Sequence[OpenInput], reads: bool) -> Iterator[tuple[Shapes, str]]:
-    """Shapes and what they are for; `reads`: --task says that the model reads a line of text."""
+def _proposals(
+    path: Path, asked: Sequence[OpenInput], options: CompileOptions
+) -> Iterator[tuple[Shapes, str]]:
+    """Shapes and what they are for."""
     if not asked:
         return
     folder, (first, *others) = config_folder(path), asked
@@ -71,7 +75,8 @@ def _proposals(path: Path, asked: Sequence[OpenInput], reads: bool) -> Iterator[
         return
     if sizes := read_ultralytics(path).size:
         yield {first.name: (1, 3, *sizes)}, "the size in the file's metadata"
-    if listed_characters(path) or ((reads or any(character_files(path))) and extents[0] in HEIGHTS):
+    reads = options.task == OCR or any(character_files(path))
+    if listed_characters(path) or (reads and extents[0] in HEIGHTS):
         pairs = zip(extents, _LINE, strict=True)
         sizes = tuple(n if isinstance(n, int) else usual for n, usual in pairs)
         yield {first.name: (1, 3, *sizes)}, "for a line of text"
@@ -81,6 +86,24 @@ def _proposals(path: Path, asked: Sequence[OpenInput], reads: bool) -> Iterator[
             graph = import_model(path, shapes)
             if is_text_map(graph, graph.tensors[graph.outputs[0]]):
                 yield shapes, "for a page of text"
+        if is_line_direction(path):
+            yield {first.name: (1, 3, *TURNED_SIZE)}, "for a line of text"
+        elif options.task == "guess":
+            yield from _of_pictures(path, first.name, options)
+
+
+def _of_pictures(path: Path, name: str, options: CompileOptions) -> Iterator[tuple[Shapes, str]]:
+    """The usual size of detectors, or of classifiers whose labels are known, if the model is one of
+    these then."""
+    for side, kinds, whose in (
+        (_PAGE, (*BOXES, POSE), "detectors"),
+        (_CROP, (CLASSIFY,), "classifiers"),
+    ):
+        shapes = {name: (1, 3, side, side)}
+        with suppress(InputError):
+            made = with_task(path, import_model(path, shapes), options)
+            if made.task is not None and made.task.kind in kinds and made.task.labels:
+                yield shapes, f"as {whose} usually take pictures"
 
 
 def _silero_window(path: Path) -> int:
