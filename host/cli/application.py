@@ -283,6 +283,8 @@ def _print_state(
         print(f"says     {state.said}")
     if state.last and state.state != "stopped":
         print(f"before   it {state.last}")
+    if state.denied:
+        print(f"denied   {state.denied}")
     if state.failure:
         print(f"failed   {state.failure}")
     if state.restarts or state.failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import wave
@@ -343,3 +344,19 @@ def test_a_missing_application_is_reported(edgekit: Any, home: Path) -> None:
     assert done.code == 2
     assert "expected a deployed model, found none" in done.complaint
     assert edgekit("app", "new", "serve", home / "one").code == 2
+
+
+def test_application_gets_its_priority_and_cores(edgekit: Any, home: Path, deployed: Path) -> None:
+    first = min(os.sched_getaffinity(0))
+    program = (
+        "import edgekit_runtime, os, signal\n"
+        "edgekit_runtime.alive(f'{os.getpriority(0, 0)} {sorted(os.sched_getaffinity(0))}')\n"
+        "signal.pause()\n"
+    )
+    settings = f"watchdog_seconds = 0\npriority = 7\ncores = [{first}, 1023]"
+    done = edgekit("app", "install", write(home / "nice", program, settings), "--json").document
+    assert done["said"] == f"7 [{first}]"
+    assert done["denied"] == f"cores {first},1023, lacks 1023"
+    assert "denied   cores" in edgekit("app", "status").out
+    wrong = edgekit("app", "install", write(home / "wrong", program, "priority = 20"))
+    assert "expected the keys of an application" in wrong.complaint

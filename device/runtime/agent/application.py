@@ -16,10 +16,15 @@ MOST_SECONDS = 86400
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 
 
+OPTIONAL = ("priority", "cores")  # keys that most applications lack
+MOST_CORE = 1023
+
+
 class ApplicationSpec(Record):
     """`entry` is the one of `files` to start with `arguments`: by Python if it ends in .py,
     otherwise as an executable. It is restarted after `watchdog_seconds` without a heartbeat, or
-    when it uses more than `memory_bytes`; 0 disables the check."""
+    when it uses more than `memory_bytes`; 0 disables the check. It runs at the nice value
+    `priority`, on the given `cores` only, if there are any."""
 
     name: str
     entry: str
@@ -27,15 +32,20 @@ class ApplicationSpec(Record):
     watchdog_seconds: int
     memory_bytes: int
     files: Tuple[str, ...]
+    priority: int = 0
+    cores: Tuple[int, ...] = ()
 
     @property
     def is_python(self) -> bool:
         return self.entry.endswith(".py")
 
 
+_NEEDED = tuple(name for name in ApplicationSpec.field_names if name not in OPTIONAL)
+
+
 def application_of(raw: object) -> ApplicationSpec:
     """Parses the manifest's `application` key; InputError names the invalid part."""
-    keys = keys_of(raw, "application", ApplicationSpec.field_names)
+    keys = keys_of(raw, "application", _NEEDED, OPTIONAL)
     found = ApplicationSpec(
         matching(keys["name"], "application.name", _NAME, "1 to 32 of a-z, 0-9, '-' and '_'"),
         path_of(keys["entry"], "application.entry"),
@@ -43,6 +53,10 @@ def application_of(raw: object) -> ApplicationSpec:
         integer(keys["watchdog_seconds"], "application.watchdog_seconds", 0, MOST_SECONDS),
         integer(keys["memory_bytes"], "application.memory_bytes"),
         each(keys["files"], "application.files", path_of),
+        integer(keys.get("priority", 0), "application.priority", -20, 19),
+        each(
+            keys.get("cores", ()), "application.cores", lambda n, at: integer(n, at, 0, MOST_CORE)
+        ),
     )
     if not 0 < len(found.files) <= MOST_FILES:
         raise bad("application.files", f"1 to {MOST_FILES} files", len(found.files))

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Tuple
 
 from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.clusters import ranges
 
 _PR_SET_PDEATHSIG = 1
 _OOM_FIRST = "500"  # when memory runs out, the application is killed before its supervisor
@@ -41,12 +42,24 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=before_start,
+            preexec_fn=lambda: before_start(spec.priority, spec.cores),
         )
         self.pid = self._process.pid
+        self.denied = self._denied(spec)
         assert self._process.stdout is not None
         self._output = self._process.stdout
         os.set_blocking(self._output.fileno(), False)
+
+    def _denied(self, spec: ApplicationSpec) -> str:
+        """Describes which priority or cores this user, or this board, does not allow."""
+        found = []
+        with contextlib.suppress(OSError):  # it has ended already
+            if (priority := os.getpriority(os.PRIO_PROCESS, self.pid)) > spec.priority:
+                found.append(f"priority {spec.priority}, runs at {priority}")
+            missing = set(spec.cores) - os.sched_getaffinity(self.pid)
+            if missing:
+                found.append(f"cores {ranges(spec.cores)}, lacks {ranges(tuple(sorted(missing)))}")
+        return " and ".join(found)
 
     def read(self) -> bytes:
         """Returns its output since the last call, at most what a pipe holds."""
@@ -112,9 +125,15 @@ def compile_runtime(runtime: Path) -> None:
         )
 
 
-def before_start() -> None:
-    """Runs in the new process: ties its life to the supervisor's and makes it the first OOM
-    victim."""
+def before_start(priority: int = 0, cores: Tuple[int, ...] = ()) -> None:
+    """Runs in the new process: ties its life to the supervisor's, makes it the first OOM victim,
+    and sets its nice value and cores as far as that is allowed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST)
+    with contextlib.suppress(OSError):
+        if priority:
+            os.setpriority(os.PRIO_PROCESS, 0, priority)
+    with contextlib.suppress(OSError, ValueError):
+        if usable := set(cores) & os.sched_getaffinity(0):
+            os.sched_setaffinity(0, usable)

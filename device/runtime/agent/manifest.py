@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
+from edgekit.device.runtime.agent.application import OPTIONAL, ApplicationSpec, application_of
 from edgekit.device.runtime.agent.kernels import KernelsSpec, ReferenceProduct, kernels_of
 from edgekit.device.runtime.agent.specs import (
     MOST_PLACEMENTS,
@@ -56,7 +56,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
 _SIGNATURE = ("signature",)  # a key that entries without a name lack
-_OPTIONAL = (*_SIGNATURE, "kernels", "task")
+_OPTIONAL = (*_SIGNATURE, "kernels", "task", *OPTIONAL)
 _DESCRIPTION_KEYS = (
     "name",
     "inputs",
@@ -190,7 +190,9 @@ class Manifest(Record):
 
 
 def _without_unused(document: Dict[str, Any]) -> Dict[str, Any]:
-    """The document without what most models lack: kernels, a task, names of signatures."""
+    """The document without what most models lack, such as a task or names of signatures."""
+    if document["application"]:
+        document["application"] = _without_empty(document["application"])
     document["variants"] = [_without_empty(variant) for variant in document["variants"]]
     return _without_empty(document)
 

@@ -273,7 +273,11 @@ class Supervisor:
         self._begun = self._seen = self._clock()
         restarts = self._state.restarts + (self._state.failures > 0)
         self._update_state(
-            state=STARTING, pid=self._child.pid, restarts=restarts, release=self._release
+            state=STARTING,
+            pid=self._child.pid,
+            restarts=restarts,
+            release=self._release,
+            denied=self._child.denied,
         )
 
     def _child_environment(self, spec: ApplicationSpec, folder: Path) -> dict[str, str]:

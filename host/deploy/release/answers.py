@@ -95,6 +95,7 @@ class AppAnswer(TypedDict):
     failures: Count
     restarts: Count
     last: Text
+    denied: NotRequired[Text]
     failure: Text
     boot: Text
     boot_line: Text

@@ -7,11 +7,13 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from edgekit.device.runtime.agent.application import (
     FOLDER,
+    MOST_CORE,
     MOST_FILES,
     MOST_SECONDS,
     ApplicationSpec,
@@ -59,6 +61,8 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: tuple[str, ...] = ()
     watchdog_seconds: int = 60
     memory_mib: int = 0
+    priority: Annotated[int, msgspec.Meta(ge=-20, le=19)] = 0
+    cores: tuple[Annotated[int, msgspec.Meta(ge=0, le=MOST_CORE)], ...] = ()
     task: Task = "auto"
 
 
@@ -85,7 +89,14 @@ def read_application(folder: Path) -> Application:
         )
     memory = settings.memory_mib << 20
     spec = ApplicationSpec(
-        name, entry, settings.arguments, settings.watchdog_seconds, memory, tuple(sorted(files))
+        name,
+        entry,
+        settings.arguments,
+        settings.watchdog_seconds,
+        memory,
+        tuple(sorted(files)),
+        settings.priority,
+        tuple(sorted(set(settings.cores))),
     )
     entries = tuple(map(_file_entry, files, files.values()))
     return Application(spec, entries, files, settings.task)
@@ -195,7 +206,8 @@ def application_log(board: BoardCalls, lines: int) -> tuple[str, ...]:
 
 
 def _parse_state(found: Document) -> ApplicationState:
-    return ApplicationState(**{f.name: found[f.name] for f in fields(ApplicationState)})
+    names = [field.name for field in fields(ApplicationState)]
+    return ApplicationState(**{name: found[name] for name in names if name in found})
 
 
 class LayeredFiles(Mapping[str, bytes]):
