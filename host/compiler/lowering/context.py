@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -42,19 +43,17 @@ class WeightsFile:
     """Collects packed constants; duplicates are stored once, each aligned to a cache line."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._data = io.BytesIO()  # gives its bytes without a copy
         self._known: dict[bytes, int] = {}
         self._filled: dict[bytes, tuple[int, Weights]] = {}
 
     def add(self, array: Array) -> Weights:
-        data = np.ascontiguousarray(array).tobytes()
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         key = hashlib.sha256(data).digest()
         if key not in self._known:
-            self._known[key] = self._size
-            padded = data + bytes(round_up(max(len(data), 1), ALIGN) - len(data))
-            self._parts.append(padded)
-            self._size += len(padded)
+            self._known[key] = self._data.tell()
+            self._data.write(data)
+            self._data.write(bytes(round_up(max(data.nbytes, 1), ALIGN) - data.nbytes))
         return Weights(self._known[key])
 
     def add_filled(self, value: Array, count: int) -> Weights:
@@ -65,7 +64,7 @@ class WeightsFile:
         return self._filled[key][1]
 
     def bytes(self) -> bytes:
-        return b"".join(self._parts)
+        return self._data.getvalue()
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,11 @@ def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
     return pack_panels(groups.reshape(wide.shape), nr, isa.vl, isa.i8.group)
 
 
+def fits_int4(values: Array) -> bool:
+    """Whether all values are -8 to 7."""
+    return bool(values.min(initial=0) >= -8 and values.max(initial=0) <= 7)
+
+
 def pack_int4(packed: Array, panel: int) -> Array:
     """Packs values in [-8, 7] two per byte, in panels of `panel` values; the last may be shorter.
 

@@ -42,7 +42,8 @@ def _soon(graph: Graph, name: str, cache: int, threads: int = 1) -> str | None:
     board = dataclasses.replace(load_profile(name), l2_bytes=cache, l3_bytes=0)
     assert last_cache(board) == cache
     steps = lower(graph, board, threads=threads).lowered.steps
-    (call,) = (c for s in steps for c in s.calls if c.kernel.source == "conv/i8_conv.c")
+    products = ("conv/i8_conv.c", "outlier/grouped_row.c")
+    (call,) = (c for s in steps for c in s.calls if c.kernel.source in products)
     return dict(call.kernel.macros).get("I8_PREFETCH_DISTANCE")
 
 

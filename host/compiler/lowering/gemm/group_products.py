@@ -17,7 +17,7 @@ from edgekit.host.compiler.lowering.common.arguments import C_TYPES
 from edgekit.host.compiler.lowering.common.window import Window, count_tasks
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
-from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
+from edgekit.host.compiler.lowering.packing import fits_int4, pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
@@ -70,7 +70,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
     n, k = weights.shape
     group = k // groups
-    depth, fits = round_up(group, ctx.isa.k_step), bool(np.all((weights >= -8) & (weights <= 7)))
+    depth, fits = round_up(group, ctx.isa.k_step), fits_int4(weights)
     tile = _select_tile(ctx, node, m, group)
     columns = tile.nv * ctx.isa.vl
     group_bytes = columns * depth

@@ -14,6 +14,7 @@ from edgekit.host.compiler.ir.types import Array, Node
 from edgekit.host.compiler.lowering.common.window import bias_vector
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.gemm.prefetch import ahead_of, runs_alone
+from edgekit.host.compiler.lowering.packing import fits_int4
 from edgekit.host.compiler.lowering.plan import Field, KernelCall, Value
 from edgekit.kb.targets.isa import ByteProduct, Isa
 
@@ -37,7 +38,7 @@ def is_grouped_row(ctx: Context, node: Node) -> bool:
 def _bits(isa: Isa, weights: Array, depth: int) -> int:
     """Bits per weight in which the kernel can have them."""
     halves = depth % (2 * isa.k_step) == 0 and depth <= _MOST_DEPTH
-    return 4 if halves and bool(np.all((weights >= -8) & (weights <= 7))) else 8
+    return 4 if halves and fits_int4(weights) else 8
 
 
 def grouped_row(

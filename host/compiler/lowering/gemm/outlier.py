@@ -27,7 +27,7 @@ from edgekit.host.compiler.lowering.gemm.group_products import (
 from edgekit.host.compiler.lowering.gemm.grouped_row import grouped_row, is_grouped_row
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
-from edgekit.host.compiler.lowering.packing import NO_ZERO
+from edgekit.host.compiler.lowering.packing import NO_ZERO, fits_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel, KernelCall, Value, Weights
 
 _F32 = np.dtype(np.float32)
@@ -144,7 +144,7 @@ def _ungrouped_product(ctx: Context, node: Node, m: int) -> GroupsProduct:
     window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
     x_type = x1_type(ctx)
     x1 = Tensor(f"{ctx.tensor(node.inputs[0]).name}:x1", (m, k), x_type)
-    halve = bool(np.all((weights >= -8) & (weights <= 7)))
+    halve = fits_int4(weights)
     zeros = (128 if x_type is DType.U8 else 0, NO_ZERO)
     made = float_product(ctx, node, window, weights, x1, zeros, halve)
     part = GroupsPart(made.kernel, made.fields, made.tasks, made.weights, 0)
