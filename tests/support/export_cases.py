@@ -198,6 +198,12 @@ CASES = [
 ]  # fmt: skip
 
 
+def shown(cases):
+    """The classes of the operators in cases."""
+    every = [*cases, *(case.after for case in cases if case.after)]
+    return {type(case.op) for case in every}
+
+
 def name_of(case):
     """The operator kind and the dtype of its first operand."""
     given = next(t for t in case.ins if t is not None)

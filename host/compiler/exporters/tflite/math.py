@@ -38,6 +38,19 @@ def extreme(call: TfliteExportCall, op: ops.Maximum | ops.Minimum) -> None:
     _emit_versioned(call, op.kind.upper(), "MaximumMinimumOptions")
 
 
+@writes(ops.Atan2)
+def atan2(call: TfliteExportCall, op: ops.Atan2) -> None:
+    """LiteRT requires operands of the result's shape."""
+    ins, shape = [], call.out.shape
+    for x in (call.operand(0), call.operand(1)):
+        whole = x if x.shape == shape else call.like(x, shape=shape)
+        if whole is not x:
+            made = [x, call.integers(shape)]
+            call.emit("BROADCAST_TO", made, whole, "BroadcastToOptions", 2)
+        ins.append(whole)
+    call.emit(op.tflite, ins, call.out)
+
+
 @writes(ops.UnitLength)
 def unit_length(call: TfliteExportCall, op: ops.UnitLength) -> None:
     _emit_versioned(call, "L2_NORMALIZATION", "L2NormOptions")
