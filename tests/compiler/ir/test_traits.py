@@ -48,7 +48,8 @@ def test_an_open_trait_is_found() -> None:
 
 @pytest.mark.parametrize("operator", ops.every(), ids=lambda c: c.kind)
 def test_every_operator_is_lowered(operator: type[Operator]) -> None:
-    assert lowers.of(operator) is not None
+    rule = lowers.of(operator)
+    assert rule is not None, "add a function under @lowers in host/compiler/lowering"
 
 
 def _keeps_shapes(op: Operator) -> bool:
@@ -83,20 +84,25 @@ def test_kinds_are_distinct() -> None:
 @pytest.mark.parametrize("operator", _FUNCTIONS, ids=lambda c: c.kind)
 def test_functions_have_formulas_in_c(operator: type[Operator]) -> None:
     source = (_KERNELS / "elementwise" / "functions.h").read_text()
-    assert f"defined OP_{operator.kind.upper()}\n" in source
+    line = f"#elif defined OP_{operator.kind.upper()}"
+    found = line[len("#elif ") :] + "\n" in source
+    assert found, f"add {line} and its UNARY(...) to elementwise/functions.h"
 
 
 def test_epilogues_are_those_of_the_kernels() -> None:
     found = {c.kind for c in ops.every() if c.epilogue_form is Epilogue.IN_REGISTERS}
     source = (_KERNELS / "conv" / "epilogue.h").read_text()
     line = next(x for x in source.splitlines() if x.startswith("#if defined OP_"))
-    assert {f"OP_{kind.upper()}" for kind in found} == set(line.split()[2::3])
+    listed = {f"OP_{kind.upper()}" for kind in found}
+    assert listed == set(line.split()[2::3]), "conv/epilogue.h needs a formula of each"
 
 
 def test_products_multiply_and_their_weights_have_output_channels() -> None:
     products = {c for c in ops.every() if c.cost_kind == "matrix"} - {ops.RowChain, ops.ImageStem}
-    assert [c.kind for c in products if not c.multiplies] == []
-    assert [c.kind for c in ops.every() if c.weight_axis is not None and not c.multiplies] == []
+    uncounted = [c.kind for c in products if not c.multiplies]
+    assert uncounted == [], 'declare multiplies = True and terms(), or a cost_kind but "matrix"'
+    weighted = [c.kind for c in ops.every() if c.weight_axis is not None and not c.multiplies]
+    assert weighted == [], "declare multiplies = True: weight_axis says that it has weights"
     image, floats = Tensor("x", (1, 6, 6, 4), DType.F32), Tensor("w", (1, 3, 3, 8), DType.F32)
     made: list[tuple[Operator, Tensor, int]] = [
         (ops.Conv2D(), replace(floats, shape=(8, 3, 3, 4)), 36),
@@ -137,7 +143,8 @@ def test_kernels_of_layouts_are_measured_in_tables() -> None:
 def test_recurrent_functions_are_those_of_the_kernels() -> None:
     found = {c.kind for c in ops.every() if c.recurrent}
     source = (_KERNELS / "recurrent" / "functions.h").read_text()
-    assert found and all(f"float apply_{kind}(" in source for kind in found)
+    missing = [kind for kind in found if f"float apply_{kind}(" not in source]
+    assert found and missing == [], "add their apply_KIND to recurrent/functions.h"
 
 
 @pytest.mark.parametrize("operator", _FUNCTIONS, ids=lambda c: c.kind)
