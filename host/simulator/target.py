@@ -8,11 +8,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.emulator import HALF
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import cluster_named, timed_core
-from edgekit.kb.targets.core import Core, core_names
+from edgekit.kb.targets.core import Core, core_names, load_core
 from edgekit.kb.targets.core_parts import Validation
-
-# Missing in QEMU 7.2; these have the same instructions.
-_ARM = {"a55": "cortex-a76", "a73": "cortex-a72", "a78": "cortex-a76", "a720": "max,sve=off"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,10 @@ def has_model(board: BoardProfile) -> bool:
 def cpu_of(board: BoardProfile, core: str) -> str:
     """QEMU's name of a CPU that executes the instructions of `core`, for use with `spelled`."""
     if board.arch != "riscv64":
-        return _ARM.get(core, f"cortex-{core}")
+        own = load_core(core)
+        if not own.emulated and own.inherits:
+            return cpu_of(board, own.inherits)
+        return own.emulated or f"cortex-{core}"
     vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"
     half = f",{HALF}" if board.computes_half else ""
     return f"rv64,{vectors},zba=true,zbb=true{half}"

@@ -78,6 +78,7 @@ class Core:
     features: tuple[str, ...] = ()  # besides the base of its instruction sets: see classes.h
     validation: tuple[Validation, ...] = ()
     inherits: str = ""
+    emulated: str = ""  # QEMU's CPU with its instructions; "": the one of its name or base
 
 
 _PARTS = ("issue", "ports", "l1i", "l1d", "l2", "l3", "tlb", "prefetch", "stores", "branch", "dram")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edgekit.host.simulator.core_text import core_text
+from edgekit.host.simulator.target import cpu_of
 from edgekit.kb.targets import core as cores
+from edgekit.kb.targets.board import load_board
 
 A53 = (cores.FOLDER / "a53.toml").read_text(encoding="utf-8")
 
@@ -70,6 +72,20 @@ def test_a_core_inherits_what_it_does_not_state():
         a78.units["load"].ports == ("l0", "l1", "l2") and a78.units["vector"] == a76.units["vector"]
     )
     assert a76.validation and not a78.validation  # a check of one core proves nothing of another
+
+
+@pytest.mark.parametrize(
+    ("core", "cpu"),
+    [
+        ("a57", "cortex-a57"),
+        ("a55", "cortex-a76"),
+        ("a73", "cortex-a72"),
+        ("a78", "cortex-a76"),
+        ("a720", "max,sve=off"),
+    ],
+)
+def test_a_core_is_emulated_as_one_that_qemu_has(core: str, cpu: str):
+    assert cpu_of(load_board("a57"), core) == cpu
 
 
 def test_a_core_that_inherits_from_one_that_is_not_there():
