@@ -110,8 +110,9 @@ def helps(group: Any, path: str = "edgekit") -> Iterator[tuple[str, str]]:
 
 def test_each_help_text_is_one_sentence_of_one_line() -> None:
     for where, text in helps(command_tree(app)):
-        assert text and len(text) <= 80 and "\n" not in text, where
-        assert text.endswith(".") and ". " not in text, where
+        wrong = f"{where}: a help text is one sentence of at most 80 columns, found {text!r}"
+        assert text and len(text) <= 80 and "\n" not in text, wrong
+        assert text.endswith(".") and ". " not in text, wrong
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=" ".join)

@@ -67,7 +67,8 @@ def change_byte(file: Path) -> None:
 
 
 def test_each_option_gives_another_key(model: Path) -> None:
-    assert set(OPTIONS) == {f.name for f in fields(CompileOptions)}
+    names = {f.name for f in fields(CompileOptions)}
+    assert set(OPTIONS) == names, "give each option another value in OPTIONS of this file"
     keys = {key_of(model, replace(DEFAULT_OPTIONS, **given)) for given in OPTIONS.values()}
     assert len({key_of(model), *keys}) == 1 + len(OPTIONS)
 

@@ -19,7 +19,7 @@ from edgekit.kb.targets.board import (
     nearest,
 )
 from edgekit.kb.targets.clusters import clusters_of
-from edgekit.kb.targets.isa import isa_names
+from edgekit.kb.targets.isa import ByteProduct, isa_names
 
 
 @pytest.mark.parametrize("name", board_names())
@@ -47,8 +47,13 @@ def test_the_boards_of_the_contract_are_there():
 def test_dot_product_kernels_ask_for_the_feature():
     for name in board_names():
         board = load_board(name)
-        assert ("asimddp" in board.features) == (board.simd in ("neondot", "neoni8mm"))
-        assert ("i8mm" in board.features) == (board.simd == "neoni8mm")
+        product = board.isa.i8
+        for feature, used in (
+            ("asimddp", product.is_signed_dot),
+            ("i8mm", product is ByteProduct.MMLA),
+        ):
+            wrong = f"{name}: {board.simd} uses {product}, its features have or lack {feature}"
+            assert (feature in board.features) == used, wrong
 
 
 def test_inheritance_overrides_one_key_at_a_time():
