@@ -32,6 +32,9 @@ def test_a_profile_names_what_exists(name):
     if name != "local":
         assert board.memory_bytes
         assert board.core or board.vlen_bits > _longest_of_a_known_core()
+        timed = board.timing[0].core if board.timing else ""
+        wrong = f"{name}: timing.cpu.core is {timed}, whose tables are not those of {board.core}"
+        assert timed in board.core, wrong
 
 
 def _longest_of_a_known_core():
