@@ -160,13 +160,16 @@ def meant_by(error: Any) -> str:
 
 
 def _meant_by_extra(context: Any, extra: str) -> str:
-    """A board given without --board, an input without --input, an address without --host, a list
-    without --csv, a deployed model without --name."""
+    """A board given without --board, an input without --input, an address without --host, a port
+    without --device, a list without --csv, a deployed model without --name."""
     line = context.command_path
     if "csv" in context.params and extra.endswith(".csv"):
         return f"{line} --csv {shlex.quote(extra)}"
     if "host" in context.params and (name := context.params.get("name")):
-        return f"{line} {shlex.quote(name)} --host {shlex.quote(extra)}"
+        if extra.startswith("/dev/"):
+            return f"{line} {shlex.quote(name)} --transport serial --device {shlex.quote(extra)}"
+        address = extra.removeprefix("ssh://")
+        return f"{line} {shlex.quote(name)} --host {shlex.quote(address)}"
     given = context.params.get("model")
     if {"model_name", "model"} & {*context.params} == {"model_name"} and not is_board(extra):
         return f"{line} --name {shlex.quote(extra)}"

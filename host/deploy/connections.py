@@ -63,6 +63,8 @@ def profile_of(name: str, folder: Path | None = None) -> str:
     try:
         load_board(name)
     except UnknownBoardError:
+        if _ADDRESS.search(name):
+            raise UnknownBoardError(_unreachable_message(name)) from None
         if near := nearest(name, _names(folder)):
             raise UnknownBoardError(f"expected a board or profile, found '{name}'{near}") from None
         raise

@@ -21,7 +21,7 @@ LOCAL = "local"  # the machine that edgekit runs on
 _SHORTEST_ALIAS = 3
 _BETWEEN_WORDS = " -_+.()"
 _MEMORY_SIZE = re.compile(r"\W*\b[0-9]+ ?gi?b\b")
-_RASPBERRY_PI = re.compile(r"^(?:raspi|rpi|pi)(?=[0-9z]|cm)")
+_RASPBERRY_PI = re.compile(r"^(?:raspi|rpi|pi)(?=[0-9z]|cm|$)")
 CPU = "cpu"  # the unit present on every board
 _KINDS = {str: "a text", int: "a whole number, 0 or more", bool: "true or false"}
 _TABLES = ("costs", "timing", "units")

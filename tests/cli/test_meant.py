@@ -27,6 +27,11 @@ import pytest
         ("deploy rpi4 my.tflite", "edgekit deploy my.tflite --board rpi4"),
         ("deploy my.tflite pi4", "edgekit deploy my.tflite --board pi4"),
         ("board add mypi pi@10.0.0.7", "edgekit board add mypi --host pi@10.0.0.7"),
+        ("board add mypi ssh://pi@h", "edgekit board add mypi --host pi@h"),
+        (
+            "board add b /dev/ttyUSB0",
+            "edgekit board add b --transport serial --device /dev/ttyUSB0",
+        ),
         ("complie my.tflite", "edgekit compile"),
         ("compile my.tflite --bord a57", "--board"),
         ("run my.tflite photo.png", "edgekit run my.tflite --input photo.png"),
@@ -140,8 +145,17 @@ def test_nothing_is_proposed_for_an_unlike_file(edgekit: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("address", ["pi@raspberrypi.local", "10.0.0.7", "pi@10.0.0.7:22"])
 def test_an_address_as_board_gets_the_command_that_names_it(edgekit: Any, address: str) -> None:
-    complaint = edgekit("status", "--board", address).complaint
-    assert f"edgekit board add NAME --host {address}" in complaint
+    for command in ("status", "estimate"):
+        complaint = edgekit(command, "--board", address).complaint
+        assert f"edgekit board add NAME --host {address}" in complaint
+
+
+def test_a_file_as_application_gets_the_command_that_makes_one(
+    edgekit: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").touch()
+    complaint = edgekit("app", "install", str(tmp_path / "app.py")).complaint
+    assert "found a file" in complaint and "edgekit app new serve" in complaint
 
 
 def test_an_option_of_one_value_may_not_have_two(edgekit: Any) -> None:

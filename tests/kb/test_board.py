@@ -207,6 +207,8 @@ def test_lanes_and_registers_follow_the_length_of_vectors():
     [
         ("rpi44", "rpi4"),
         ("Raspbery Pi 4", "rpi4"),
+        ("rpi", "rpi5"),
+        ("pi", "rpi5"),
         ("jetson", "jetson-nano"),
         ("visionfive", "visionfive2"),
         ("Oragne Pi 5", "rk3588"),

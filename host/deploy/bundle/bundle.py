@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import struct
 import threading
@@ -55,11 +56,16 @@ class Bundle:
         return archive_bytes(self._archive_entries())
 
     def write(self, path: Path) -> None:
-        """Writes the file atomically; InputError if the disk is full."""
+        """Writes the file atomically; InputError if it cannot be written."""
         try:
             with atomic_writer(path) as file:
                 write_archive(file, self._archive_entries())
         except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise InputError(
+                    f"{path}: expected a file to write, found: {error.strerror}; write elsewhere "
+                    "with -o"
+                ) from None
             room = sum(entry.bytes for entry in self.manifest.files)
             raise InputError(
                 f"{path}: expected {room} bytes of free disk, found: {error.strerror}; free some "

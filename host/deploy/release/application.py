@@ -72,6 +72,11 @@ def read_application(folder: Path) -> Application:
     The application is named after the folder. InputError describes what is wrong with it.
     """
     name = folder.resolve().name
+    if folder.is_file():
+        raise InputError(
+            f"{folder}: expected the folder of an application, found a file; make one and put the "
+            "program there: edgekit app new serve"
+        )
     check_name(name)
     settings = _load_settings(folder)
     files = dict(_release_files(folder))

@@ -131,8 +131,9 @@ def test_disk_full_leaves_no_file(bundle: Bundle, tmp_path: Path) -> None:
 
 
 def test_no_such_folder(bundle: Bundle, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file or directory"):
-        bundle.write(tmp_path / "none" / "x.ekb")
+    for path in (tmp_path / "none" / "x.ekb", Path("/proc/x.ekb")):
+        with pytest.raises(InputError, match="expected a file to write, found: No such file or"):
+            bundle.write(path)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 def integer_form(graph: Graph) -> Graph:
     """Convert a graph with Q and DQ nodes to integer operators; others are returned unchanged.
 
-    Kernels are verified against the result. Sums within 2^-10 of a tie between two values may become
-    the other one in the f32 form, whose sums are rounded, and float constants are quantized.
+    Kernels are verified against the result. The f32 form may differ by a step at ties, since it
+    rounds sums, and with float constants, which are quantized here.
     """
     if not any(isinstance(n.op, ops.Quantize) and n.op.to_even for n in graph.nodes):
         return graph
