@@ -272,6 +272,35 @@ def test_a_slice_of_a_known_size_has_no_length(tmp_path):
     assert graph.tensors["y"].shape == (5, 2)
 
 
+@pytest.mark.parametrize(("axis", "fits"), [(1, True), (-1, True), (0, False), (-2, False)])
+def test_sums_along_rows_whose_number_depends_on_data(axis, fits, tmp_path):
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["kept"], axis=0),
+        helper.make_node("CumSum", ["kept", "axis"], ["y"]),
+    ]
+    x = {"x": np.random.default_rng(2).random((5, 6)).astype(np.float32), "c": np.arange(5) > 1}
+    path = _typed(nodes, x, {"y": _F}, {"axis": axis}, tmp_path)
+    if fits:
+        _agrees(path, x)
+    else:
+        with pytest.raises(InputError, match="row-wise operators"):
+            import_model(path)
+
+
+def test_an_empty_slice_of_a_computed_shape(tmp_path):
+    """TorchScript writes it where an element of every row is assigned."""
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["kept"], axis=0),
+        helper.make_node("Shape", ["kept"], ["size"]),
+        helper.make_node("Slice", ["size", "two", "many", "zero"], ["none"]),
+        helper.make_node("Concat", ["size", "none"], ["both"], axis=0),
+        helper.make_node("Reshape", ["kept", "both"], ["y"]),
+    ]
+    x = {"x": np.random.default_rng(2).random((5, 4)).astype(np.float32), "c": np.arange(5) > 1}
+    constants = {"two": [2], "many": [2**63 - 1], "zero": [0]}
+    _agrees(_typed(nodes, x, {"y": _F}, constants, tmp_path), x)
+
+
 @pytest.mark.parametrize(
     ("op", "operands", "attributes", "outputs"),
     [

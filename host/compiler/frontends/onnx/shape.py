@@ -184,9 +184,7 @@ def slice_by(
         picked = range(*slice(start, end, step).indices(x.shape[at]))
         begin[at], stride[at], extent[at] = (picked[0] if picked else 0), step, len(picked)
     if 0 in extent:
-        if x.data is None:
-            raise ShapeError(f"expected a slice with elements, found {extent}")
-        return call.constant(np.zeros(extent, x.data.dtype))
+        return call.constant(np.zeros(extent, x.dtype.numpy if x.data is None else x.data.dtype))
     if tuple(extent) == x.shape and all(s == 1 for s in stride):
         return x
     shape = tuple(extent)

@@ -65,8 +65,8 @@ RULES = Rules(
     cuts=frozenset({"Slice"}),
     joins=frozenset({"CenterCropPad", "Concat", "Pad", "Split", "Tile"}),
     along=frozenset({
-        "ArgMax", "ArgMin", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization",
-        "RMSNormalization", "Softmax", "TopK",
+        "ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "LayerNormalization", "LogSoftmax",
+        "LpNormalization", "RMSNormalization", "Softmax", "TopK",
     }),
     reductions=frozenset({
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -82,11 +82,14 @@ RULES = Rules(
 )  # fmt: skip
 
 
-def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
-    """The first axis that an operator works along."""
+def axis_of(op: str, attributes: Mapping[str, Any], opset: int, ins: Sequence[Any]) -> int:
+    """The first axis that an operator works along; 0 if it is computed."""
     given = attributes.get("axis")
     if isinstance(given, int):
         return given
+    if op in ("CumProd", "CumSum"):
+        data = getattr(ins[1], "data", None) if len(ins) > 1 else None
+        return int(data.flat[0]) if data is not None and data.size == 1 else 0
     if op in ("ArgMax", "ArgMin", "Gather", "GatherElements"):
         return 0
     return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
@@ -173,7 +176,7 @@ class Walk:
         label = _node_prefix(node)
         self._builder.begin(label)
         ins = self._operands(node, scope)
-        axis = axis_of(node.op, node.attributes, scope.opset)
+        axis = axis_of(node.op, node.attributes, scope.opset, ins)
         wide, made = self._emit_node(node, self.bounded.operands(node.op, ins, axis), scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
