@@ -118,35 +118,59 @@ EK_INLINE void group_sums(const int nv, const int8_t *x, int32_t sum, const uint
 #include "int4_row_wide.h"
 #endif
 
-/* The values of W for EK_VL columns at a byte's place; high: of its upper half, if of 4 bits. */
-EK_INLINE vi values_at(const uint8_t *w, long part, int high) {
+/* Where an outlier channel is in a panel: its group, the step within it and the value within the
+ * step; high: in the upper half of bytes. */
+typedef struct {
+    int32_t channel, group, step, part, high;
+} place;
+
+#define PLACES 128 /* that are found once for all panels of a task; others once for each */
+
+static place place_of(const row_args *a, long outlier) {
+    const long c = a->channel[outlier], in = c % a->group;
+    const int high = BITS == 4 && in >= HALF;
+    const long p = in - high * HALF;
+    return (place){.channel = (int32_t)c,
+                   .group = (int32_t)(c / a->group),
+                   .step = (int32_t)(p / I8_GROUP),
+                   .part = (int32_t)(p % I8_GROUP),
+                   .high = high};
+}
+
+/* The values of W for EK_VL columns at a step. */
+EK_INLINE vi values_at(const uint8_t *w, const place *of) {
+#if I8_GROUP == 4
+    return (vi)((vu)i8_vector(w) << (32 - BITS - 8 * of->part - 4 * of->high)) >> (32 - BITS);
+#else
     int32_t t[EK_VL];
     for (int i = 0; i < EK_VL; i++) {
-        const int32_t both = w[part + i * I8_GROUP], value = both >> 4 * high & 15;
+        const int32_t both = w[of->part + i * I8_GROUP], value = both >> 4 * of->high & 15;
         t[i] = BITS == 8 ? (both ^ 128) - 128 : EK_I8 == EK_I8_MULL16 ? value - 8 : (value ^ 8) - 8;
     }
     return vi_load(t);
+#endif
 }
 
 /* total += outliers of x by their rows of a panel. */
-EK_INLINE void add_outliers(const int nv, const row_args *a, const uint8_t *w, vf *total) {
-    for (long o = 0; o < *a->count; o++) {
-        const long c = a->channel[o], in = c % a->group;
-        const int high = BITS == 4 && in >= HALF;
-        const long p = in - high * HALF;
-        const uint8_t *group = w + c / a->group * BLOCK(nv);
-        const uint8_t *at = group + p / I8_GROUP * I8_GROUP * nv * EK_VL;
-        const vf x = vf_splat(a->x[c]);
+EK_INLINE void add_outliers(const int nv, const row_args *a, const place *places, const uint8_t *w,
+                            vf *total) {
+    const long count = *a->count;
+    for (long o = 0; o < count; o++) {
+        const place of = o < PLACES ? places[o] : place_of(a, o);
+        const uint8_t *group = w + of.group * (long)BLOCK(nv);
+        const uint8_t *at = group + of.step * (long)(I8_GROUP * nv * EK_VL);
+        const vf x = vf_splat(a->x[of.channel]);
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
-            const vi value = values_at(at + j * EK_VL * I8_GROUP, p % I8_GROUP, high);
+            const vf value = vcast(values_at(at + j * EK_VL * I8_GROUP, &of), vf);
             const vf scale = scales_at(group + VALUES(nv) + j * EK_VL * SCALE_BYTES);
-            total[j] = vf_fma(x, vcast(value, vf) * scale, total[j]);
+            total[j] = vf_fma(x, value * scale, total[j]);
         }
     }
 }
 
-EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w, long column) {
+EK_INLINE void multiply_panel(const int nv, const row_args *a, const place *places,
+                              const uint8_t *w, long column) {
     const uint8_t *const panel = w;
     vf total[NV], extra[NV];
     EK_UNROLL
@@ -162,7 +186,7 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w,
             total[j] =
                 vf_fma(vcast(sums[j], vf), scales_at(scale + j * EK_VL * SCALE_BYTES), total[j]);
     }
-    add_outliers(nv, a, panel, extra);
+    add_outliers(nv, a, places, panel, extra);
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         const long at = column + j * EK_VL, left = a->n - at;
@@ -182,18 +206,21 @@ EK_INLINE void multiply_panel(const int nv, const row_args *a, const uint8_t *w,
 void NAME(const void *args, long begin, long end) {
     const row_args *a = args;
     const long vectors = (a->n + EK_VL - 1) / EK_VL;
+    place places[PLACES];
+    for (long o = 0; o < ek_min(*a->count, PLACES); o++)
+        places[o] = place_of(a, o);
     for (long panel = begin; panel < end; panel++) {
         const uint8_t *w = (const uint8_t *)a->weights + panel * a->groups * BLOCK(NV);
         const long column = panel * NV * EK_VL, left = vectors - panel * NV;
         if (left >= NV)
-            multiply_panel(NV, a, w, column);
+            multiply_panel(NV, a, places, w, column);
 #if NV > 2
         else if (left == 3)
-            multiply_panel(3, a, w, column);
+            multiply_panel(3, a, places, w, column);
         else if (left == 2)
-            multiply_panel(2, a, w, column);
+            multiply_panel(2, a, places, w, column);
 #endif
         else
-            multiply_panel(1, a, w, column);
+            multiply_panel(1, a, places, w, column);
     }
 }
