@@ -11,6 +11,7 @@ from edgekit.host.cli.evaluate import read_truth
 from edgekit.host.cli.results import STDOUT, check_target
 from edgekit.host.cli.run_job import RunJob
 from edgekit.host.cli.run_stream import StreamOptions
+from edgekit.host.cli.wake_words import stated_word
 from edgekit.host.compiler.inputs import (
     InputNotes,
     InputOptions,
@@ -86,7 +87,7 @@ def job_of(
     shown = bool(wanted.top) or wanted.pixels or not all(map(is_array, files))
     own = _read_model_notes(device, model, shown)
     given = replace(given, notes=own.inputs[0] if own.inputs else InputNotes())
-    known = read_labels(wanted.labels) if wanted.labels else ()
+    known = read_labels(wanted.labels) if wanted.labels else stated_word(model)
     return RunJob(files, wanted.output, wanted.top, known, own, reset_each, given, signature, truth)
 
 

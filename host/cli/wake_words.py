@@ -7,12 +7,14 @@ import importlib.util
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgekit.device.runtime.agent.listening import Gate, Heard, is_word
 from edgekit.host.compiler.inputs.real import as_input, as_real
+from edgekit.host.compiler.tasks.hub import read_json
 from edgekit.host.compiler.tasks.sounds import (
     CHANNELS,
     MICRO_SPEECH,
@@ -108,6 +110,15 @@ def wake_word(
         known, rows = tuple(labels) or _LABELS, int(np.prod(sound.shape)) // CHANNELS
         return WakeWord(sound, scores, rows, RATE // 50, rows // 8, known, 3, 0.5, 0)
     return None
+
+
+def stated_word(model: Path | None) -> tuple[str, ...]:
+    """The word that the .json file next to one of microWakeWord's models says; empty without one.
+    The file names its model."""
+    about = read_json(model.with_suffix(".json")) if model is not None else {}
+    word = about.get("wake_word")
+    named = model is not None and (about.get("type"), about.get("model")) == ("micro", model.name)
+    return (word,) if named and isinstance(word, str) and word.isprintable() else ()
 
 
 def _front_end(step: int) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -294,6 +296,10 @@ def test_the_wake_word_of_microwakeword_is_heard(edgekit, face_model, home):
     assert done.code == 0, done.err
     (heard,) = done.document["inputs"][0]["heard"]
     assert heard["label"] == "wake word" and heard["score"] > 0.85
+    copy = Path(shutil.copy(path, home))
+    about = {"type": "micro", "wake_word": "Okay Nabu", "model": copy.name}
+    copy.with_suffix(".json").write_text(json.dumps(about))
+    assert edgekit("run", copy, "--input", "x.wav").out.rstrip().endswith("Okay Nabu")
     start = len(parts[0]) / _RATE
     assert start < heard["end"] < start + len(parts[1]) / _RATE + 0.5
     _wav(home / "x.wav", said["open_the_door"] / 32768)
