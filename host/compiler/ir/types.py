@@ -172,7 +172,7 @@ class Operator(abc.ABC):
 
     # Leading inputs and outputs that its f16 kernel has in f16, the others in f32; None: all.
     halves: ClassVar[tuple[int, int] | None] = None
-    # Equivalent operators in model files; for ONNX, attribute names equal the fields.
+    # Equivalent operators in model files; for ONNX, of opset 17 with the fields as attributes.
     onnx: ClassVar[str] = ""
     tflite: ClassVar[str] = ""
     # Results are values of the first operand, each used at most once.
