@@ -26,14 +26,17 @@ from edgekit.host.errors import EdgekitError
 
 _SIDE = 96  # pixels, unless the architecture has a size of its own
 
-# Without weights BatchNorm does nothing and deep networks end in zeros or infinities; statistics of
-# one batch make every layer matter.
+# Without training BatchNorm does nothing, and some heads and scales are zero; statistics of one
+# batch and random values instead make every layer matter.
 _FACTORY = """
 import torch
 torch.manual_seed(1)
 def make():
     {imports}
     net = {make}
+    for weights in net.parameters():
+        if weights.abs().max() < 1e-3:
+            torch.nn.init.normal_(weights, std=0.1)
     for layer in net.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
             layer.momentum = None
