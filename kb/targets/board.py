@@ -222,11 +222,12 @@ def _read_profile(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _check_keys(where: str, raw: dict[str, Any]) -> None:
-    """Checks that a file has a description, only known keys, and values of their types."""
+    """Checks that a file has a description or a base that has one, only known keys, and values of
+    their types."""
     kinds = get_type_hints(BoardProfile) | {"inherits": str, "aliases": tuple[str, ...]}
     for key in ("name", "nna", "compute", "core_profile", "inherited"):
         del kinds[key]
-    if "description" not in raw:
+    if not {"description", "inherits"} & set(raw):
         raise ProfileError(f"{where}: expected a description, found none")
     if unknown := sorted(set(raw) - set(kinds)):
         known = ", ".join(sorted(kinds))

@@ -83,7 +83,7 @@ _BASE = (
     ("text", "said"),
     [
         ('description = "Mine"', "expected arch, target, cpu, simd, or a profile to inherit from"),
-        ('inherits = "base"', "expected a description, found none"),
+        ('arch = "aarch64"', "expected a description, found none"),
         (_OWN.replace("base", "bas"), r"another profile \(base, mine\), found 'bas'"),
         (_OWN.replace("base", "mine"), "another profile .*, found itself"),
         (_OWN + "colour = 3", r"expected known keys \(.*cores.*\), found colour"),
