@@ -40,9 +40,13 @@ class Cluster:
         self._scheduler = _start(
             folder / "scheduler", "scheduler", *words, "--scheduler-file", str(about)
         )
-        until(about.is_file)
-        self.address: str = json.loads(about.read_text())["address"]
         self.workers: list[subprocess.Popen[bytes]] = []
+        try:
+            until(lambda: about.is_file() and about.read_text().endswith("}"))  # written whole
+        except BaseException:
+            self.close()
+            raise
+        self.address: str = json.loads(about.read_text())["address"]
 
     def home(self, number: int) -> Path:
         """The edgekit home folder of a worker."""
