@@ -59,9 +59,12 @@ def scratch_of(cache: Path) -> Iterator[Path]:
         for folder in (cache / kind for kind in ("objects", "golden")):
             own = Path(name) / folder.name
             own.mkdir()
-            for file in folder.iterdir() if folder.is_dir() else ():
-                if file.is_file() and file.name != USERS:
-                    (own / file.name).symlink_to(file)
+            if not folder.is_dir():
+                continue
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_file() and entry.name != USERS:
+                        (own / entry.name).symlink_to(entry.path)
         yield Path(name)
 
 

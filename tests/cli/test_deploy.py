@@ -61,6 +61,7 @@ def tree(folder: Path) -> dict[str, tuple[int, float, bytes]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--name", "wake"), ("--allow-downgrade", "--json")])
 def test_a_dry_run_of_a_model_writes_nothing(
     edgekit: Any, home: Path, tmp_path: Path, face_model: Path, more: tuple[str, ...]

@@ -137,6 +137,7 @@ def test_boxes_are_those_of_python(edgekit, home, program):
     assert _lines(program, board, empty, 3)[0].startswith("expected a picture of at least 1 x 1")
 
 
+@pytest.mark.slow
 def test_classes_are_those_of_python(edgekit, home, program):
     """The classes of this model are its quantized pixels, after a crop."""
     size = 3 * 8 * 6
@@ -201,6 +202,7 @@ def test_classes_of_pixels_are_those_of_python(edgekit, home, program):
             assert found.tobytes() == model.segment(frame).classes
 
 
+@pytest.mark.slow
 def test_corners_and_masks_are_those_of_python(edgekit, home, program):
     names = {0: "cup", 1: "plate", 2: "fork"}
     board = home.parent / "home/boards/local"

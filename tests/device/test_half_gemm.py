@@ -23,6 +23,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.half_cases import check_product
 from tests.support.toolchains import toolchain_for
 
+pytestmark = pytest.mark.slow
 _PRESENT = "const char *ek_gemm_f16_missing(void) {\n    return 0;\n}\n"
 
 
@@ -51,7 +52,6 @@ def _random(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float16)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_products_are_numpys(threads: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from edgekit.host import compile_model
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.kb.targets.board import load_board
@@ -12,6 +14,7 @@ from edgekit.kb.targets.board import load_board
 _MODEL = Path(__file__).parents[3] / "models" / "okay_nabu.tflite"
 
 
+@pytest.mark.slow
 def test_of_a_small_model_pointwise_layers_go_to_the_nna():
     """Pointwise layers use all weights of the array; depthwise layers would use only a diagonal."""
     there, here = (compile_model(_MODEL, board=board).manifest for board in ("nna2", "a53"))

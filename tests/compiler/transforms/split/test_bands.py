@@ -192,6 +192,7 @@ def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
     model.close()
 
 
+@pytest.mark.slow
 def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
     """The system limits the process to 512 KiB of private memory more than the model's limit."""
     modules = next(iter(edgekit.__path__))
