@@ -75,7 +75,7 @@ def test_products_are_numpys_and_instructions_as_recorded(name, own_home, tmp_pa
         check(cases, made)
         given = (_ON_BOARD.read_bytes(), library, _layers(), 0)
         products = json.loads(run_program(board, *given)[1])["instructions"]
-        measurer = SpmvMeasurer(board, profile, emulated=True)
+        measurer = SpmvMeasurer(device, profile, emulated=True)
         given = _RECORDED[profile.arch]
         found = {matrix: _instructions(measurer, profile, matrix) for matrix in given}
     finally:
