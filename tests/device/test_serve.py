@@ -25,6 +25,8 @@ import contextlib
 import threading
 from types import SimpleNamespace
 
+from edgekit.device.runtime.application.sd_notify import Heartbeats
+
 class Metrics:
     content_type = "text/plain"
 

@@ -22,7 +22,7 @@ from edgekit.device.runtime.application.metrics import Metrics
 from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.application.model import open_model as open
 from edgekit.device.runtime.application.pictures import Class
-from edgekit.device.runtime.application.sd_notify import alive
+from edgekit.device.runtime.application.sd_notify import Heartbeats, alive
 from edgekit.device.runtime.application.sounds import listen
 from edgekit.device.runtime.application.texts import Text
 from edgekit.device.runtime.errors import (
@@ -41,6 +41,7 @@ __all__ = [
     "Class",
     "DeviceError",
     "Heard",
+    "Heartbeats",
     "IncompatibleError",
     "InputError",
     "Instance",

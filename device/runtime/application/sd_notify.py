@@ -8,10 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
-from typing import Optional
+from typing import Dict, Iterator, Optional
 
 _SHARE = 4  # heartbeats per watchdog period
+
+
+def _watchdog_seconds() -> Optional[float]:
+    period = os.environ.get("WATCHDOG_USEC", "")
+    return int(period) / 1e6 if period.isdigit() else None
 
 
 class Notifier:
@@ -24,8 +30,8 @@ class Notifier:
         if name:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
-        period = os.environ.get("WATCHDOG_USEC", "")
-        self._every = int(period) / 1e6 / _SHARE if period.isdigit() else 60.0
+        period = _watchdog_seconds()
+        self._every = 60.0 if period is None else period / _SHARE
         self._next = 0.0
 
     def send_heartbeat(self) -> None:
@@ -56,3 +62,34 @@ def alive(status: str = "") -> None:
         _notifier.send_status(status)
     else:
         _notifier.send_heartbeat()
+
+
+class Heartbeats:
+    """Heartbeats of a program that serves several clients, whose other threads would keep it alive
+    although an inference hangs."""
+
+    def __init__(self) -> None:
+        self._begun: Dict[int, float] = {}  # when each inference began, by its thread
+        self._limit = _watchdog_seconds()
+
+    @contextlib.contextmanager
+    def inference(self) -> Iterator[None]:
+        """Around an inference, which may take as long as the watchdog allows."""
+        self.go_on()
+        try:
+            yield
+        finally:
+            del self._begun[threading.get_ident()]
+
+    def go_on(self) -> None:
+        """Says that this thread's inference, which has many steps, does not hang."""
+        self._begun[threading.get_ident()] = time.monotonic()
+
+    def send(self) -> None:
+        """Sends a heartbeat, or ends this process if an inference hangs. SIGABRT makes Python print
+        where."""
+        oldest = min(self._begun.copy().values(), default=float("inf"))
+        if self._limit is not None and oldest < time.monotonic() - self._limit:
+            print(f"an inference did not end within {self._limit:g} s", flush=True)
+            os.abort()
+        alive()

@@ -239,30 +239,11 @@ class Inferences:
         self.reader = reader  # of lines of text; None without one
         self.metrics = edgekit_runtime.Metrics(model)
         self.turns = threading.BoundedSemaphore(parallel)
-        self.begun = {}  # when each began, by its thread
-        period = os.environ.get("WATCHDOG_USEC", "")
-        self.limit = int(period) / 1e6 if period.isdigit() else float("inf")
+        self.heartbeats = edgekit_runtime.Heartbeats()
 
     def run(self, work):
-        with self.turns:
-            self.begun[threading.get_ident()] = time.monotonic()
-            try:
-                with self.metrics.inference():
-                    return work()
-            finally:
-                del self.begun[threading.get_ident()]
-
-    def go_on(self):
-        """Says that the inference of this thread, which has many steps, does not hang."""
-        self.begun[threading.get_ident()] = time.monotonic()
-
-    def look(self):
-        """Sends a heartbeat, or ends this process if an inference hangs: the others would keep it
-        alive. SIGABRT makes Python print where it hung."""
-        if min(self.begun.copy().values(), default=float("inf")) < time.monotonic() - self.limit:
-            print(f"an inference did not end within {self.limit:g} s", flush=True)
-            os.abort()
-        edgekit_runtime.alive()
+        with self.turns, self.heartbeats.inference(), self.metrics.inference():
+            return work()
 
 
 class Server:
@@ -338,7 +319,7 @@ class Server:
 class UnixServer(Server, socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def service_actions(self):
         super().service_actions()
-        self.inferences.look()  # one server sends heartbeats for both
+        self.inferences.heartbeats.send()  # one server sends them for both
 
 
 class HttpServer(Server, http.server.ThreadingHTTPServer):

@@ -164,7 +164,7 @@ class Answers:
     def watched(self, text):
         """The pieces of a text, each of which shows that nothing hangs."""
         for piece in text:
-            self.handler.server.inferences.go_on()
+            self.handler.server.inferences.heartbeats.go_on()
             yield piece
 
     def run(self, work):

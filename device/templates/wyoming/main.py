@@ -106,7 +106,8 @@ class Client(socketserver.StreamRequestHandler):
             rate = self.server.model.task.rate
             self.sound += samples[: MOST_SECONDS * rate - len(self.sound)]
             return
-        found = self.ear.feed(samples)
+        with self.server.heartbeats.inference():
+            found = self.ear.feed(samples)
         now = {(event.number, event.name) for event in found}
         now |= {(number, self.name_of(number)) for number in self.ear.now}
         for number, name in sorted(now):
@@ -122,7 +123,7 @@ class Client(socketserver.StreamRequestHandler):
 
     def end(self):
         if self.sound is not None:
-            with self.server.turn:
+            with self.server.turn, self.server.heartbeats.inference():
                 line = self.server.model.transcribe(self.sound)
             self.send("transcript", {"text": line.text})
         elif self.ear is not None and not self.said:
@@ -165,9 +166,10 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self, address, model):
         super().__init__(address, Client)
         self.model, self.ears, self.turn = model, threading.Semaphore(), threading.Lock()
+        self.heartbeats = edgekit_runtime.Heartbeats()
 
     def service_actions(self):
-        edgekit_runtime.alive(f"listens on port {self.server_address[1]}")
+        self.heartbeats.send()
 
 
 def main():
@@ -187,7 +189,9 @@ def main():
         except OSError as error:
             sys.exit(f"expected to listen on {options.host}:{options.port}, found {error.strerror}")
         with server:
-            print(f"listens on port {server.server_address[1]}", flush=True)
+            status = f"listens on port {server.server_address[1]}"
+            print(status, flush=True)
+            edgekit_runtime.alive(status)
             server.serve_forever()
 
 
